@@ -1,0 +1,131 @@
+"""What the broker knows of a log: put messages, read committed ones, hear of them in order.
+
+Two logs keep this contract: `CommitLog` (one node, RocketMQ's own files) and `DLedgerCommitLog` (a replicated
+group). All methods are called on the event loop's thread.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from commitlog.record import Message
+
+if TYPE_CHECKING:
+    from dledger.core.types import NodeStatus
+
+    from commitlog.consume_queues import ConsumeQueues
+
+
+class PutStatus(enum.Enum):
+    """RocketMQ's PutMessageStatus, as far as a put can end so."""
+
+    PUT_OK = "PUT_OK"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    """Not the leader, not ready yet, handing leadership over, or the disk is full: try another broker."""
+    OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
+    """Too many puts wait for their acknowledgement: try again later."""
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    """No majority acknowledged in time; the message may still be committed later."""
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+    """The term changed, or something else that leaves the message's fate open."""
+
+
+class PositionError(ValueError):
+    """No committed bytes of this log stand at the position asked for."""
+
+
+@dataclass(slots=True)
+class PutResult:
+    """The answer to a put, one position and queue offset per message; both empty unless PUT_OK."""
+
+    status: PutStatus
+    positions: list[int]
+    """RocketMQ's physical offsets: where each record begins in the log."""
+    queue_offsets: list[int]
+    store_timestamp_ms: int
+
+
+@dataclass(slots=True)
+class DispatchRequest:
+    """One committed message, as the derived indexes and waiting pulls need it."""
+
+    index: int
+    """The entry's number in the replicated log; in a plain log, which has none, the record's position."""
+    topic: str
+    queue_id: int
+    queue_offset: int
+    position: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    sys_flag: int
+
+
+DispatchListener = Callable[[Sequence[DispatchRequest]], None]
+"""Called on the loop, in log order, after the consume queues hold the messages; committed ones only.
+
+An empty sequence is never given. After `replay_from` a listener sees messages again that it saw in an earlier
+life of the process; it tells them by their index.
+"""
+
+
+class MessageLog(Protocol):
+    """A log of messages with its consume queues."""
+
+    @property
+    def queues(self) -> "ConsumeQueues":
+        """The consume queues, which hold all messages up to `applied_index`."""
+
+    @property
+    def min_position(self) -> int:
+        """The first position that can be read."""
+
+    @property
+    def max_position(self) -> int:
+        """The end of what can be read: the first byte after the last applied record."""
+
+    @property
+    def applied_index(self) -> int:
+        """Every entry up to here is in the queues and was given to the listeners; -1 = none."""
+
+    def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
+        """Append all messages or none, without waiting.
+
+        `on_done` is called once, later, when the last message is as durable as the log promises or has
+        failed. It is never called when the result's status is not PUT_OK.
+        """
+
+    def is_writable(self) -> bool:
+        """Whether a put may succeed now: this node leads and has applied all that earlier leaders wrote."""
+
+    def on_writable_change(self, callback: Callable[[bool], None]) -> None:
+        """Have `callback` called with the new value whenever `is_writable` changes."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """The bytes of a committed record. Raises PositionError."""
+
+    def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
+        """Several records, given as (position, size), back to back: the body of a pull answer.
+
+        Raises PositionError.
+        """
+
+    def record_at(self, position: int) -> bytes | None:
+        """The whole record that begins at `position`, or None when no committed record begins there."""
+
+    def add_listener(self, listener: DispatchListener) -> None:
+        """Have `listener` given every committed message from now on; before start(): all from the start."""
+
+    def replay_from(self, index: int) -> None:
+        """Before start(): give the listeners the messages from `index` on again, dispatched before or not."""
+
+    async def start(self) -> None:
+        """Begin to serve. What is on disk was recovered when the log was opened."""
+
+    async def stop(self) -> None:
+        """Stop serving, with the queues on disk and a checkpoint that a quick start needs."""
+
+    def status(self) -> "NodeStatus | None":
+        """The replication engine's view of itself; None for a log without one."""
