@@ -1,0 +1,274 @@
+"""The broker's configuration: one frozen model whose keys are RocketMQ's own broker.conf names.
+
+A configuration is a TOML file of plain `key = value` pairs, and `KEY=VALUE` overrides on top of it. A key that means
+nothing here is refused, with the nearest known keys named, so that a misspelt limit is not silently the default.
+"""
+
+import difflib
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from broker.scheduling import parse_delay_levels
+
+MIB = 1024 * 1024
+ENTRY_BYTES_MAX = 4 * MIB
+"""An entry of the log (48-byte header and record) fits in DLedger's 4 MiB entry buffer."""
+RECORD_OVERHEAD_BYTES = 64 * 1024
+"""Room an entry keeps for its header, the record's fixed fields, a topic of 255 and properties of 32767 bytes."""
+
+_NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
+_NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the text is a sentence for the person who wrote it."""
+
+
+class Peer(BaseModel):
+    """One member of the group: its id and the address its replication traffic goes to."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    host: str
+    port: int
+
+
+def parse_peers(text: str) -> tuple[Peer, ...]:
+    """Read DLedger's peer list `n0-host:port;n1-host:port`.
+
+    Raises ValueError that quotes the first entry it cannot read, or names an id that is there twice.
+    """
+    peers = tuple(_parse_peer(part.strip()) for part in text.split(";") if part.strip())
+    ids = [peer.id for peer in peers]
+    for node_id in ids:
+        if ids.count(node_id) > 1:
+            raise ValueError(f"the peer {node_id} is listed twice")
+    return peers
+
+
+def _parse_peer(text: str) -> Peer:
+    node_id, dash, address = text.partition("-")
+    host, colon, port = address.rpartition(":")
+    if not dash or not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise ValueError(f"'{text}' is not of the form n0-host:port")
+    if not _NODE_ID.match(node_id):
+        raise ValueError(f"the id '{node_id}' is not one letter and a number, like n0")
+    return Peer(id=node_id, host=host, port=int(port))
+
+
+class BrokerConfig(BaseModel):
+    """Everything one node can be told. Field aliases are the keys of the file; sizes are bytes unless the key says
+    otherwise, times are in the unit RocketMQ gives the key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    broker_cluster_name: str = Field("DefaultCluster", alias="brokerClusterName")
+    broker_name: str = Field("broker-a", alias="brokerName")
+    broker_ip: str = Field("127.0.0.1", alias="brokerIP1")
+    bind_address: str = Field("127.0.0.1", alias="bindAddress")
+    listen_port: Port = Field(10911, alias="listenPort")
+    namesrv_addr: str = Field("127.0.0.1:9876", alias="namesrvAddr")
+    store_path_root_dir: Path = Field(Path("store"), alias="storePathRootDir")
+    register_name_server_period_ms: int = Field(30_000, alias="registerNameServerPeriod", ge=1_000, le=60_000)
+    region_id: str = Field("DefaultRegion", alias="regionId", pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    trace_on: bool = Field(True, alias="traceOn")
+
+    enable_dledger: bool = Field(True, alias="enableDLegerCommitLog")
+    dledger_group: str = Field("", alias="dLegerGroup")
+    dledger_peers: str = Field("", alias="dLegerPeers")
+    dledger_self_id: str = Field("n0", alias="dLegerSelfId")
+    preferred_leader_id: str | None = Field(None, alias="preferredLeaderId")
+    durability: Literal["persisted", "replicated"] = Field("persisted", alias="durability")
+    heartbeat_interval_ms: int = Field(250, alias="heartbeatIntervalMs", ge=10, le=10_000)
+    election_timeout_min_ms: int = Field(900, alias="electionTimeoutMinMs", ge=50, le=60_000)
+    election_timeout_max_ms: int = Field(1_500, alias="electionTimeoutMaxMs", ge=50, le=120_000)
+    wait_ack_timeout_ms: int = Field(2_500, alias="maxWaitAckTimeMs", ge=100, le=60_000)
+    pending_appends_max: int = Field(10_000, alias="maxPendingRequestsNum", ge=1, le=1_000_000)
+
+    auto_create_topic_enable: bool = Field(True, alias="autoCreateTopicEnable")
+    auto_create_subscription_group: bool = Field(True, alias="autoCreateSubscriptionGroup")
+    cluster_topic_enable: bool = Field(True, alias="clusterTopicEnable")
+    broker_topic_enable: bool = Field(True, alias="brokerTopicEnable")
+    default_topic_queue_nums: int = Field(8, alias="defaultTopicQueueNums", ge=1, le=1_024)
+    topics_max: int = Field(20_000, alias="topicsMax", ge=1, le=1_000_000)
+    groups_max: int = Field(20_000, alias="groupsMax", ge=1, le=1_000_000)
+    offsets_max: int = Field(1_000_000, alias="offsetsMax", ge=1, le=100_000_000)
+
+    max_message_bytes: int = Field(4 * MIB, alias="maxMessageSize", ge=1, le=4 * MIB)
+    held_sends_max: int = Field(10_000, alias="heldSendsMax", ge=1, le=1_000_000)
+    message_delay_level: str = Field(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", alias="messageDelayLevel"
+    )
+    enable_property_filter: bool = Field(False, alias="enablePropertyFilter")
+    long_polling_enable: bool = Field(True, alias="longPollingEnable")
+    short_polling_time_ms: int = Field(1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
+    transaction_timeout_ms: int = Field(6_000, alias="transactionTimeOut", ge=1, le=86_400_000)
+    transaction_check_interval_ms: int = Field(30_000, alias="transactionCheckInterval", ge=1, le=86_400_000)
+
+    file_reserved_hours: int = Field(72, alias="fileReservedTime", ge=1, le=24 * 3650)
+    data_file_bytes: int = Field(1024 * MIB, alias="mappedFileSizeCommitLog", ge=8 * MIB, le=2**40)
+    state_snapshot_interval_ms: int = Field(10_000, alias="stateSnapshotIntervalMs", ge=100, le=3_600_000)
+
+    @field_validator("broker_cluster_name", "broker_name", "dledger_group")
+    @classmethod
+    def _check_name(cls, value: str) -> str:
+        if value and not _NAME.match(value):
+            raise ValueError("may hold letters, digits and _ . % | - only, 127 at most")
+        return value
+
+    @field_validator("broker_ip")
+    @classmethod
+    def _check_ip(cls, value: str) -> str:
+        try:
+            return str(ipaddress.IPv4Address(value))
+        except ValueError:
+            raise ValueError("must be an IPv4 address that clients can reach, like 10.0.0.1") from None
+
+    @field_validator("dledger_peers")
+    @classmethod
+    def _check_peers(cls, value: str) -> str:
+        parse_peers(value)
+        return value
+
+    @field_validator("message_delay_level")
+    @classmethod
+    def _check_delay_levels(cls, value: str) -> str:
+        parse_delay_levels(value)
+        return value
+
+    @field_validator("namesrv_addr")
+    @classmethod
+    def _check_name_servers(cls, value: str) -> str:
+        for address in filter(None, (part.strip() for part in value.split(";"))):
+            host, colon, port = address.rpartition(":")
+            if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+                raise ValueError(f"'{address}' is not of the form host:port")
+        return value
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "BrokerConfig":
+        if not self.broker_cluster_name or not self.broker_name:
+            raise ValueError("brokerClusterName and brokerName may not be empty")
+        if self.election_timeout_min_ms > self.election_timeout_max_ms:
+            raise ValueError("electionTimeoutMinMs is above electionTimeoutMaxMs")
+        if self.heartbeat_interval_ms * 2 > self.election_timeout_min_ms:
+            raise ValueError("electionTimeoutMinMs must be at least twice heartbeatIntervalMs")
+        if not _NODE_ID.match(self.dledger_self_id):
+            raise ValueError(f"dLegerSelfId '{self.dledger_self_id}' is not one letter and a number, like n0")
+        ids = [peer.id for peer in self.peers]
+        if self.dledger_self_id not in ids:
+            raise ValueError(f"dLegerSelfId {self.dledger_self_id} is not among dLegerPeers ({', '.join(ids)})")
+        if self.preferred_leader_id is not None and self.preferred_leader_id not in ids:
+            raise ValueError(f"preferredLeaderId {self.preferred_leader_id} is not among dLegerPeers")
+        return self
+
+    @property
+    def group(self) -> str:
+        """Name of the replication group: dLegerGroup, or the broker's name."""
+        return self.dledger_group or self.broker_name
+
+    @property
+    def peers(self) -> tuple[Peer, ...]:
+        """The group's members; without dLegerPeers this node alone, three ports above listenPort."""
+        if self.dledger_peers:
+            return parse_peers(self.dledger_peers)
+        return (Peer(id=self.dledger_self_id, host=self.bind_address, port=min(self.listen_port + 3, 65535)),)
+
+    @property
+    def own_peer(self) -> Peer:
+        return next(peer for peer in self.peers if peer.id == self.dledger_self_id)
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @property
+    def broker_address(self) -> str:
+        """host:port that clients are told."""
+        return f"{self.broker_ip}:{self.listen_port}"
+
+    @property
+    def follower_broker_id(self) -> int:
+        """The id a node that is not the writable leader registers under: n0 → 1, n1 → 2 (DLedgerRoleChangeHandler)."""
+        return int(self.dledger_self_id[1:]) + 1
+
+    @property
+    def body_bytes_max(self) -> int:
+        """Largest body accepted: maxMessageSize, less when record and entry header would pass the entry's bound."""
+        return min(self.max_message_bytes, ENTRY_BYTES_MAX - RECORD_OVERHEAD_BYTES)
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        return parse_delay_levels(self.message_delay_level)
+
+    def to_properties(self) -> dict[str, str]:
+        """Every key with its value in force, as RocketMQ's properties text shows them."""
+        values = self.model_dump(mode="json", by_alias=True)
+        return {key: _property_text(value) for key, value in values.items() if value is not None}
+
+
+def _property_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+KNOWN_KEYS: tuple[str, ...] = tuple(
+    sorted(field.alias for field in BrokerConfig.model_fields.values() if field.alias is not None)
+)
+
+
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> BrokerConfig:
+    """The configuration of the file (None: defaults) with the `KEY=VALUE` overrides laid over it.
+
+    Raises ConfigError with a sentence that names the file or the key at fault.
+    """
+    values: dict[str, Any] = {} if path is None else _read_toml(path)
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals:
+            raise ConfigError(f"'{override}' is not of the form KEY=VALUE")
+        values[key.strip()] = value.strip()
+    return config_from(values)
+
+
+def config_from(values: Mapping[str, Any]) -> BrokerConfig:
+    """Check the keys and build the model. Raises ConfigError."""
+    for key in values:
+        if key not in KNOWN_KEYS:
+            raise ConfigError(_unknown_key(key))
+    try:
+        return BrokerConfig.model_validate(dict(values), by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_sentence(dict(item)) for item in error.errors())) from error
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not a TOML file: {error}") from error
+
+
+def _unknown_key(key: str) -> str:
+    by_lower = {known.lower(): known for known in KNOWN_KEYS}
+    near = [by_lower[name] for name in difflib.get_close_matches(key.lower(), by_lower, n=3, cutoff=0.5)]
+    hint = f"; the nearest known keys are {', '.join(near)}" if near else ""
+    return f"the key {key} is not known{hint}"
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if not key:
+        return message
+    return f"{key} = {error['input']!r}: {message}"

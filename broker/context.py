@@ -1,0 +1,67 @@
+"""What the parts of one broker share. Made by app.Broker; a processor module gets it in its `register(context)`."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from broker.config import BrokerConfig
+from broker.state.state import ReplicatedState
+from commitlog.log import MessageLog
+from remoting.client import RemotingClient
+from remoting.router import Router
+
+if TYPE_CHECKING:
+    from broker.clients import ClientRegistry
+
+
+class Service(Protocol):
+    """Background work of a processor: started after the log, stopped before it, in the reverse order."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+@dataclass(slots=True)
+class BrokerStats:
+    """Counts since the start, for runtime info and the admin answers."""
+
+    started_at_ms: int
+    messages_put: int = 0
+    bytes_put: int = 0
+    puts_failed: int = 0
+    messages_got: int = 0
+    bytes_got: int = 0
+
+
+@dataclass(slots=True)
+class BrokerContext:
+    """The parts every processor may use. `clock` gives milliseconds since 1970."""
+
+    config: BrokerConfig
+    log: MessageLog
+    state: ReplicatedState
+    clients: "ClientRegistry"
+    router: Router
+    remoting_client: RemotingClient
+    clock: Callable[[], int]
+    store_host: bytes
+    """brokerIP1:listenPort as a record holds it (4 address bytes, 4-byte port)."""
+    stats: BrokerStats
+    services: list[Service] = field(default_factory=list)
+    """Processors append what is to be started and stopped with the broker."""
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a short piece of work beside the handler; it is cancelled when the broker stops. The work must handle
+        its own errors."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def cancel_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,139 @@
+"""The changes of the replicated state, and their form as the body of one record of the log.
+
+A body is JSON: {"version": 1, "changes": [["putTopic", {…}], ["commitOffsets", group, topic, [[queue, offset], …]], …]}.
+A node that meets a version or a change it does not know must stop: going on would make its state differ from the others'.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.topics import TopicConfig
+
+CHANGES_VERSION = 1
+_INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
+
+
+class StateRecordError(Exception):
+    """A committed state record cannot be read: damaged, or written by a later version. The node must stop."""
+
+
+class InvalidChangeError(ValueError):
+    """A change that must not get into the log, since no node could apply it; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutTopic:
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """The topic and every group's offsets in it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutGroup:
+    config: SubscriptionGroupConfig
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    name: str
+    clean_offsets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    """The group has consumed these queues of the topic up to (not including) these offsets."""
+
+    group: str
+    topic: str
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SetDelayOffset:
+    """The delivering of delay level `level` goes on at this offset of its queue."""
+
+    level: int
+    offset: int
+
+
+Change = PutTopic | DeleteTopic | PutGroup | DeleteGroup | CommitOffsets | SetDelayOffset
+
+
+def encode_change(change: Change) -> bytes:
+    """One change as it stands in a record's list. Raises InvalidChangeError when it may not be put in the log."""
+    try:
+        if isinstance(change, PutTopic | PutGroup):
+            _from_row(_to_row(change))
+        return orjson.dumps(_to_row(_checked(change)))
+    except (ValueError, TypeError) as error:
+        raise InvalidChangeError(str(error)) from error
+
+
+def join_changes(encoded: Sequence[bytes]) -> bytes:
+    """The body of a state record that holds these encoded changes in order."""
+    return b'{"version":%d,"changes":[%s]}' % (CHANGES_VERSION, b",".join(encoded))
+
+
+def _checked(change: Change) -> Change:
+    if isinstance(change, CommitOffsets):
+        for queue_id, offset in change.offsets.items():
+            if not (0 <= queue_id <= _INT_MAX and 0 <= offset <= _LONG_MAX):
+                raise InvalidChangeError(f"offset {offset} of queue {queue_id} is out of range")
+    elif isinstance(change, SetDelayOffset) and not (change.level >= 1 and 0 <= change.offset <= _LONG_MAX):
+        raise InvalidChangeError(f"offset {change.offset} of delay level {change.level} is out of range")
+    return change
+
+
+def decode_changes(body: bytes) -> list[Change]:
+    """Read a state record's body. Raises StateRecordError."""
+    try:
+        data = orjson.loads(body)
+        version = data["version"]
+        if version != CHANGES_VERSION:
+            raise StateRecordError(f"state record of version {version}; this node knows {CHANGES_VERSION}")
+        return [_from_row(row) for row in data["changes"]]
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise StateRecordError(f"state record cannot be read: {error!r}") from error
+
+
+def _to_row(change: Change) -> list[Any]:
+    match change:
+        case PutTopic(config):
+            return ["putTopic", config.to_json()]
+        case DeleteTopic(name):
+            return ["deleteTopic", name]
+        case PutGroup(group_config):
+            return ["putGroup", group_config.to_json()]
+        case DeleteGroup(name, clean_offsets):
+            return ["deleteGroup", name, clean_offsets]
+        case CommitOffsets(group, topic, offsets):
+            return ["commitOffsets", group, topic, list(offsets.items())]
+        case SetDelayOffset(level, offset):
+            return ["setDelayOffset", level, offset]
+
+
+_READERS: Mapping[str, Callable[[list[Any]], Change]] = {
+    "putTopic": lambda row: PutTopic(TopicConfig.from_json(row[1])),
+    "deleteTopic": lambda row: DeleteTopic(str(row[1])),
+    "putGroup": lambda row: PutGroup(SubscriptionGroupConfig.from_json(row[1])),
+    "deleteGroup": lambda row: DeleteGroup(str(row[1]), bool(row[2])),
+    "commitOffsets": lambda row: CommitOffsets(str(row[1]), str(row[2]), {int(q): int(o) for q, o in row[3]}),
+    "setDelayOffset": lambda row: SetDelayOffset(int(row[1]), int(row[2])),
+}
+
+
+def _from_row(row: list[Any]) -> Change:
+    reader = _READERS.get(row[0])
+    if reader is None:
+        raise StateRecordError(f"state record has a change '{row[0]}' that this node does not know")
+    return reader(row)

@@ -1,0 +1,115 @@
+"""Subscription groups: RocketMQ's SubscriptionGroupConfig, and the groups every broker has from its start."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.state.topics import ATTRIBUTES_MAX, QUEUE_NUMS_MAX, ConfigFormatError
+
+GROUP_CHARS_MAX = 255
+RETRY_TIMES_MAX = 1_000_000
+_GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+
+STATIC_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroupConfig:
+    """How one consumer group may consume here (SubscriptionGroupConfig.java, same defaults)."""
+
+    name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minutes: int = 15
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "attributes": dict(self.attributes),
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "consumeMessageOrderly": self.consume_message_orderly,
+            "consumeTimeoutMinute": self.consume_timeout_minutes,
+            "groupName": self.name,
+            "groupSysFlag": self.group_sys_flag,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queue_nums,
+            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "SubscriptionGroupConfig":
+        """Read the wire form; fields not known here are passed over. Raises ConfigFormatError."""
+        name = data.get("groupName")
+        error = group_name_error(name) if isinstance(name, str) else "groupName is missing"
+        if error is not None:
+            raise ConfigFormatError(error)
+        attributes = data.get("attributes") or {}
+        if not isinstance(attributes, dict) or len(attributes) > ATTRIBUTES_MAX:
+            raise ConfigFormatError(f"attributes is not a table of at most {ATTRIBUTES_MAX} texts")
+        return cls(
+            name=str(name),
+            consume_enable=_flag(data, "consumeEnable", True),
+            consume_from_min_enable=_flag(data, "consumeFromMinEnable", True),
+            consume_broadcast_enable=_flag(data, "consumeBroadcastEnable", True),
+            consume_message_orderly=_flag(data, "consumeMessageOrderly", False),
+            retry_queue_nums=_number(data, "retryQueueNums", 1, QUEUE_NUMS_MAX),
+            retry_max_times=_number(data, "retryMaxTimes", 16, RETRY_TIMES_MAX),
+            broker_id=_number(data, "brokerId", 0, 2**31 - 1),
+            which_broker_when_consume_slowly=_number(data, "whichBrokerWhenConsumeSlowly", 1, 2**31 - 1),
+            notify_consumer_ids_changed_enable=_flag(data, "notifyConsumerIdsChangedEnable", True),
+            group_sys_flag=_number(data, "groupSysFlag", 0, 2**31 - 1),
+            consume_timeout_minutes=_number(data, "consumeTimeoutMinute", 15, 2**31 - 1),
+            attributes={str(key): str(value) for key, value in attributes.items()},
+        )
+
+
+def group_name_error(name: str) -> str | None:
+    """Why RocketMQ would refuse the name of a group, or None when it is good (Validators.checkGroup)."""
+    if not name.strip():
+        return "the specified group is blank"
+    if len(name) > GROUP_CHARS_MAX:
+        return f"the specified group is longer than group max length {GROUP_CHARS_MAX}."
+    if not _GROUP_NAME.match(name):
+        return "the specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    return None
+
+
+def static_groups() -> dict[str, SubscriptionGroupConfig]:
+    """The groups of SubscriptionGroupManager.init: there from the start, never in the log."""
+    return {name: SubscriptionGroupConfig(name) for name in STATIC_GROUPS}
+
+
+def _flag(data: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = data.get(key, default)
+    if not isinstance(value, bool):
+        raise ConfigFormatError(f"{key} is not true or false")
+    return value
+
+
+def _number(data: Mapping[str, Any], key: str, default: int, most: int) -> int:
+    value = data.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise ConfigFormatError(f"{key} is not a whole number from 0 to {most}")
+    return value

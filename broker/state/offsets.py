@@ -1,0 +1,62 @@
+"""Consumer offsets: for each (topic, group) the next message to consume in each queue."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+class OffsetTable:
+    """The last committed offset of every queue a group has consumed. Changed only by records of the log."""
+
+    __slots__ = ("_count", "_table")
+
+    def __init__(self) -> None:
+        self._table: dict[tuple[str, str], dict[int, int]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Number of (group, topic, queue) with an offset."""
+        return self._count
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The committed offset, or None when the group never committed one for the queue."""
+        queues = self._table.get((topic, group))
+        return None if queues is None else queues.get(queue_id)
+
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """Committed offset of every queue of the topic that the group has one for."""
+        return self._table.get((topic, group), {})
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics the group has committed offsets for, in alphabetical order."""
+        return sorted(topic for topic, owner in self._table if owner == group)
+
+    def items(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
+        """All (topic, group, offsets by queue)."""
+        for (topic, group), queues in self._table.items():
+            yield topic, group, queues
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        queues = self._table.setdefault((topic, group), {})
+        before = len(queues)
+        queues.update(offsets)
+        self._count += len(queues) - before
+
+    def drop_topic(self, topic: str) -> None:
+        self._drop([key for key in self._table if key[0] == topic])
+
+    def drop_group(self, group: str) -> None:
+        self._drop([key for key in self._table if key[1] == group])
+
+    def _drop(self, keys: list[tuple[str, str]]) -> None:
+        for key in keys:
+            self._count -= len(self._table.pop(key))
+
+    def to_json(self) -> list[list[Any]]:
+        return [[topic, group, sorted(queues.items())] for (topic, group), queues in sorted(self._table.items())]
+
+    @classmethod
+    def from_json(cls, rows: list[list[Any]]) -> "OffsetTable":
+        table = cls()
+        for topic, group, queues in rows:
+            table.commit(str(group), str(topic), {int(queue_id): int(offset) for queue_id, offset in queues})
+        return table

@@ -1,0 +1,93 @@
+"""The snapshot file of the replicated state: the tables after one entry of the log, so that a start need not read the
+log from its beginning. It can be deleted at any time while the log still holds its first entry.
+
+    8 bytes  magic "LMQSTATE"
+    u32      version (1)
+    u32      CRC-32 of the body
+    u64      body length
+    body     JSON: {"appliedIndex": N, "tables": {…}}
+
+All integers big-endian. Written to a side file, synced, renamed over the old one, and the folder synced.
+"""
+
+import contextlib
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+MAGIC = b"LMQSTATE"
+SNAPSHOT_VERSION = 1
+_HEADER = struct.Struct(">8sIIQ")
+
+
+class CorruptSnapshotError(Exception):
+    """The snapshot file is damaged or of a version this node does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The tables as they stand after the entry `applied_index`."""
+
+    applied_index: int
+    tables: Mapping[str, Any]
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    body = orjson.dumps({"appliedIndex": snapshot.applied_index, "tables": snapshot.tables})
+    return _HEADER.pack(MAGIC, SNAPSHOT_VERSION, zlib.crc32(body), len(body)) + body
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """Raises CorruptSnapshotError that says what is wrong."""
+    if len(data) < _HEADER.size:
+        raise CorruptSnapshotError(f"{len(data)} bytes are no snapshot")
+    magic, version, crc, length = _HEADER.unpack_from(data)
+    body = data[_HEADER.size :]
+    if magic != MAGIC:
+        raise CorruptSnapshotError("the file does not begin with the magic of a snapshot")
+    if version != SNAPSHOT_VERSION:
+        raise CorruptSnapshotError(f"version {version}; this node knows {SNAPSHOT_VERSION}")
+    if len(body) != length or zlib.crc32(body) != crc:
+        raise CorruptSnapshotError("length or checksum does not fit the body")
+    try:
+        content = orjson.loads(body)
+        return Snapshot(int(content["appliedIndex"]), content["tables"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptSnapshotError(f"the body is no snapshot: {error!r}") from error
+
+
+def read_snapshot(path: Path) -> Snapshot | None:
+    """The snapshot in the file; None when there is no file. Raises CorruptSnapshotError, OSError."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return decode_snapshot(data)
+
+
+def write_snapshot(path: Path, data: bytes) -> None:
+    """Put an encoded snapshot in place of the file, so that a crash at any moment leaves the old or the new one.
+    Blocks; not for the loop's thread. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    side = path.with_name(path.name + ".tmp")
+    with side.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    side.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)

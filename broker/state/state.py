@@ -1,0 +1,253 @@
+"""The replicated state: topics, subscription groups, consumer and delay offsets, kept in the log itself.
+
+A change is a record of the system topic rmq_sys_LEDGERMQ_STATE. It is acknowledged once it is committed and applied
+here; every node applies the same records in log order, so after a failover no table is older than what was
+acknowledged. A snapshot file spares a start the reading of the whole log. See docs/decisions/0004-state-in-the-log.md.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from broker.config import BrokerConfig
+from broker.state.changes import (
+    Change,
+    CommitOffsets,
+    InvalidChangeError,
+    PutGroup,
+    PutTopic,
+    decode_changes,
+    encode_change,
+)
+from broker.state.groups import SubscriptionGroupConfig, group_name_error, static_groups
+from broker.state.offsets import OffsetTable
+from broker.state.proposals import ProposalQueue
+from broker.state.snapshot import (
+    CorruptSnapshotError,
+    Snapshot,
+    encode_snapshot,
+    read_snapshot,
+    write_snapshot,
+)
+from broker.state.tables import StateTables
+from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, inherited_topic, static_topics
+from commitlog.log import DispatchRequest, MessageLog, PutStatus
+from commitlog.record import Message, decode_record, host_bytes
+
+PROPOSALS_WAITING_MAX = 10_000
+SNAPSHOT_ENTRIES_MAX = 100_000
+"""A snapshot is also written when this many entries passed without a change, so that a start replays no more."""
+
+logger = logging.getLogger(__name__)
+
+
+class StateChangeError(Exception):
+    """A change did not get into the log, or it is not known whether it did."""
+
+    def __init__(self, status: PutStatus) -> None:
+        super().__init__(f"state change failed: {status.name}")
+        self.status = status
+
+
+class ReplicatedState:
+    """This node's copy of the tables, and the only way to change them."""
+
+    def __init__(self, config: BrokerConfig, log: MessageLog, clock: Callable[[], int]) -> None:
+        self._config = config
+        self._log = log
+        self._clock = clock
+        self._host = host_bytes(config.broker_ip, config.listen_port)
+        self._tables = StateTables(static_topics(config), static_groups())
+        self._proposals = ProposalQueue(log, self._record_message, PROPOSALS_WAITING_MAX)
+        self._creating: dict[object, asyncio.Future[PutStatus]] = {}
+        self._topic_callbacks: list[Callable[[], None]] = []
+        self._snapshot_path: Path = config.store_path_root_dir / "state" / "snapshot"
+        self._snapshot_task: asyncio.Task[None] | None = None
+        self._saved_index = -1
+        self._is_changed = False
+        self.applied_index = -1
+
+    @property
+    def topics(self) -> Mapping[str, TopicConfig]:
+        return self._tables.topics
+
+    @property
+    def groups(self) -> Mapping[str, SubscriptionGroupConfig]:
+        return self._tables.groups
+
+    @property
+    def offsets(self) -> OffsetTable:
+        """Read only: changed by CommitOffsets."""
+        return self._tables.offsets
+
+    @property
+    def delay_offsets(self) -> Mapping[int, int]:
+        """Delay level → next offset to deliver."""
+        return self._tables.delay_offsets
+
+    @property
+    def data_version(self) -> DataVersion:
+        """Version of the topic table."""
+        return self._tables.topics_version
+
+    @property
+    def groups_version(self) -> DataVersion:
+        return self._tables.groups_version
+
+    @property
+    def static_topics(self) -> Mapping[str, TopicConfig]:
+        return self._tables.static_topics
+
+    def on_topics_changed(self, callback: Callable[[], None]) -> None:
+        """Call back after records that changed the topic table were applied, at most once per batch of records."""
+        self._topic_callbacks.append(callback)
+
+    def propose(self, *changes: Change) -> asyncio.Future[PutStatus]:
+        """Put the changes in the log, all in one record.
+
+        Resolves with PUT_OK once they are committed and applied on this node. MESSAGE_ILLEGAL: a change is not valid or
+        a table is full (topicsMax, groupsMax, offsetsMax). Any other status: as of MessageLog.put.
+        """
+        try:
+            for change in changes:
+                self._check_room(change)
+            return self._proposals.add([encode_change(change) for change in changes])
+        except InvalidChangeError as error:
+            logger.warning("state change refused: %s", error)
+            future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+            future.set_result(PutStatus.MESSAGE_ILLEGAL)
+            return future
+
+    def _check_room(self, change: Change) -> None:
+        tables, config = self._tables, self._config
+        match change:
+            case PutTopic(topic) if topic.name not in tables.topics and len(tables.topics) >= config.topics_max:
+                raise InvalidChangeError(f"there are topicsMax ({config.topics_max}) topics")
+            case PutGroup(group) if group.name not in tables.groups and len(tables.groups) >= config.groups_max:
+                raise InvalidChangeError(f"there are groupsMax ({config.groups_max}) groups")
+            case CommitOffsets(group_name, topic_name, offsets):
+                known = tables.offsets.queues(group_name, topic_name)
+                new = sum(queue_id not in known for queue_id in offsets)
+                if new and len(tables.offsets) + new > config.offsets_max:
+                    raise InvalidChangeError(f"there are offsetsMax ({config.offsets_max}) consumer offsets")
+            case _:
+                pass
+
+    async def ensure_topic(
+        self, name: str, default_topic: str, queue_nums: int, topic_sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """The topic, created after `default_topic` when it is missing; None when that one does not let it be created.
+
+        One proposal per name, however many ask. Raises StateChangeError.
+        """
+        existing = self.topics.get(name)
+        if existing is not None:
+            return existing
+        config = inherited_topic(name, self.topics.get(default_topic), queue_nums, topic_sys_flag)
+        return None if config is None else await self.ensure_topic_config(config)
+
+    async def ensure_topic_config(self, config: TopicConfig) -> TopicConfig:
+        """The topic of that name, created as `config` when it is missing. Raises StateChangeError."""
+        if config.name not in self.topics:
+            await self._create(("topic", config.name), PutTopic(config))
+        return self.topics.get(config.name, config)
+
+    async def ensure_group(self, name: str) -> SubscriptionGroupConfig | None:
+        """The group, created with default values when it is missing; None when it may not be created
+        (autoCreateSubscriptionGroup is off, or the name is bad). Raises StateChangeError."""
+        existing = self.groups.get(name)
+        if existing is not None:
+            return existing
+        if not self._config.auto_create_subscription_group or group_name_error(name) is not None:
+            return None
+        config = SubscriptionGroupConfig(name)
+        await self._create(("group", name), PutGroup(config))
+        return self.groups.get(name, config)
+
+    async def _create(self, key: object, change: Change) -> None:
+        future = self._creating.get(key)
+        if future is None:
+            future = self._creating[key] = self.propose(change)
+            future.add_done_callback(lambda _: self._creating.pop(key, None))
+        status = await asyncio.shield(future)
+        if status is not PutStatus.PUT_OK:
+            raise StateChangeError(status)
+
+    def _record_message(self, body: bytes) -> Message:
+        return Message(
+            topic=STATE_TOPIC,
+            queue_id=0,
+            body=body,
+            born_timestamp_ms=self._clock(),
+            born_host=self._host,
+            store_host=self._host,
+        )
+
+    def _on_dispatch(self, requests: Sequence[DispatchRequest]) -> None:
+        version = self._tables.topics_version
+        for request in requests:
+            if request.topic == STATE_TOPIC and request.index > self.applied_index:
+                self._apply(request)
+        if requests:
+            self.applied_index = max(self.applied_index, requests[-1].index)
+        if self._tables.topics_version != version:
+            for callback in self._topic_callbacks:
+                callback()
+
+    def _apply(self, request: DispatchRequest) -> None:
+        record = decode_record(self._log.read(request.position, request.size))
+        for change in decode_changes(bytes(record.body)):
+            self._tables.apply(change, request.store_timestamp_ms)
+        self._is_changed = True
+        self._proposals.applied(request.queue_offset)
+
+    def restore(self) -> None:
+        """Load the snapshot and listen to the log from the entry after it on. Before MessageLog.start.
+
+        A damaged snapshot is put aside and the state rebuilt from the log.
+        """
+        snapshot = self._read_snapshot()
+        if snapshot is not None:
+            self._tables.load_json(snapshot.tables)
+            self.applied_index = self._saved_index = snapshot.applied_index
+        self._log.replay_from(self.applied_index + 1)
+        self._log.add_listener(self._on_dispatch)
+
+    def _read_snapshot(self) -> Snapshot | None:
+        try:
+            return read_snapshot(self._snapshot_path)
+        except CorruptSnapshotError as error:
+            logger.error("state snapshot %s is not used: %s", self._snapshot_path, error)
+            return None
+
+    async def start(self) -> None:
+        """Begin to write snapshots."""
+        self._snapshot_task = asyncio.create_task(self._write_snapshots(), name="state snapshots")
+
+    async def stop(self) -> None:
+        """Answer all proposals that wait and write a last snapshot."""
+        self._proposals.close()
+        if self._snapshot_task is not None:
+            self._snapshot_task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._snapshot_task
+        await self._save_snapshot()
+
+    async def _write_snapshots(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.state_snapshot_interval_ms / 1000)
+            await self._save_snapshot()
+
+    async def _save_snapshot(self) -> None:
+        if not self._is_changed and self.applied_index - self._saved_index < SNAPSHOT_ENTRIES_MAX:
+            return
+        self._is_changed = False
+        self._saved_index = self.applied_index
+        data = encode_snapshot(Snapshot(self.applied_index, self._tables.to_json()))
+        try:
+            await asyncio.to_thread(write_snapshot, self._snapshot_path, data)
+        except OSError as error:
+            self._is_changed = True
+            logger.error("cannot write the state snapshot %s: %s", self._snapshot_path, error)

@@ -1,0 +1,99 @@
+"""The tables that every node of a group builds alike from the log: topics, groups, consumer and delay offsets.
+
+Pure: the same changes with the same timestamps, in the same order, give the same tables on every node. No clock here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.state.changes import (
+    Change,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteTopic,
+    PutGroup,
+    PutTopic,
+    SetDelayOffset,
+)
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.offsets import OffsetTable
+from broker.state.topics import DataVersion, TopicConfig
+
+
+class StateTables:
+    """The tables and what a change does to them. The static topics and groups of the configuration are part of the
+    tables, but neither of the log nor of the snapshot."""
+
+    def __init__(
+        self,
+        static_topics: Mapping[str, TopicConfig],
+        static_groups: Mapping[str, SubscriptionGroupConfig],
+    ) -> None:
+        self.static_topics = static_topics
+        self.static_groups = static_groups
+        self.topics: dict[str, TopicConfig] = dict(static_topics)
+        self.groups: dict[str, SubscriptionGroupConfig] = dict(static_groups)
+        self.offsets = OffsetTable()
+        self.delay_offsets: dict[int, int] = {}
+        self.topics_version = DataVersion()
+        self.groups_version = DataVersion()
+
+    def apply(self, change: Change, timestamp_ms: int) -> None:
+        """Take in one committed change; `timestamp_ms` is the store time of its record."""
+        match change:
+            case PutTopic(config):
+                self.topics[config.name] = config
+                self.topics_version = self.topics_version.next(timestamp_ms)
+            case DeleteTopic(name):
+                self._delete_topic(name, timestamp_ms)
+            case PutGroup(group_config):
+                self.groups[group_config.name] = group_config
+                self.groups_version = self.groups_version.next(timestamp_ms)
+            case DeleteGroup(name, clean_offsets):
+                self._delete_group(name, clean_offsets, timestamp_ms)
+            case CommitOffsets(group, topic, offsets):
+                self.offsets.commit(group, topic, offsets)
+            case SetDelayOffset(level, offset):
+                self.delay_offsets[level] = offset
+
+    def _delete_topic(self, name: str, timestamp_ms: int) -> None:
+        if name in self.static_topics or self.topics.pop(name, None) is None:
+            return
+        self.offsets.drop_topic(name)
+        self.topics_version = self.topics_version.next(timestamp_ms)
+
+    def _delete_group(self, name: str, clean_offsets: bool, timestamp_ms: int) -> None:
+        if clean_offsets:
+            self.offsets.drop_group(name)
+        if name not in self.static_groups and self.groups.pop(name, None) is not None:
+            self.groups_version = self.groups_version.next(timestamp_ms)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything the log made, for a snapshot."""
+        return {
+            "topics": [
+                topic.to_json() for name, topic in self.topics.items() if topic != self.static_topics.get(name)
+            ],
+            "groups": [
+                group.to_json() for name, group in self.groups.items() if group != self.static_groups.get(name)
+            ],
+            "offsets": self.offsets.to_json(),
+            "delayOffsets": sorted(self.delay_offsets.items()),
+            "topicsVersion": [self.topics_version.counter, self.topics_version.timestamp_ms],
+            "groupsVersion": [self.groups_version.counter, self.groups_version.timestamp_ms],
+        }
+
+    def load_json(self, data: Mapping[str, Any]) -> None:
+        """Replace the tables by those of a snapshot. Raises ValueError, KeyError or TypeError when it is no snapshot."""
+        topics = [TopicConfig.from_json(row) for row in data["topics"]]
+        groups = [SubscriptionGroupConfig.from_json(row) for row in data["groups"]]
+        offsets = OffsetTable.from_json(data["offsets"])
+        delay_offsets = {int(level): int(offset) for level, offset in data["delayOffsets"]}
+        topics_version = DataVersion(*map(int, data["topicsVersion"]))
+        groups_version = DataVersion(*map(int, data["groupsVersion"]))
+        self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
+        self.groups = {**self.static_groups, **{group.name: group for group in groups}}
+        self.offsets = offsets
+        self.delay_offsets = delay_offsets
+        self.topics_version = topics_version
+        self.groups_version = groups_version

@@ -1,0 +1,220 @@
+"""Topic configurations: what one is, which names are good, and the topics every broker has from its start.
+
+Wire and file form are RocketMQ's TopicConfig JSON (attributes, order, perm, readQueueNums, …).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.scheduling import LEVELS_MAX, SCHEDULE_TOPIC
+
+PERM_INHERIT = 1
+PERM_WRITE = 2
+PERM_READ = 4
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+PERM_MAX = 15
+QUEUE_NUMS_MAX = 65_536
+TOPIC_CHARS_MAX = 127
+ATTRIBUTES_MAX = 64
+
+DEFAULT_TOPIC = "TBW102"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC = "BenchmarkTest"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+SYSTEM_PREFIX = "rmq_sys_"
+LEDGERMQ_PREFIX = "rmq_sys_LEDGERMQ_"
+STATE_TOPIC = "rmq_sys_LEDGERMQ_STATE"
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+NOT_ALLOWED_TO_SEND = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
+)
+"""Topics no client may send to (TopicValidator's not-allowed set)."""
+SYSTEM_TOPICS = NOT_ALLOWED_TO_SEND | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+"""Topics no client may create or delete, besides every name that begins with `rmq_sys_`."""
+
+_TOPIC_NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+
+
+class ConfigFormatError(ValueError):
+    """A topic or group configuration from outside cannot be used; the text names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """RocketMQ's version of a table: two are the same when all three fields are. `timestamp_ms` and `counter` come
+    from the log, so that every node of the group has the same ones; the term is added when it is shown."""
+
+    counter: int = 0
+    timestamp_ms: int = 0
+
+    def next(self, timestamp_ms: int) -> "DataVersion":
+        return DataVersion(self.counter + 1, timestamp_ms)
+
+    def to_json(self, state_version: int = 0) -> dict[str, int]:
+        return {"counter": self.counter, "stateVersion": state_version, "timestamp": self.timestamp_ms}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic on this broker (TopicConfig.java)."""
+
+    name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    is_ordered: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def queue_nums(self) -> int:
+        """Queue ids a send may name are below this."""
+        return max(self.read_queue_nums, self.write_queue_nums)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "attributes": dict(self.attributes),
+            "order": self.is_ordered,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicFilterType": self.topic_filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "TopicConfig":
+        """Read the wire form. Raises ConfigFormatError."""
+        name = data.get("topicName")
+        if not isinstance(name, str):
+            raise ConfigFormatError("topicName is missing")
+        config = cls(
+            name=name,
+            read_queue_nums=_int(data, "readQueueNums", 16),
+            write_queue_nums=_int(data, "writeQueueNums", 16),
+            perm=_int(data, "perm", PERM_READ_WRITE),
+            topic_filter_type=str(data.get("topicFilterType", "SINGLE_TAG")),
+            topic_sys_flag=_int(data, "topicSysFlag", 0),
+            is_ordered=data.get("order") is True,
+            attributes=_attributes(data.get("attributes")),
+        )
+        check_topic_config(config)
+        return config
+
+
+def check_topic_config(config: TopicConfig) -> None:
+    """Raises ConfigFormatError that names the field out of bounds."""
+    error = topic_name_error(config.name)
+    if error is not None:
+        raise ConfigFormatError(error)
+    for label, value in (
+        ("readQueueNums", config.read_queue_nums),
+        ("writeQueueNums", config.write_queue_nums),
+    ):
+        if not 0 <= value <= QUEUE_NUMS_MAX:
+            raise ConfigFormatError(f"{label} {value} is not between 0 and {QUEUE_NUMS_MAX}")
+    if not 0 <= config.perm <= PERM_MAX:
+        raise ConfigFormatError(f"perm {config.perm} is not between 0 and {PERM_MAX}")
+    if config.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+        raise ConfigFormatError(f"topicFilterType '{config.topic_filter_type}' is not SINGLE_TAG or MULTI_TAG")
+
+
+def topic_name_error(name: str) -> str | None:
+    """Why RocketMQ would refuse the name of a topic, or None when it is good (TopicValidator.validateTopic)."""
+    if not name.strip():
+        return "The specified topic is blank."
+    if not _TOPIC_NAME.match(name):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(name) > TOPIC_CHARS_MAX:
+        return f"The specified topic is longer than topic max length {TOPIC_CHARS_MAX}."
+    return None
+
+
+def is_system_topic(name: str) -> bool:
+    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
+
+
+def may_send_to(name: str) -> bool:
+    return name not in NOT_ALLOWED_TO_SEND and not name.startswith(LEDGERMQ_PREFIX)
+
+
+def inherited_topic(
+    name: str, template: TopicConfig | None, queue_nums: int, topic_sys_flag: int = 0
+) -> TopicConfig | None:
+    """The topic a send creates from `template` (createTopicInSendMessageMethod); None when the template is missing or
+    does not let others inherit from it."""
+    if template is None or not template.perm & PERM_INHERIT:
+        return None
+    count = max(0, min(queue_nums, template.write_queue_nums))
+    return TopicConfig(
+        name,
+        read_queue_nums=count,
+        write_queue_nums=count,
+        perm=template.perm & ~PERM_INHERIT,
+        topic_filter_type=template.topic_filter_type,
+        topic_sys_flag=topic_sys_flag,
+    )
+
+
+def retry_topic(group: str, queue_nums: int = 1) -> TopicConfig:
+    return TopicConfig(RETRY_PREFIX + group, queue_nums, queue_nums)
+
+
+def dlq_topic(group: str) -> TopicConfig:
+    return TopicConfig(DLQ_PREFIX + group, 1, 1)
+
+
+def static_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
+    """The topics of TopicConfigManager.init: there from the start, the same on every node, never in the log."""
+    cluster_perm = PERM_INHERIT | (PERM_READ_WRITE if config.cluster_topic_enable else 0)
+    broker_perm = PERM_INHERIT | (PERM_READ_WRITE if config.broker_topic_enable else 0)
+    levels = max(18, len(config.delay_levels_ms))
+    assert levels <= LEVELS_MAX, f"{levels} delay levels"
+    topics = [
+        TopicConfig(SELF_TEST_TOPIC, 1, 1),
+        TopicConfig(BENCHMARK_TOPIC, 1024, 1024),
+        TopicConfig(config.broker_cluster_name, 16, 16, cluster_perm),
+        TopicConfig(config.broker_name, 1, 1, broker_perm),
+        TopicConfig(OFFSET_MOVED_TOPIC, 1, 1),
+        TopicConfig(SCHEDULE_TOPIC, levels, levels),
+        TopicConfig(f"{config.broker_cluster_name}_REPLY_TOPIC", 1, 1),
+        TopicConfig(HALF_TOPIC, 1, 1),
+        TopicConfig(OP_HALF_TOPIC, 1, 1),
+    ]
+    if config.auto_create_topic_enable:
+        nums = config.default_topic_queue_nums
+        topics.append(TopicConfig(DEFAULT_TOPIC, nums, nums, PERM_READ_WRITE | PERM_INHERIT))
+    return {topic.name: topic for topic in topics}
+
+
+def _int(data: Mapping[str, Any], key: str, default: int) -> int:
+    value = data.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigFormatError(f"{key} is not a whole number")
+    return value
+
+
+def _attributes(value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > ATTRIBUTES_MAX:
+        raise ConfigFormatError(f"attributes is not a table of at most {ATTRIBUTES_MAX} texts")
+    return {str(key): str(text) for key, text in value.items()}
