@@ -1,7 +1,8 @@
 """The broker's configuration: one frozen model whose keys are RocketMQ's own broker.conf names.
 
-A configuration is a TOML file of plain `key = value` pairs, and `KEY=VALUE` overrides on top of it. A key that means
-nothing here is refused, with the nearest known keys named, so that a misspelt limit is not silently the default.
+A configuration is a TOML file of plain `key = value` pairs, and `KEY=VALUE` overrides on top of it. A key
+that means nothing here is refused, with the nearest known keys named, so that a misspelt limit is not
+silently the default.
 """
 
 import difflib
@@ -20,7 +21,9 @@ MIB = 1024 * 1024
 ENTRY_BYTES_MAX = 4 * MIB
 """An entry of the log (48-byte header and record) fits in DLedger's 4 MiB entry buffer."""
 RECORD_OVERHEAD_BYTES = 64 * 1024
-"""Room an entry keeps for its header, the record's fixed fields, a topic of 255 and properties of 32767 bytes."""
+"""Room an entry keeps for its header, the record's fixed fields, a topic of 255 and properties of 32767
+bytes.
+"""
 
 _NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
@@ -66,8 +69,9 @@ def _parse_peer(text: str) -> Peer:
 
 
 class BrokerConfig(BaseModel):
-    """Everything one node can be told. Field aliases are the keys of the file; sizes are bytes unless the key says
-    otherwise, times are in the unit RocketMQ gives the key."""
+    """Everything one node can be told. Field aliases are the keys of the file; sizes are bytes unless the key
+    says otherwise, times are in the unit RocketMQ gives the key.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -166,7 +170,9 @@ class BrokerConfig(BaseModel):
             raise ValueError(f"dLegerSelfId '{self.dledger_self_id}' is not one letter and a number, like n0")
         ids = [peer.id for peer in self.peers]
         if self.dledger_self_id not in ids:
-            raise ValueError(f"dLegerSelfId {self.dledger_self_id} is not among dLegerPeers ({', '.join(ids)})")
+            raise ValueError(
+                f"dLegerSelfId {self.dledger_self_id} is not among dLegerPeers ({', '.join(ids)})"
+            )
         if self.preferred_leader_id is not None and self.preferred_leader_id not in ids:
             raise ValueError(f"preferredLeaderId {self.preferred_leader_id} is not among dLegerPeers")
         return self
@@ -198,12 +204,16 @@ class BrokerConfig(BaseModel):
 
     @property
     def follower_broker_id(self) -> int:
-        """The id a node that is not the writable leader registers under: n0 → 1, n1 → 2 (DLedgerRoleChangeHandler)."""
+        """The id a node that is not the writable leader registers under: n0 → 1, n1 → 2
+        (DLedgerRoleChangeHandler).
+        """
         return int(self.dledger_self_id[1:]) + 1
 
     @property
     def body_bytes_max(self) -> int:
-        """Largest body accepted: maxMessageSize, less when record and entry header would pass the entry's bound."""
+        """Largest body accepted: maxMessageSize, less when record and entry header would pass the entry's
+        bound.
+        """
         return min(self.max_message_bytes, ENTRY_BYTES_MAX - RECORD_OVERHEAD_BYTES)
 
     @property

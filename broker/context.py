@@ -1,15 +1,18 @@
-"""What the parts of one broker share. Made by app.Broker; a processor module gets it in its `register(context)`."""
+"""What the parts of one broker share. Made by app.Broker; a processor module gets it in its
+`register(context)`.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from remoting.client import RemotingClient
+from remoting.router import Router
+
 from broker.config import BrokerConfig
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog
-from remoting.client import RemotingClient
-from remoting.router import Router
 
 if TYPE_CHECKING:
     from broker.clients import ClientRegistry
@@ -53,8 +56,9 @@ class BrokerContext:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a short piece of work beside the handler; it is cancelled when the broker stops. The work must handle
-        its own errors."""
+        """Run a short piece of work beside the handler; it is cancelled when the broker stops. The work must
+        handle its own errors.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,4 +1,6 @@
-"""What a client is answered when the log did not take its message: the one table from PutStatus to ResponseCode."""
+"""What a client is answered when the log did not take its message: the one table from PutStatus to
+ResponseCode.
+"""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,8 @@
-"""Delay levels, and how a message is put aside until its time (ScheduleMessageService's topic and properties).
+"""Delay levels, and how a message is put aside until its time (ScheduleMessageService's topic and
+properties).
 
-A delayed message is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its real topic and queue kept as properties, from which the delivering side puts it back together.
+A delayed message is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its real topic and queue kept as
+properties, from which the delivering side puts it back together.
 """
 
 import dataclasses

@@ -1,7 +1,8 @@
 """The changes of the replicated state, and their form as the body of one record of the log.
 
-A body is JSON: {"version": 1, "changes": [["putTopic", {…}], ["commitOffsets", group, topic, [[queue, offset], …]], …]}.
-A node that meets a version or a change it does not know must stop: going on would make its state differ from the others'.
+A body is JSON: {"version": 1, "changes": [["putTopic", {…}], ["commitOffsets", group, topic, [[queue,
+offset], …]], …]}. A node that meets a version or a change it does not know must stop: going on would make its
+state differ from the others'.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +71,9 @@ Change = PutTopic | DeleteTopic | PutGroup | DeleteGroup | CommitOffsets | SetDe
 
 
 def encode_change(change: Change) -> bytes:
-    """One change as it stands in a record's list. Raises InvalidChangeError when it may not be put in the log."""
+    """One change as it stands in a record's list. Raises InvalidChangeError when it may not be put in the
+    log.
+    """
     try:
         if isinstance(change, PutTopic | PutGroup):
             _from_row(_to_row(change))

@@ -52,7 +52,9 @@ class OffsetTable:
             self._count -= len(self._table.pop(key))
 
     def to_json(self) -> list[list[Any]]:
-        return [[topic, group, sorted(queues.items())] for (topic, group), queues in sorted(self._table.items())]
+        return [
+            [topic, group, sorted(queues.items())] for (topic, group), queues in sorted(self._table.items())
+        ]
 
     @classmethod
     def from_json(cls, rows: list[list[Any]]) -> "OffsetTable":

@@ -1,5 +1,5 @@
-"""Changes on their way into the log: the changes of one loop turn are joined in one record, and each proposer's future
-resolves once its record is committed and applied on this node, or has failed.
+"""Changes on their way into the log: the changes of one loop turn are joined in one record, and each
+proposer's future resolves once its record is committed and applied on this node, or has failed.
 
 Bounds: a record's body holds at most RECORD_BYTES_MAX (a larger turn makes several records), and at most
 `waiting_max` proposals wait at a time; one more is answered OS_PAGE_CACHE_BUSY at once.
@@ -48,7 +48,9 @@ class ProposalQueue:
 
     @property
     def is_settled(self) -> bool:
-        """True when nothing this node put in the log is still to be applied, so that its tables are the newest."""
+        """True when nothing this node put in the log is still to be applied, so that its tables are the
+        newest.
+        """
         return self._applied_offset >= self._last_put_offset
 
     def add(self, encoded: Sequence[bytes]) -> asyncio.Future[PutStatus]:

@@ -1,5 +1,5 @@
-"""The snapshot file of the replicated state: the tables after one entry of the log, so that a start need not read the
-log from its beginning. It can be deleted at any time while the log still holds its first entry.
+"""The snapshot file of the replicated state: the tables after one entry of the log, so that a start need not
+read the log from its beginning. It can be deleted at any time while the log still holds its first entry.
 
     8 bytes  magic "LMQSTATE"
     u32      version (1)
@@ -72,8 +72,9 @@ def read_snapshot(path: Path) -> Snapshot | None:
 
 
 def write_snapshot(path: Path, data: bytes) -> None:
-    """Put an encoded snapshot in place of the file, so that a crash at any moment leaves the old or the new one.
-    Blocks; not for the loop's thread. Raises OSError."""
+    """Put an encoded snapshot in place of the file, so that a crash at any moment leaves the old or the new
+    one. Blocks; not for the loop's thread. Raises OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     side = path.with_name(path.name + ".tmp")
     with side.open("wb") as file:

@@ -1,8 +1,9 @@
 """The replicated state: topics, subscription groups, consumer and delay offsets, kept in the log itself.
 
-A change is a record of the system topic rmq_sys_LEDGERMQ_STATE. It is acknowledged once it is committed and applied
-here; every node applies the same records in log order, so after a failover no table is older than what was
-acknowledged. A snapshot file spares a start the reading of the whole log. See docs/decisions/0004-state-in-the-log.md.
+A change is a record of the system topic rmq_sys_LEDGERMQ_STATE. It is acknowledged once it is committed and
+applied here; every node applies the same records in log order, so after a failover no table is older than
+what was acknowledged. A snapshot file spares a start the reading of the whole log. See
+docs/decisions/0004-state-in-the-log.md.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ from commitlog.record import Message, decode_record, host_bytes
 
 PROPOSALS_WAITING_MAX = 10_000
 SNAPSHOT_ENTRIES_MAX = 100_000
-"""A snapshot is also written when this many entries passed without a change, so that a start replays no more."""
+"""A snapshot is also written when this many entries passed without a change, so that a start replays no more.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -101,14 +103,17 @@ class ReplicatedState:
         return self._tables.static_topics
 
     def on_topics_changed(self, callback: Callable[[], None]) -> None:
-        """Call back after records that changed the topic table were applied, at most once per batch of records."""
+        """Call back after records that changed the topic table were applied, at most once per batch of
+        records.
+        """
         self._topic_callbacks.append(callback)
 
     def propose(self, *changes: Change) -> asyncio.Future[PutStatus]:
         """Put the changes in the log, all in one record.
 
-        Resolves with PUT_OK once they are committed and applied on this node. MESSAGE_ILLEGAL: a change is not valid or
-        a table is full (topicsMax, groupsMax, offsetsMax). Any other status: as of MessageLog.put.
+        Resolves with PUT_OK once they are committed and applied on this node. MESSAGE_ILLEGAL: a change is
+        not valid or a table is full (topicsMax, groupsMax, offsetsMax). Any other status: as of
+        MessageLog.put.
         """
         try:
             for change in changes:
@@ -123,9 +128,13 @@ class ReplicatedState:
     def _check_room(self, change: Change) -> None:
         tables, config = self._tables, self._config
         match change:
-            case PutTopic(topic) if topic.name not in tables.topics and len(tables.topics) >= config.topics_max:
+            case PutTopic(topic) if (
+                topic.name not in tables.topics and len(tables.topics) >= config.topics_max
+            ):
                 raise InvalidChangeError(f"there are topicsMax ({config.topics_max}) topics")
-            case PutGroup(group) if group.name not in tables.groups and len(tables.groups) >= config.groups_max:
+            case PutGroup(group) if (
+                group.name not in tables.groups and len(tables.groups) >= config.groups_max
+            ):
                 raise InvalidChangeError(f"there are groupsMax ({config.groups_max}) groups")
             case CommitOffsets(group_name, topic_name, offsets):
                 known = tables.offsets.queues(group_name, topic_name)
@@ -138,7 +147,8 @@ class ReplicatedState:
     async def ensure_topic(
         self, name: str, default_topic: str, queue_nums: int, topic_sys_flag: int = 0
     ) -> TopicConfig | None:
-        """The topic, created after `default_topic` when it is missing; None when that one does not let it be created.
+        """The topic, created after `default_topic` when it is missing; None when that one does not let it be
+        created.
 
         One proposal per name, however many ask. Raises StateChangeError.
         """

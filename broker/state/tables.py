@@ -1,6 +1,8 @@
-"""The tables that every node of a group builds alike from the log: topics, groups, consumer and delay offsets.
+"""The tables that every node of a group builds alike from the log: topics, groups, consumer and delay
+offsets.
 
-Pure: the same changes with the same timestamps, in the same order, give the same tables on every node. No clock here.
+Pure: the same changes with the same timestamps, in the same order, give the same tables on every node. No
+clock here.
 """
 
 from collections.abc import Mapping
@@ -21,8 +23,9 @@ from broker.state.topics import DataVersion, TopicConfig
 
 
 class StateTables:
-    """The tables and what a change does to them. The static topics and groups of the configuration are part of the
-    tables, but neither of the log nor of the snapshot."""
+    """The tables and what a change does to them. The static topics and groups of the configuration are part
+    of the tables, but neither of the log nor of the snapshot.
+    """
 
     def __init__(
         self,
@@ -72,10 +75,14 @@ class StateTables:
         """Everything the log made, for a snapshot."""
         return {
             "topics": [
-                topic.to_json() for name, topic in self.topics.items() if topic != self.static_topics.get(name)
+                topic.to_json()
+                for name, topic in self.topics.items()
+                if topic != self.static_topics.get(name)
             ],
             "groups": [
-                group.to_json() for name, group in self.groups.items() if group != self.static_groups.get(name)
+                group.to_json()
+                for name, group in self.groups.items()
+                if group != self.static_groups.get(name)
             ],
             "offsets": self.offsets.to_json(),
             "delayOffsets": sorted(self.delay_offsets.items()),
@@ -84,7 +91,9 @@ class StateTables:
         }
 
     def load_json(self, data: Mapping[str, Any]) -> None:
-        """Replace the tables by those of a snapshot. Raises ValueError, KeyError or TypeError when it is no snapshot."""
+        """Replace the tables by those of a snapshot. Raises ValueError, KeyError or TypeError when it is no
+        snapshot.
+        """
         topics = [TopicConfig.from_json(row) for row in data["topics"]]
         groups = [SubscriptionGroupConfig.from_json(row) for row in data["groups"]]
         offsets = OffsetTable.from_json(data["offsets"])

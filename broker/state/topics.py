@@ -57,8 +57,9 @@ class ConfigFormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """RocketMQ's version of a table: two are the same when all three fields are. `timestamp_ms` and `counter` come
-    from the log, so that every node of the group has the same ones; the term is added when it is shown."""
+    """RocketMQ's version of a table: two are the same when all three fields are. `timestamp_ms` and `counter`
+    come from the log, so that every node of the group has the same ones; the term is added when it is shown.
+    """
 
     counter: int = 0
     timestamp_ms: int = 0
@@ -134,11 +135,13 @@ def check_topic_config(config: TopicConfig) -> None:
     if not 0 <= config.perm <= PERM_MAX:
         raise ConfigFormatError(f"perm {config.perm} is not between 0 and {PERM_MAX}")
     if config.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
-        raise ConfigFormatError(f"topicFilterType '{config.topic_filter_type}' is not SINGLE_TAG or MULTI_TAG")
+        raise ConfigFormatError(
+            f"topicFilterType '{config.topic_filter_type}' is not SINGLE_TAG or MULTI_TAG"
+        )
 
 
 def topic_name_error(name: str) -> str | None:
-    """Why RocketMQ would refuse the name of a topic, or None when it is good (TopicValidator.validateTopic)."""
+    """Why RocketMQ would refuse a topic name, or None if it is good (TopicValidator.validateTopic)."""
     if not name.strip():
         return "The specified topic is blank."
     if not _TOPIC_NAME.match(name):
@@ -159,8 +162,9 @@ def may_send_to(name: str) -> bool:
 def inherited_topic(
     name: str, template: TopicConfig | None, queue_nums: int, topic_sys_flag: int = 0
 ) -> TopicConfig | None:
-    """The topic a send creates from `template` (createTopicInSendMessageMethod); None when the template is missing or
-    does not let others inherit from it."""
+    """The topic a send creates from `template` (createTopicInSendMessageMethod); None when the template is
+    missing or does not let others inherit from it.
+    """
     if template is None or not template.perm & PERM_INHERIT:
         return None
     count = max(0, min(queue_nums, template.write_queue_nums))
@@ -183,7 +187,7 @@ def dlq_topic(group: str) -> TopicConfig:
 
 
 def static_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
-    """The topics of TopicConfigManager.init: there from the start, the same on every node, never in the log."""
+    """The topics of TopicConfigManager.init: there from the start, alike on every node, never in the log."""
     cluster_perm = PERM_INHERIT | (PERM_READ_WRITE if config.cluster_topic_enable else 0)
     broker_perm = PERM_INHERIT | (PERM_READ_WRITE if config.broker_topic_enable else 0)
     levels = max(18, len(config.delay_levels_ms))

@@ -1,0 +1,255 @@
+"""A MessageLog in memory for unit tests of the broker: records, consume queues and listeners, with the commit
+in the test's hand.
+
+`auto_commit=True` (default) commits what was put on the next turn of the loop; with False nothing is
+committed until `commit()`, or `fail(status)` which answers the waiting puts without storing them.
+`next_status` refuses the next puts.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from commitlog.log import DispatchListener, DispatchRequest, MessageLog, PositionError, PutResult, PutStatus
+from commitlog.record import (
+    PROPERTY_DELAY,
+    PROPERTY_TAGS,
+    Message,
+    decode_record,
+    encode_record,
+    get_property,
+    tags_code,
+)
+
+if TYPE_CHECKING:
+    from commitlog.consume_queues import ConsumeQueues
+    from dledger.core.types import NodeStatus
+
+ENTRY_HEADER_BYTES = 48
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+
+class FakeQueue:
+    """One consume queue: units (position, size, tags code) from `min_offset` on."""
+
+    def __init__(self) -> None:
+        self.min_offset = 0
+        self.rows: list[tuple[int, int, int]] = []
+
+    @property
+    def max_offset(self) -> int:
+        return self.min_offset + len(self.rows)
+
+    def units(self, start: int, count: int) -> list[tuple[int, int, int]]:
+        first = max(start - self.min_offset, 0)
+        return self.rows[first : first + count]
+
+    def drop_before(self, offset: int) -> None:
+        """As if the messages before `offset` had been deleted with their files."""
+        del self.rows[: offset - self.min_offset]
+        self.min_offset = offset
+
+
+class FakeQueues:
+    """The consume queues of a FakeLog."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[tuple[str, int], FakeQueue] = {}
+
+    def get(self, topic: str, queue_id: int) -> FakeQueue | None:
+        return self.by_key.get((topic, queue_id))
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.by_key.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    def append(self, request: DispatchRequest) -> None:
+        queue = self.by_key.setdefault((request.topic, request.queue_id), FakeQueue())
+        assert queue.max_offset == request.queue_offset, (queue.max_offset, request)
+        queue.rows.append((request.position, request.size, request.tags_code))
+
+
+@dataclass(slots=True)
+class _Put:
+    requests: list[DispatchRequest]
+    on_done: Callable[[PutStatus], None]
+
+
+class FakeLog:
+    """Implements MessageLog."""
+
+    def __init__(
+        self, *, auto_commit: bool = True, is_writable: bool = True, now_ms: int = 1_700_000_000_000
+    ) -> None:
+        self.auto_commit = auto_commit
+        self.now_ms = now_ms
+        self.next_status = PutStatus.PUT_OK
+        self.fake_queues = FakeQueues()
+        self.put_calls: list[list[Message]] = []
+        self.replayed_from: int | None = None
+        self.node_status: NodeStatus | None = None
+        self._is_writable = is_writable
+        self._records: dict[int, bytes] = {}
+        self._end_position = 0
+        self._end_index = -1
+        self._readable_end = 0
+        self._applied_index = -1
+        self._next_offsets: dict[tuple[str, int], int] = {}
+        self._waiting: deque[_Put] = deque()
+        self._listeners: list[DispatchListener] = []
+        self._writable_callbacks: list[Callable[[bool], None]] = []
+
+    @property
+    def queues(self) -> "ConsumeQueues":
+        return cast("ConsumeQueues", self.fake_queues)
+
+    @property
+    def min_position(self) -> int:
+        return 0
+
+    @property
+    def max_position(self) -> int:
+        return self._readable_end
+
+    @property
+    def applied_index(self) -> int:
+        return self._applied_index
+
+    @property
+    def messages(self) -> list[Message]:
+        """Every message that was put, in order."""
+        return [message for call in self.put_calls for message in call]
+
+    @property
+    def waiting_puts(self) -> int:
+        return len(self._waiting)
+
+    def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
+        status = self.next_status if self._is_writable else PutStatus.SERVICE_NOT_AVAILABLE
+        if status is not PutStatus.PUT_OK:
+            return PutResult(status, [], [], 0)
+        self.put_calls.append(list(messages))
+        requests = [self._lay_out(message) for message in messages]
+        self._waiting.append(_Put(requests, on_done))
+        if self.auto_commit:
+            asyncio.get_running_loop().call_soon(self.commit)
+        return PutResult(
+            PutStatus.PUT_OK, [r.position for r in requests], [r.queue_offset for r in requests], self.now_ms
+        )
+
+    def _lay_out(self, message: Message) -> DispatchRequest:
+        key = (message.topic, message.queue_id)
+        queue_offset = self._next_offsets.get(key, 0)
+        self._next_offsets[key] = queue_offset + 1
+        data = bytearray(encode_record(message, queue_offset, self.now_ms))
+        position = self._end_position + ENTRY_HEADER_BYTES
+        data[28:36] = position.to_bytes(8, "big")
+        self._records[position] = bytes(data)
+        self._end_position = position + len(data)
+        self._end_index += 1
+        tag = get_property(message.properties, PROPERTY_TAGS)
+        code = 0 if tag is None else tags_code(tag.decode())
+        assert message.topic != SCHEDULE_TOPIC or get_property(message.properties, PROPERTY_DELAY)
+        return DispatchRequest(
+            self._end_index,
+            message.topic,
+            message.queue_id,
+            queue_offset,
+            position,
+            len(data),
+            code,
+            self.now_ms,
+            message.sys_flag,
+        )
+
+    def commit(self) -> None:
+        """Commit all that waits: queues, then listeners, then the puts' callbacks."""
+        puts, self._waiting = list(self._waiting), deque()
+        requests = [request for put in puts for request in put.requests]
+        if not requests:
+            return
+        for request in requests:
+            self.fake_queues.append(request)
+        self._applied_index = requests[-1].index
+        self._readable_end = requests[-1].position + requests[-1].size
+        for listener in self._listeners:
+            listener(requests)
+        for put in puts:
+            put.on_done(PutStatus.PUT_OK)
+
+    def fail(self, status: PutStatus) -> None:
+        """Answer all that waits with `status`, and take it out of the log again."""
+        puts, self._waiting = list(self._waiting), deque()
+        for put in puts:
+            for request in put.requests:
+                del self._records[request.position]
+                key = (request.topic, request.queue_id)
+                self._next_offsets[key] = min(self._next_offsets[key], request.queue_offset)
+            self._end_index -= len(put.requests)
+        for put in puts:
+            put.on_done(status)
+
+    def is_writable(self) -> bool:
+        return self._is_writable
+
+    def set_writable(self, is_writable: bool) -> None:
+        self._is_writable = is_writable
+        for callback in self._writable_callbacks:
+            callback(is_writable)
+
+    def on_writable_change(self, callback: Callable[[bool], None]) -> None:
+        self._writable_callbacks.append(callback)
+
+    def read(self, position: int, size: int) -> bytes:
+        data = self.record_at(position)
+        if data is None or len(data) != size:
+            raise PositionError(f"no record of {size} bytes at {position}")
+        return data
+
+    def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
+        return b"".join(self.read(position, size) for position, size in units)
+
+    def record_at(self, position: int) -> bytes | None:
+        return self._records.get(position) if position < self._readable_end else None
+
+    def add_listener(self, listener: DispatchListener) -> None:
+        self._listeners.append(listener)
+
+    def replay_from(self, index: int) -> None:
+        self.replayed_from = index
+
+    def replay_into(self, listener: DispatchListener) -> None:
+        """Give a listener everything committed, as a start after `replay_from` does."""
+        requests = []
+        for index, (position, data) in enumerate(sorted(self._records.items())):
+            record = decode_record(data)
+            requests.append(
+                DispatchRequest(
+                    index,
+                    record.topic,
+                    record.queue_id,
+                    record.queue_offset,
+                    position,
+                    record.size,
+                    0,
+                    record.store_timestamp_ms,
+                    record.sys_flag,
+                )
+            )
+        listener([request for request in requests if request.position < self._readable_end])
+
+    async def start(self) -> None:
+        """Nothing to do: there is no file."""
+
+    async def stop(self) -> None:
+        """Nothing to do: there is no file."""
+
+    def status(self) -> "NodeStatus | None":
+        return self.node_status
+
+
+def as_message_log(log: FakeLog) -> MessageLog:
+    """Says to the type checker that the fake keeps the whole contract."""
+    return log
