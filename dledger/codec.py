@@ -1,0 +1,226 @@
+"""Frames between members of a group: what goes over a replication connection, and back.
+
+    frame   u32 length of what follows | u32 header length | header | entry bytes
+    header  msgpack array: [kind, field, field, ...] in the order of the message's dataclass
+            an EntryRange stands as three fields (first index, last index, term); its bytes follow the
+            header as they are, and only an AppendRequest has any
+
+All integers are big-endian. Every field is checked for type and range before it is used; whatever is wrong
+raises PeerProtocolError, and the connection it came from must be closed. See docs/formats.
+"""
+
+import enum
+import struct
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+import msgpack
+
+from dledger.core.messages import (
+    AppendRequest,
+    AppendResponse,
+    CommitRequest,
+    CompareRequest,
+    CompareResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    Message,
+    TakeLeadershipRequest,
+    TruncateRequest,
+    TruncateResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from dledger.core.types import EntryRange
+
+PROTOCOL_VERSION = 1
+HEADER_BYTES_MAX = 64 * 1024
+TEXT_BYTES_MAX = 1024
+INTEGER_MIN = -1
+INTEGER_MAX = (1 << 63) - 1
+_LENGTHS = struct.Struct(">II")
+_LENGTH_BYTES = 4
+
+
+class PeerProtocolError(Exception):
+    """A peer sent bytes that are not a frame of this protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first frame of a connection: who dialled, and where it serves clients."""
+
+    group: str
+    node_id: str
+    version: int
+    client_address: str
+
+
+_KINDS: Sequence[type[Any]] = (
+    Hello,
+    VoteRequest,
+    VoteResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    CommitRequest,
+    AppendRequest,
+    AppendResponse,
+    CompareRequest,
+    CompareResponse,
+    TruncateRequest,
+    TruncateResponse,
+    TakeLeadershipRequest,
+)
+"""A kind's number on the wire is its place here: never reorder, only add."""
+
+_KIND_OF: types.MappingProxyType[type[Any], int] = types.MappingProxyType(
+    {cls: kind for kind, cls in enumerate(_KINDS)}
+)
+
+
+def encode_frame(message: Message | Hello) -> tuple[bytes | memoryview, ...]:
+    """The buffers of one frame in wire order. Entry bytes are passed on, not copied."""
+    values: list[Any] = [_KIND_OF[type(message)]]
+    data: bytes | memoryview = b""
+    for name, _ in _SCHEMA[type(message)]:
+        value = getattr(message, name)
+        if isinstance(value, EntryRange):
+            values += (value.first_index, value.last_index, value.term)
+            data = value.data
+        else:
+            values.append(value)
+    header = msgpack.packb(values)
+    lengths = _LENGTHS.pack(_LENGTH_BYTES + len(header) + len(data), len(header))
+    return (lengths + header, data) if len(data) else (lengths + header,)
+
+
+class FrameDecoder:
+    """Cuts a stream of bytes into messages. After PeerProtocolError it must not be fed again."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Message | Hello]:
+        """All messages that are complete now. Raises PeerProtocolError."""
+        self._buffer += data
+        messages: list[Message | Hello] = []
+        start = 0
+        while (frame_bytes := self._frame_bytes_at(start)) is not None:
+            messages.append(self._decode(start, frame_bytes))
+            start += frame_bytes
+        del self._buffer[:start]
+        return messages
+
+    def _frame_bytes_at(self, start: int) -> int | None:
+        """Size of the frame that begins there, None when it is not complete. Bounds come first."""
+        available = len(self._buffer) - start
+        if available < _LENGTHS.size:
+            return None
+        length, header_bytes = _LENGTHS.unpack_from(self._buffer, start)
+        if length > self._frame_bytes_max:
+            raise PeerProtocolError(f"a frame of {length} bytes is over {self._frame_bytes_max}")
+        if header_bytes > HEADER_BYTES_MAX or header_bytes + _LENGTH_BYTES > length:
+            raise PeerProtocolError(f"a header of {header_bytes} bytes in a frame of {length}")
+        frame_bytes = int(length) + _LENGTH_BYTES
+        return frame_bytes if available >= frame_bytes else None
+
+    def _decode(self, start: int, frame_bytes: int) -> Message | Hello:
+        _, header_bytes = _LENGTHS.unpack_from(self._buffer, start)
+        data_start = start + _LENGTHS.size + header_bytes
+        with memoryview(self._buffer) as view:
+            header = view[start + _LENGTHS.size : data_start]
+            values = _unpack(header)
+            header.release()
+            data = bytes(view[data_start : start + frame_bytes])
+        return _build(values, data)
+
+
+def _unpack(header: memoryview) -> list[Any]:
+    try:
+        values = msgpack.unpackb(header)
+    except (ValueError, msgpack.exceptions.UnpackException, TypeError, RecursionError) as error:
+        raise PeerProtocolError(f"the header is not msgpack: {error}") from error
+    if not isinstance(values, list) or not values:
+        raise PeerProtocolError("the header is not an array of a kind and its fields")
+    return values
+
+
+def _build(values: list[Any], data: bytes) -> Message | Hello:
+    kind = values[0]
+    if type(kind) is not int or not 0 <= kind < len(_KINDS):
+        raise PeerProtocolError(f"unknown kind of message {kind!r}")
+    cls = _KINDS[kind]
+    schema = _SCHEMA[cls]
+    if cls is AppendRequest:
+        values = [*values[:-3], _entry_range(values[-3:], data)]
+    elif data:
+        raise PeerProtocolError(f"{len(data)} bytes of entries in a {cls.__name__}")
+    if len(values) != len(schema) + 1:
+        raise PeerProtocolError(f"{len(values) - 1} fields in a {cls.__name__}, not {len(schema)}")
+    arguments = [read(name, value) for (name, read), value in zip(schema, values[1:], strict=True)]
+    return cast("Message | Hello", cls(*arguments))
+
+
+def _entry_range(numbers: list[Any], data: bytes) -> EntryRange:
+    if len(numbers) != 3:
+        raise PeerProtocolError("a push without the numbers of its entries")
+    first_index, last_index, term = (_integer("entries", number) for number in numbers)
+    if not 0 <= first_index <= last_index or term < 0 or not data:
+        raise PeerProtocolError(
+            f"a push of entries {first_index}..{last_index} of term {term} in {len(data)} bytes"
+        )
+    return EntryRange(first_index, last_index, term, data)
+
+
+def _integer(name: str, value: Any) -> int:
+    if type(value) is not int or not INTEGER_MIN <= value <= INTEGER_MAX:
+        raise PeerProtocolError(f"{name} is not a number from {INTEGER_MIN} to {INTEGER_MAX}: {value!r:.80}")
+    return value
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if type(value) is not bool:
+        raise PeerProtocolError(f"{name} is neither true nor false: {value!r:.80}")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if type(value) is not str or len(value.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
+        raise PeerProtocolError(f"{name} is not a text of at most {TEXT_BYTES_MAX} bytes: {value!r:.80}")
+    return value
+
+
+def _enumerated(cls: type[enum.IntEnum]) -> Callable[[str, Any], enum.IntEnum]:
+    def read(name: str, value: Any) -> enum.IntEnum:
+        try:
+            return cls(_integer(name, value))
+        except ValueError as error:
+            raise PeerProtocolError(f"{name} is no {cls.__name__}: {value}") from error
+
+    return read
+
+
+def _range(name: str, value: Any) -> EntryRange:
+    if not isinstance(value, EntryRange):
+        raise PeerProtocolError(f"{name} holds no entries")
+    return value
+
+
+def _reader(annotation: Any) -> Callable[[str, Any], Any]:
+    if isinstance(annotation, type) and issubclass(annotation, enum.IntEnum):
+        return _enumerated(annotation)
+    return {int: _integer, bool: _boolean, str: _text, EntryRange: _range}[annotation]
+
+
+def _schema_of(cls: type[Any]) -> tuple[tuple[str, Callable[[str, Any], Any]], ...]:
+    annotations = typing.get_type_hints(cls)
+    return tuple((field.name, _reader(annotations[field.name])) for field in fields(cls))
+
+
+_SCHEMA: types.MappingProxyType[type[Any], tuple[tuple[str, Callable[[str, Any], Any]], ...]] = (
+    types.MappingProxyType({cls: _schema_of(cls) for cls in _KINDS})
+)

@@ -1,0 +1,100 @@
+"""All limits and times of one member of a group, in one frozen value."""
+
+from dataclasses import dataclass
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """DLedgerConfig: who this node is, and every bound of the engine.
+
+    Raises ValueError when the values do not fit together.
+    """
+
+    group: str
+    self_id: str
+    peers: tuple[str, ...]
+    """All members, this one included."""
+
+    heartbeat_interval_ms: int = 250
+    """A leader says something to every peer at least this often."""
+    election_timeout_min_ms: int = 900
+    """Also the lease: a node that heard its leader within this time refuses to vote for another."""
+    election_timeout_max_ms: int = 1_500
+    """Also check-quorum: a leader without answers of a majority for this long steps down."""
+    disconnect_election_delay_max_ms: int = 50
+    """A follower whose leader's connection closed asks for votes within this time."""
+
+    push_timeout_ms: int = 1_000
+    """The oldest unacknowledged push is sent again after this time (maxPushTimeOutMs)."""
+    compare_timeout_ms: int = 3_000
+    """COMPARE and TRUNCATE are sent again after this time."""
+    commit_interval_ms: int = 1_000
+    """An idle leader sends COMMIT this often."""
+    abnormal_check_interval_ms: int = 1_000
+    """A follower looks for pushes that wait in vain this often."""
+
+    pending_pushes_max: int = 1_000
+    """Unacknowledged pushes to one peer; at the limit nothing new is pushed to it."""
+    pending_push_bytes_max: int = 64 * _MIB
+    """Bytes of unacknowledged pushes to one peer; at the limit nothing new is pushed to it."""
+    push_bytes_max: int = 1 * _MIB
+    """Bytes of one push, unless its first entry alone is larger (maxBatchPushSize)."""
+    pending_appends_max: int = 10_000
+    """Entries a leader holds uncommitted for its callers; beyond it LEADER_PENDING_FULL."""
+    wait_ack_timeout_ms: int = 2_500
+    """An append not committed after this time is answered with WAIT_QUORUM_ACK_TIMEOUT."""
+    out_of_order_pushes_max: int = 1_000
+    """Pushes a follower keeps that wait for an earlier one; beyond it PUSH_REQUEST_IS_FULL."""
+    out_of_order_bytes_max: int = 64 * _MIB
+    """Bytes of these; beyond it PUSH_REQUEST_IS_FULL."""
+
+    throttle_lag_bytes: int = 300 * _MIB
+    """A peer that is further behind gets no more than throttle_bytes_per_s (peerPushThrottlePoint)."""
+    throttle_bytes_per_s: int = 20 * _MIB
+    """peerPushQuota."""
+
+    preferred_leader_id: str | None = None
+    """A leader that is not this one hands over to it when it can."""
+    preferred_check_interval_ms: int = 1_000
+    """How often it looks whether it can."""
+    transfer_lag_max: int = 1_000
+    """Leadership is not handed to a peer more entries behind than this."""
+    transfer_timeout_ms: int = 1_000
+    """A transfer that has not succeeded after this time is given up, and appends are taken again."""
+
+    def __post_init__(self) -> None:
+        self._check_members()
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, int) and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        if self.election_timeout_min_ms > self.election_timeout_max_ms:
+            raise ValueError(
+                f"election_timeout_min_ms={self.election_timeout_min_ms} > "
+                f"election_timeout_max_ms={self.election_timeout_max_ms}"
+            )
+        if self.heartbeat_interval_ms * 2 > self.election_timeout_min_ms:
+            raise ValueError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} leaves less than two heartbeats in "
+                f"election_timeout_min_ms={self.election_timeout_min_ms}"
+            )
+
+    def _check_members(self) -> None:
+        if len(set(self.peers)) != len(self.peers):
+            raise ValueError(f"a member is named twice in {self.peers}")
+        if self.self_id not in self.peers:
+            raise ValueError(f"self_id={self.self_id!r} is not one of {self.peers}")
+        if self.preferred_leader_id is not None and self.preferred_leader_id not in self.peers:
+            raise ValueError(f"preferred_leader_id={self.preferred_leader_id!r} is not one of {self.peers}")
+
+    @property
+    def quorum(self) -> int:
+        """How many members are a majority."""
+        return len(self.peers) // 2 + 1
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The peers without this node, in the one order in which they are always visited."""
+        return tuple(sorted(peer for peer in self.peers if peer != self.self_id))

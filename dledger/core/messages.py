@@ -1,0 +1,161 @@
+"""The messages between members of a group. Each carries its sender's term.
+
+Requests of a leader also carry its commit index. An `XRequest` is answered by an `XResponse`; COMMIT, and
+any leader request of an old term, is answered by a HeartbeatResponse.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from dledger.core.types import EntryRange, ResponseCode
+
+
+class VoteResult(enum.IntEnum):
+    """VoteResponse.RESULT, by DLedger's names."""
+
+    ACCEPT = 1
+    REJECT_EXPIRED_VOTE_TERM = 4
+    REJECT_ALREADY_VOTED = 5
+    REJECT_ALREADY_HAS_LEADER = 6
+    REJECT_EXPIRED_LEDGER_TERM = 9
+    REJECT_SMALL_LEDGER_END_INDEX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """Asks for a vote in `ballot_term`. A pre-vote asks only whether it would be given (Raft thesis 9.6)."""
+
+    term: int
+    ballot_term: int
+    last_index: int
+    last_term: int
+    is_pre_vote: bool
+    is_transfer: bool
+    """The leader itself asked for this election: its lease does not stand in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse:
+    term: int
+    ballot_term: int
+    is_pre_vote: bool
+    result: VoteResult
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    term: int
+    commit_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """PushEntryRequest.Type.COMMIT: the idle leader's commit index."""
+
+    term: int
+    commit_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse:
+    """end_index is in memory, not yet a promise about the disk."""
+
+    term: int
+    end_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequest:
+    """Entries, and the term of the entry before them (UNKNOWN_TERM if the leader can't know it)."""
+
+    term: int
+    commit_index: int
+    prev_term: int
+    entries: EntryRange
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResponse:
+    """SUCCESS says: my disk holds your log up to last_index."""
+
+    term: int
+    code: ResponseCode
+    first_index: int
+    last_index: int
+    end_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRequest:
+    """Does the follower hold the entry (compare_index, compare_term)?"""
+
+    term: int
+    commit_index: int
+    compare_index: int
+    compare_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompareResponse:
+    """SUCCESS or INCONSISTENT_STATE, and where the follower's log stands.
+
+    end_term is the term of its last entry. On INCONSISTENT_STATE (conflict_index, conflict_term) is its last
+    entry not after compare_index whose term is not above compare_term: no later one can match.
+    """
+
+    term: int
+    code: ResponseCode
+    compare_index: int
+    begin_index: int
+    end_index: int
+    end_term: int
+    conflict_index: int
+    conflict_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateRequest:
+    """Drop the entries from truncate_index on, or with is_reset everything, and begin there.
+
+    Valid only for a log that still ends with (end_index, end_term): what the follower said in its
+    CompareResponse. Two logs that end with the same entry are the same log, so a request that comes late or
+    twice can't drop an entry pushed meanwhile. prev_term is the term before truncate_index, position the
+    leader's position of it.
+    """
+
+    term: int
+    commit_index: int
+    truncate_index: int
+    prev_term: int
+    position: int
+    is_reset: bool
+    end_index: int
+    end_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateResponse:
+    term: int
+    code: ResponseCode
+    truncate_index: int
+    end_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLeadershipRequest:
+    """Leadership transfer: the receiver holds the whole log and is to campaign at once."""
+
+    term: int
+    commit_index: int
+
+
+LeaderRequest = (
+    HeartbeatRequest
+    | CommitRequest
+    | AppendRequest
+    | CompareRequest
+    | TruncateRequest
+    | TakeLeadershipRequest
+)
+PeerResponse = HeartbeatResponse | AppendResponse | CompareResponse | TruncateResponse
+Message = VoteRequest | VoteResponse | LeaderRequest | PeerResponse

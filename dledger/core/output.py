@@ -1,0 +1,133 @@
+"""What leaves the core: one Output for each turn, and the Outbox in which it gathers.
+
+The host carries an Output out in this order, and skips nothing: log_ops into the store (in memory),
+send_now, then hard_state and log durable, then send_after_persist, then Node.persisted().
+"""
+
+from dataclasses import dataclass
+
+from dledger.core.events import Event as Event
+from dledger.core.events import RoleChanged as RoleChanged
+from dledger.core.messages import Message
+from dledger.core.types import EntryRange, HardState, ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    entries: EntryRange
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateFrom:
+    """Drop the entries >= index."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Drop everything; the log begins at begin_index, empty, its first entry at begin_position."""
+
+    begin_index: int
+    begin_position: int
+
+
+LogOp = TruncateFrom | Reset | Append
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The leader's next `count` entries, from first_index on, which the host lays out in the log."""
+
+    first_index: int
+    count: int
+    term: int
+
+    @property
+    def last_index(self) -> int:
+        return self.first_index + self.count - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a proposal was not taken, and who leads as far as this node knows."""
+
+    code: ResponseCode
+    leader_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The end of one Proposal made by `propose`; there is exactly one for each."""
+
+    first_index: int
+    last_index: int
+    code: ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    hard_state: HardState | None
+    log_ops: tuple[LogOp, ...]
+    send_now: tuple[Envelope, ...]
+    send_after_persist: tuple[Envelope, ...]
+    commit_index: int
+    completions: tuple[Completion, ...]
+    events: tuple[Event, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do; the commit index may have moved all the same."""
+        return not (
+            self.hard_state
+            or self.log_ops
+            or self.send_now
+            or self.send_after_persist
+            or self.completions
+            or self.events
+        )
+
+
+class Outbox:
+    """Gathers one Output. All parts of the core write into the same one."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self.hard_state: HardState | None = None
+        self.log_ops: list[LogOp] = []
+        self.now: list[Envelope] = []
+        self.after_persist: list[Envelope] = []
+        self.completions: list[Completion] = []
+        self.events: list[Event] = []
+
+    def send_now(self, to: str, message: Message) -> None:
+        """For what promises nothing about this node's disk."""
+        self.now.append(Envelope(to, message))
+
+    def send_after_persist(self, to: str, message: Message) -> None:
+        """For votes, requests for votes, and everything that says what this node's disk holds."""
+        self.after_persist.append(Envelope(to, message))
+
+    def report(self, event: Event) -> None:
+        self.events.append(event)
+
+    def take(self, commit_index: int) -> Output:
+        output = Output(
+            self.hard_state,
+            tuple(self.log_ops),
+            tuple(self.now),
+            tuple(self.after_persist),
+            commit_index,
+            tuple(self.completions),
+            tuple(self.events),
+        )
+        self._clear()
+        return output

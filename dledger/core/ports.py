@@ -1,0 +1,74 @@
+"""What the core needs from outside (`LogReader`, `Rng`), and what its host needs of a log (`LogStore`)."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from dledger.core.types import EntryRange, LogState
+
+
+class Rng(Protocol):
+    """Chance."""
+
+    def between(self, low: int, high: int) -> int:
+        """A number from low to high, both included."""
+
+
+class LogReader(Protocol):
+    """The core reads entries only to push them, and only as ranges."""
+
+    @property
+    def end_position(self) -> int:
+        """First byte after the last entry."""
+
+    def position_of(self, index: int) -> int:
+        """Start position of the entry."""
+
+    def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
+        """At least the entry first_index, none after last_index; one term, one data file.
+
+        Not more than bytes_max, unless the first entry alone is larger.
+        """
+
+
+class LogStore(LogReader, Protocol):
+    """The log of one node, as the driver uses it."""
+
+    @property
+    def begin_index(self) -> int: ...
+
+    @property
+    def end_index(self) -> int:
+        """Last entry, including what is appended but not yet written; begin_index - 1 when empty."""
+
+    def log_state(self) -> LogState: ...
+
+    def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:
+        """Lays out new entries (header, append hook, body CRC); returns each entry's start position."""
+
+    def verify_range(self, entries: EntryRange) -> None:
+        """Checks header fields, index order, term, sizes and CRC. Raises CorruptRangeError."""
+
+    def append_range(self, entries: EntryRange) -> None:
+        """Appends bytes as they came. Raises CorruptRangeError if they do not continue this log."""
+
+    def truncate_from(self, index: int) -> None:
+        """Drops the entries >= index."""
+
+    def reset(self, begin_index: int, begin_position: int) -> None:
+        """Drops everything; the log begins there, empty."""
+
+    def take_writes(self) -> Any:
+        """Loop thread: all changes since the last call, in order, for `write`; None when there are none."""
+
+    def write(self, writes: Any, sync: bool) -> None:
+        """Writer thread: writes all, then fdatasync if sync. OSError means the node must stop."""
+
+    def written(self, writes: Any) -> None:
+        """Loop thread: these bytes are in the files now."""
+
+    def save_checkpoint(self, end_index: int, committed_index: int) -> None:
+        """Writer thread: remembers both numbers across a restart."""
+
+    def is_disk_full(self) -> bool: ...
+
+    def close(self) -> None: ...

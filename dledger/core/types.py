@@ -1,0 +1,113 @@
+"""The words of the replication core: roles, codes, entry ranges and what a log looks like from outside.
+
+Three numbers are never mixed: an *index* counts entries of the log from 0, a *position* counts its bytes,
+an *offset* (not known here) counts messages of a queue.
+"""
+
+import enum
+from dataclasses import dataclass
+
+NO_INDEX = -1
+"""No entry."""
+
+NO_TERM = 0
+"""The term before the first election; also the term "of" the place before entry 0."""
+
+UNKNOWN_TERM = -1
+"""The term of an entry that retention removed, when no epoch tells it any more."""
+
+
+class CorruptRangeError(ValueError):
+    """Entry bytes that do not bear out what is said of them: index, term, size, position or CRC."""
+
+
+class Role(enum.Enum):
+    """MemberState.Role. A node that asks for pre-votes is already a CANDIDATE: it knows of no leader."""
+
+    LEADER = "LEADER"
+    FOLLOWER = "FOLLOWER"
+    CANDIDATE = "CANDIDATE"
+
+
+class PushState(enum.Enum):
+    """Where the leader stands with one peer (PushEntryRequest.Type without COMMIT, which is only a beat)."""
+
+    COMPARE = "COMPARE"
+    TRUNCATE = "TRUNCATE"
+    APPEND = "APPEND"
+
+
+class ResponseCode(enum.IntEnum):
+    """DLedgerResponseCode, by DLedger's names and numbers."""
+
+    UNKNOWN = -1
+    SUCCESS = 200
+    TIMEOUT = 300
+    METADATA_ERROR = 301
+    NETWORK_ERROR = 302
+    UNSUPPORTED = 303
+    UNKNOWN_GROUP = 400
+    UNKNOWN_MEMBER = 401
+    UNEXPECTED_MEMBER = 402
+    EXPIRED_TERM = 403
+    NOT_LEADER = 404
+    NOT_FOLLOWER = 405
+    INCONSISTENT_STATE = 406
+    INCONSISTENT_TERM = 407
+    INCONSISTENT_INDEX = 408
+    INCONSISTENT_LEADER = 409
+    INDEX_OUT_OF_RANGE = 410
+    UNEXPECTED_ARGUMENT = 411
+    REPEATED_REQUEST = 412
+    REPEATED_PUSH = 413
+    DISK_ERROR = 414
+    DISK_FULL = 415
+    TERM_NOT_READY = 416
+    FALL_BEHIND_TOO_MUCH = 417
+    TAKE_LEADERSHIP_FAILED = 418
+    INDEX_LESS_THAN_LOCAL_BEGIN = 419
+    REQUEST_WITH_EMPTY_BODYS = 420
+    PUSH_REQUEST_IS_FULL = 421
+    INTERNAL_ERROR = 500
+    TERM_CHANGED = 501
+    WAIT_QUORUM_ACK_TIMEOUT = 502
+    LEADER_PENDING_FULL = 503
+    ILLEGAL_MEMBER_STATE = 504
+    LEADER_NOT_READY = 505
+    LEADER_TRANSFERRING = 506
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One leader epoch: the entries from first_index on, up to the next epoch, are of this term."""
+
+    term: int
+    first_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class HardState:
+    """What a node must never forget: the newest term it knows and whom it voted for in it."""
+
+    term: int
+    voted_for: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRange:
+    """Contiguous whole entries of one term and one data file, as the bytes they are in the log."""
+
+    first_index: int
+    last_index: int
+    term: int
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What the host found on disk. An empty log ends one before it begins (begin 0, end -1 when new)."""
+
+    begin_index: int
+    end_index: int
+    epochs: tuple[Epoch, ...]
+    commit_index: int
