@@ -1,0 +1,317 @@
+"""One TCP connection of the Remoting protocol, on a server's or a client's side.
+
+Frames in are decoded at once: answers settle our own requests, requests go to the owner. Frames out are
+gathered and leave in one write per loop turn. A connection owns its back-pressure: it stops reading while the
+peer leaves answers unread or has too many requests open, and it dies when that lasts.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from typing import Any, Protocol, cast
+
+from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, decode_command, encode_head
+from remoting.errors import (
+    CommandError,
+    FrameError,
+    PendingRequestsFullError,
+    RemotingClosedError,
+    RequestTimeoutError,
+)
+from remoting.frame import FrameDecoder
+from remoting.limits import DEFAULT_LIMITS, RemotingLimits
+
+_log = logging.getLogger(__name__)
+_OPAQUE_MAX = 0x7FFFFFFF
+_WARNINGS_MAX = 32
+_EXPIRY_STEP_S = 0.05
+
+
+class ConnectionOwner(Protocol):
+    """Who made the connection and hears of it, always on the loop's thread."""
+
+    def connection_opened(self, connection: "Connection") -> None: ...
+
+    def connection_closed(self, connection: "Connection") -> None: ...
+
+    def request_received(self, connection: "Connection", request: RemotingCommand) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """A connection to a peer. All methods belong to the loop's thread.
+
+    Every request that is not oneway has to be answered once with `send`, sooner or later: the requests still
+    open are counted, and at the bound the connection is no longer read.
+
+    connection_id: unique among the connections of one owner.
+    born_host: the peer as message records hold it: 4 bytes IPv4 address, 4 bytes port.
+    attributes: whatever the handlers want to remember of the peer.
+    last_received_s: the loop's time of the last bytes read.
+    """
+
+    def __init__(
+        self, owner: ConnectionOwner, connection_id: int = 0, limits: RemotingLimits = DEFAULT_LIMITS
+    ) -> None:
+        self.connection_id = connection_id
+        self.remote_host = ""
+        self.remote_port = 0
+        self.born_host = bytes(8)
+        self.attributes: dict[str, Any] = {}
+        self.last_received_s = 0.0
+        self._owner = owner
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder(limits.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._last_sent_s = 0.0
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._unanswered = 0
+        self._is_reading_paused = False
+        self._stalled_since_s: float | None = None
+        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
+        self._expiry: asyncio.TimerHandle | None = None
+        self._last_opaque = 0
+        self._warnings: set[str] = set()
+
+    @property
+    def remote_address(self) -> str:
+        """`host:port` of the peer."""
+        return f"{self.remote_host}:{self.remote_port}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is sent now can still leave."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def unanswered(self) -> int:
+        """Requests of the peer that wait for an answer of ours."""
+        return self._unanswered
+
+    @property
+    def pending(self) -> int:
+        """Requests of ours that wait for an answer of the peer."""
+        return len(self._pending)
+
+    def send(self, command: RemotingCommand) -> None:
+        """Write at the end of this loop turn; on a closed connection nothing happens.
+
+        Raises:
+            CommandError: the command does not fit into a frame; nothing was sent.
+        """
+        head = encode_head(command)
+        if command.flag & RESPONSE_FLAG:
+            self._count_answers(1)
+        self._write(head)
+        if command.body:
+            self._write(command.body)
+
+    def send_bytes(self, data: bytes, answers: int = 1) -> None:
+        """Write whole frames that are encoded already and hold so many answers to the peer's requests."""
+        self._count_answers(answers)
+        self._write(data)
+
+    def send_oneway(self, command: RemotingCommand) -> None:
+        """Send a request of ours that wants no answer; its opaque and flag are set here."""
+        command.opaque = self._next_opaque()
+        command.flag = ONEWAY_FLAG
+        self.send(command)
+
+    def start_request(self, command: RemotingCommand, timeout_s: float) -> asyncio.Future[RemotingCommand]:
+        """Send a request of ours; its opaque and flag are set here.
+
+        The future holds the peer's answer, whatever its code, or RequestTimeoutError or RemotingClosedError.
+        Its time-out is kept to within 50 ms.
+
+        Raises:
+            RemotingClosedError, PendingRequestsFullError, CommandError: nothing was sent.
+        """
+        if not self.is_open:
+            raise RemotingClosedError(f"connection to {self.remote_address} is closed")
+        if len(self._pending) >= self._limits.requests_pending_max:
+            raise PendingRequestsFullError(f"{len(self._pending)} requests to {self.remote_address} wait")
+        command.opaque = self._next_opaque()
+        command.flag = 0
+        self.send(command)
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        deadline_s = self._loop.time() + timeout_s
+        self._pending[command.opaque] = (future, deadline_s)
+        self._expire_at(deadline_s)
+        return future
+
+    async def request(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+        """`start_request`, waited for. Cancelling it forgets the request."""
+        future = self.start_request(command, timeout_s)
+        opaque = command.opaque
+        try:
+            return await future
+        finally:
+            self._pending.pop(opaque, None)
+
+    def close(self) -> None:
+        """Write what is gathered, then close. The peer may take it slowly; it is aborted when it stalls."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._flush()
+        self._stalled_since_s = self._stalled_since_s or self._loop.time()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what is not written is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check(self, now_s: float) -> None:
+        """Close the connection if it is idle, abort it if it stalls. Called by the owner's timer."""
+        stalled_since_s = self._stalled_since_s
+        if stalled_since_s is not None:
+            if now_s - stalled_since_s > self._limits.stall_ms / 1000:
+                self.warn_once("stalled", "leaves its answers unread; aborted")
+                self.abort()
+        elif now_s - max(self.last_received_s, self._last_sent_s) > self._limits.idle_ms / 1000:
+            _log.info("connection %s is idle; closed", self.remote_address)
+            self.close()
+
+    def warn_once(self, kind: str, text: str) -> None:
+        """Log what the peer does wrong, once per kind and connection: no peer may fill the log."""
+        if kind not in self._warnings and len(self._warnings) < _WARNINGS_MAX:
+            self._warnings.add(kind)
+            _log.warning("connection %d from %s: %s", self.connection_id, self.remote_address, text)
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._limits.write_buffer_high_bytes)
+        connected = transport.get_extra_info("socket")
+        if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple) and len(peer) >= 2:
+            self.remote_host, self.remote_port = str(peer[0]), int(peer[1])
+            self.born_host = _host_bytes(self.remote_host, self.remote_port)
+        self.last_received_s = self._last_sent_s = self._loop.time()
+        self._owner.connection_opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_received_s = self._loop.time()
+        received = self._owner.request_received
+        try:
+            for payload in self._decoder.feed(data):
+                command = decode_command(payload)
+                flag = command.flag
+                if flag & RESPONSE_FLAG:
+                    self._settle(command)
+                    continue
+                if not flag & ONEWAY_FLAG:
+                    self._unanswered += 1
+                received(self, command)
+        except (FrameError, CommandError) as error:
+            self.warn_once("unreadable", f"unreadable input, closed: {error}")
+            self.close()
+        if self._unanswered > self._limits.unanswered_max:
+            self._balance_reading()
+
+    def pause_writing(self) -> None:
+        self._stalled_since_s = self._loop.time()
+        self._balance_reading()
+
+    def resume_writing(self) -> None:
+        if self.is_open:
+            self._stalled_since_s = None
+        self._balance_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._out.clear()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        pending, self._pending = self._pending, {}
+        for future, _ in pending.values():
+            if not future.done():
+                future.set_exception(
+                    RemotingClosedError(f"connection to {self.remote_address} closed: {exc}")
+                )
+        self._owner.connection_closed(self)
+
+    # Writing and back-pressure
+
+    def _write(self, data: bytes) -> None:
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes > self._limits.write_buffer_high_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        parts, self._out, self._out_bytes = self._out, [], 0
+        transport = self._transport
+        if not parts or transport is None or transport.is_closing():
+            return
+        self._last_sent_s = self._loop.time()
+        transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
+        if transport.get_write_buffer_size() > self._limits.write_buffer_bytes_max:
+            self.warn_once("unread", "does not read its answers; aborted")
+            transport.abort()
+
+    def _count_answers(self, answers: int) -> None:
+        self._unanswered = max(0, self._unanswered - answers)
+        if self._is_reading_paused:
+            self._balance_reading()
+
+    def _balance_reading(self) -> None:
+        """Read only while the peer reads, and while its open requests are below the bound (half of it to go
+        on).
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        bound = self._limits.unanswered_max // (2 if self._is_reading_paused else 1)
+        is_paused = self._stalled_since_s is not None or self._unanswered > bound
+        if is_paused == self._is_reading_paused:
+            return
+        self._is_reading_paused = is_paused
+        if is_paused:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    # Our own requests
+
+    def _next_opaque(self) -> int:
+        self._last_opaque = self._last_opaque % _OPAQUE_MAX + 1
+        return self._last_opaque
+
+    def _settle(self, answer: RemotingCommand) -> None:
+        waiting = self._pending.pop(answer.opaque, None)
+        if waiting is not None and not waiting[0].done():
+            waiting[0].set_result(answer)
+
+    def _expire_at(self, when_s: float) -> None:
+        if self._expiry is not None and self._expiry.when() > when_s:
+            self._expiry.cancel()
+            self._expiry = None
+        if self._expiry is None:
+            self._expiry = self._loop.call_at(when_s, self._expire)
+
+    def _expire(self) -> None:
+        """Fail every overdue request; one timer serves them all, and it is armed while any waits."""
+        self._expiry = None
+        now_s = self._loop.time()
+        for opaque in [opaque for opaque, (_, due_s) in self._pending.items() if due_s <= now_s]:
+            future, _ = self._pending.pop(opaque)
+            if not future.done():
+                future.set_exception(RequestTimeoutError(f"{self.remote_address} did not answer in time"))
+        if self._pending:
+            next_s = min(due_s for _, due_s in self._pending.values())
+            self._expire_at(max(next_s, now_s + _EXPIRY_STEP_S))
+
+
+def _host_bytes(host: str, port: int) -> bytes:
+    """IPv4 address and port; records have no room for any other address, so those become 0.0.0.0."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or ipaddress.IPv4Address(0)
+    return address.packed + port.to_bytes(4, "big")

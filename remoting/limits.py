@@ -1,0 +1,38 @@
+"""Bounds of the transport, and what happens at each."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class RemotingLimits:
+    """One connection's bounds, and those of the server that holds many.
+
+    frame_bytes_max: a longer frame closes the connection (`NettyDecoder`'s 16 MiB).
+    unanswered_max: requests of one connection not answered yet; beyond it no more is read from it until half
+        are. Held pulls count, so this stands far above the queues a client may hold.
+    write_buffer_high_bytes: beyond it nothing more is read from a peer that does not read its answers.
+    write_buffer_bytes_max: beyond it the connection is aborted at once.
+    stall_ms: a connection whose write buffer stays high, or that does not finish closing, is aborted after
+        this.
+    idle_ms: a connection with neither read nor write is closed after this (both ends of RocketMQ do it at 120
+        s).
+    check_interval_ms: period of the one timer that looks for idle and stalled connections.
+    requests_pending_max: our own unanswered requests on one connection; beyond it PendingRequestsFullError.
+    connections_max: connections of one server; a further one is aborted as it arrives.
+    connect_timeout_ms: a client gives up on a connection after this.
+    """
+
+    frame_bytes_max: int = 16 * 1024 * 1024
+    unanswered_max: int = 16_384
+    write_buffer_high_bytes: int = 4 * 1024 * 1024
+    write_buffer_bytes_max: int = 64 * 1024 * 1024
+    stall_ms: int = 30_000
+    idle_ms: int = 120_000
+    check_interval_ms: int = 5_000
+    requests_pending_max: int = 65_536
+    connections_max: int = 10_000
+    connect_timeout_ms: int = 3_000
+
+
+DEFAULT_LIMITS: Final = RemotingLimits()

@@ -1,0 +1,182 @@
+"""Brings each request to its handler, and each failure to the answer the protocol has for it.
+
+This is the edge where typed errors become response codes; nothing below it builds an error answer.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from remoting.codes import ResponseCode
+from remoting.command import RESPONSE_FLAG, RemotingCommand, error_response
+from remoting.connection import Connection
+from remoting.errors import CommandError, HeaderError, RequestError
+
+_log = logging.getLogger(__name__)
+
+HandlerResult = RemotingCommand | None | Awaitable[RemotingCommand | None]
+Handler = Callable[[RemotingCommand, Connection], HandlerResult]
+"""Returns the answer, an awaitable of it, or None when `connection.send` brings it later."""
+BatchItem = tuple[Connection, RemotingCommand]
+BatchHandler = Callable[[list[BatchItem]], None]
+"""Takes all requests of a loop turn with its codes; answers each (but oneways) by `connection.send`, now or
+later.
+"""
+
+TASKS_MAX = 4096
+OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
+_REPORTED_MAX = 1000
+
+
+class Router:
+    """The table of handlers by request code.
+
+    `tasks_max` bounds the requests whose awaitable handler has not ended; beyond it they are answered
+    SYSTEM_BUSY before the handler has run. Futures are exempt: what they wait for has begun and has its own
+    bound.
+    """
+
+    def __init__(self, tasks_max: int = TASKS_MAX) -> None:
+        self._tasks_max = tasks_max
+        self._handlers: dict[int, Handler] = {}
+        self._batch_handlers: dict[int, BatchHandler] = {}
+        self._fallback: Handler | None = None
+        self._tasks: set[asyncio.Future[RemotingCommand | None]] = set()
+        self._reported: set[tuple[int, type[BaseException]]] = set()
+
+    def register(self, code: int, handler: Handler) -> None:
+        """Let `handler` take every request with this code.
+
+        Raises:
+            ValueError: the code is taken.
+        """
+        self._check_free(code)
+        self._handlers[int(code)] = handler
+
+    def register_batch(self, codes: Iterable[int], batch_handler: BatchHandler) -> None:
+        """Let `batch_handler` take the requests with these codes, all of a loop turn in one call, in order of
+        arrival.
+
+        Requests of other codes in the same turn are handled before the batches.
+
+        Raises:
+            ValueError: a code is taken.
+        """
+        for code in codes:
+            self._check_free(code)
+            self._batch_handlers[int(code)] = batch_handler
+
+    def register_fallback(self, handler: Handler) -> None:
+        """Let `handler` take every request whose code nobody registered."""
+        self._fallback = handler
+
+    def dispatch(self, items: list[BatchItem]) -> None:
+        """Handle the requests of one loop turn."""
+        batches: dict[BatchHandler, list[BatchItem]] = {}
+        for item in items:
+            batch_handler = self._batch_handlers.get(item[1].code)
+            if batch_handler is None:
+                self._handle(item[1], item[0])
+            elif batch_handler in batches:
+                batches[batch_handler].append(item)
+            else:
+                batches[batch_handler] = [item]
+        for batch_handler, batch in batches.items():
+            self._handle_batch(batch_handler, batch)
+
+    async def close(self) -> None:
+        """Cancel the handlers that still run; their requests get no answer."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_free(self, code: int) -> None:
+        if code in self._handlers or code in self._batch_handlers:
+            raise ValueError(f"request code {int(code)} has a handler already")
+
+    def _handle_batch(self, handler: BatchHandler, batch: list[BatchItem]) -> None:
+        try:
+            handler(batch)
+        except Exception as error:  # noqa: BLE001  every failure becomes an answer, and is logged there
+            for connection, request in batch:
+                self._fail(request, connection, error)
+
+    def _handle(self, request: RemotingCommand, connection: Connection) -> None:
+        handler = self._handlers.get(request.code, self._fallback)
+        if handler is None:
+            connection.warn_once(f"code {request.code}", f"request code {request.code} has no handler")
+            remark = f" request type {request.code} not supported"
+            refusal = error_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            self._answer(request, connection, refusal)
+            return
+        try:
+            result = handler(request, connection)
+        except Exception as error:  # noqa: BLE001  every failure becomes an answer, and is logged there
+            self._fail(request, connection, error)
+            return
+        if isinstance(result, RemotingCommand):
+            self._answer(request, connection, result)
+        elif result is not None:
+            self._follow(request, connection, result)
+
+    def _follow(
+        self, request: RemotingCommand, connection: Connection, result: Awaitable[RemotingCommand | None]
+    ) -> None:
+        if inspect.iscoroutine(result) and len(self._tasks) >= self._tasks_max:
+            result.close()
+            connection.warn_once("overload", f"{self._tasks_max} requests are being handled; request refused")
+            refusal = error_response(request, ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
+            self._answer(request, connection, refusal)
+            return
+        task = asyncio.ensure_future(result)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._finish(request, connection, done))
+
+    def _finish(
+        self, request: RemotingCommand, connection: Connection, task: asyncio.Future[RemotingCommand | None]
+    ) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._fail(request, connection, error)
+            return
+        result = task.result()
+        if result is not None:
+            self._answer(request, connection, result)
+
+    def _answer(self, request: RemotingCommand, connection: Connection, answer: RemotingCommand) -> None:
+        """Send an answer as the request wants it: its opaque, its serialize type; nothing at all to a
+        oneway.
+        """
+        if request.is_oneway:
+            return
+        answer.opaque = request.opaque
+        answer.flag |= RESPONSE_FLAG
+        answer.serialize_type = request.serialize_type
+        try:
+            connection.send(answer)
+        except CommandError as error:
+            _log.warning("answer to request code %d cannot be sent: %s", request.code, error)
+            connection.send(error_response(request, ResponseCode.SYSTEM_ERROR, str(error)))
+
+    def _fail(self, request: RemotingCommand, connection: Connection, error: BaseException) -> None:
+        if isinstance(error, RequestError):
+            code, remark = error.code, error.remark
+        elif isinstance(error, HeaderError):
+            code, remark = int(ResponseCode.SYSTEM_ERROR), str(error)
+            connection.warn_once(f"header {request.code}", f"request code {request.code}: {remark}")
+        else:
+            code, remark = int(ResponseCode.SYSTEM_ERROR), f"{type(error).__name__}: {error}"
+            self._report(request, error)
+        self._answer(request, connection, error_response(request, code, remark))
+
+    def _report(self, request: RemotingCommand, error: BaseException) -> None:
+        """Log a fault of ours with its trace, once per request code and error type."""
+        key = (request.code, type(error))
+        if key not in self._reported and len(self._reported) < _REPORTED_MAX:
+            self._reported.add(key)
+            _log.error("handler of request code %d failed", request.code, exc_info=error)

@@ -1,0 +1,123 @@
+"""The asyncio server: connections in, whole loop turns of requests out to the router."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
+from remoting.inbox import Inbox
+from remoting.limits import DEFAULT_LIMITS, RemotingLimits
+from remoting.router import Router
+
+__all__ = ["Connection", "RemotingServer"]
+
+_log = logging.getLogger(__name__)
+_STOP_GRACE_S = 1.0
+
+
+class RemotingServer:
+    """Listens on one address until stopped. `port` 0 lets the system choose; `port` says which after
+    `start`.
+    """
+
+    def __init__(self, router: Router, host: str, port: int, limits: RemotingLimits = DEFAULT_LIMITS) -> None:
+        self._router = router
+        self._host = host
+        self._port = port
+        self._limits = limits
+        self._ids = count(1)
+        self._connections: set[Connection] = set()
+        self._close_listeners: list[Callable[[Connection], None]] = []
+        self._inbox: Inbox | None = None
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._all_closed = asyncio.Event()
+        self._refused = 0
+
+    @property
+    def port(self) -> int:
+        """The port listened on; the one asked for before `start`."""
+        return self._port
+
+    @property
+    def connections(self) -> Iterator[Connection]:
+        """The open connections, as they are now."""
+        return iter(tuple(self._connections))
+
+    def on_connection_closed(self, listener: Callable[[Connection], None]) -> None:
+        """Call `listener` once for every connection that has closed, whichever side closed it."""
+        self._close_listeners.append(listener)
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        loop = asyncio.get_running_loop()
+        self._inbox = Inbox(self._router)
+        self._server = await loop.create_server(self._make_connection, self._host, self._port, backlog=1024)
+        self._port = int(self._server.sockets[0].getsockname()[1])
+        self._arm()
+
+    async def stop(self) -> None:
+        """Stop listening, cancel running handlers, write what is gathered and close all connections, within 1
+        s.
+        """
+        if self._server is None:
+            return
+        self._server.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._router.close()
+        self._all_closed.clear()
+        for connection in self.connections:
+            connection.close()
+        if self._connections:
+            try:
+                await asyncio.wait_for(self._all_closed.wait(), _STOP_GRACE_S)
+            except TimeoutError:
+                for connection in self.connections:
+                    connection.abort()
+        await self._server.wait_closed()
+        self._server = None
+
+    def connection_opened(self, connection: Connection) -> None:
+        """ConnectionOwner: take it in, or refuse it at the bound."""
+        if len(self._connections) < self._limits.connections_max:
+            self._connections.add(connection)
+            return
+        if not self._refused:
+            _log.warning("%d connections are open; further ones are refused", len(self._connections))
+        self._refused += 1
+        connection.abort()
+
+    def connection_closed(self, connection: Connection) -> None:
+        """ConnectionOwner: forget it and tell the listeners, unless it was refused."""
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        for listener in self._close_listeners:
+            listener(connection)
+        if not self._connections:
+            self._all_closed.set()
+
+    def request_received(self, connection: Connection, request: RemotingCommand) -> None:
+        """ConnectionOwner: gather it for the hand-over of this turn."""
+        assert self._inbox is not None, "a connection before start"
+        self._inbox.add(connection, request)
+
+    def _make_connection(self) -> Connection:
+        return Connection(self, next(self._ids), self._limits)
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._limits.check_interval_ms / 1000, self._check_connections)
+
+    def _check_connections(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for connection in self.connections:
+            connection.check(now_s)
+        self._arm()
