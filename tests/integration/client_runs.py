@@ -1,0 +1,102 @@
+"""Runs a driver program of a stock client in a process of its own and reads its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache"
+PYTHON_CLIENT = CACHE / "rocketmq-client-python"
+JAVA_SOURCES = ROOT / "tests/integration/java/src"
+GO_SOURCES = ROOT / "tests/integration/go"
+Report = list[dict[str, Any]]
+
+
+def need(name: str, is_there: bool, remedy: str) -> None:
+    """Skip the test when the client `name` is not installed; fail it when scripts/test said that it is."""
+    if is_there:
+        return
+    reason = f"the {name} client is not installed: {remedy}"
+    if name in os.environ.get("LEDGERMQ_REQUIRE_CLIENTS", "").split(","):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A command that drives a client; options are appended to it in the client's own style."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: Path
+
+    def start(self, arguments: Sequence[str], out: Path) -> subprocess.Popen[bytes]:
+        """Start the driver. The caller waits for it by `finish`, or ends it."""
+        log = out.with_suffix(".log").open("wb")
+        with log:
+            return subprocess.Popen(
+                [*self.command, *arguments],
+                cwd=ROOT,
+                env={**os.environ, **self.environment, "HOME": str(self.folder)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def run(self, arguments: Sequence[str], out: Path, limit_s: float = 120.0) -> Report:
+        """Run the driver to its end and return its report; a failed driver fails the test with its output."""
+        return finish(self.start(arguments, out), out, limit_s)
+
+
+def finish(process: subprocess.Popen[bytes], out: Path, limit_s: float = 120.0) -> Report:
+    """Wait for a started driver and return the report it wrote to `out`."""
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        code = -9
+    output = out.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+    assert code == 0, f"the driver ended with {code}:\n{output[-4000:]}"
+    return read_report(out)
+
+
+def read_report(out: Path) -> Report:
+    """The whole lines of a report; the driver may still be writing the last one."""
+    lines = out.read_bytes().split(b"\n")[:-1]
+    return [json.loads(line) for line in lines]
+
+
+def python_driver(folder: Path) -> Driver:
+    """The driver of rocketmq-client-python 2.0.0."""
+    need("python", (PYTHON_CLIENT / ".installed").exists(), "run scripts/test, which puts it in .cache")
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(PYTHON_CLIENT), str(ROOT)]),
+        "ROCKETMQ_CLIENT_LOG_DIR": str(folder),
+    }
+    return Driver((sys.executable, "-m", "tests.integration.drivers.python_client"), environment, folder)
+
+
+def java_driver(version: str, folder: Path) -> Driver:
+    """The driver of the Java client `version`, compiled against that version's jars."""
+    jars = CACHE / "java" / version
+    is_there = jars.is_dir() and shutil.which("java") is not None and shutil.which("javac") is not None
+    need("java", is_there, "it needs a JDK of 17 or newer and Maven; scripts/test then puts it in .cache")
+    classes = CACHE / "java" / f"{version}-classes"
+    sources = sorted(JAVA_SOURCES.glob("*.java"))
+    newest = max(source.stat().st_mtime for source in sources)
+    if not classes.is_dir() or classes.stat().st_mtime < newest:
+        shutil.rmtree(classes, ignore_errors=True)
+        compiler = ["javac", "-encoding", "UTF-8", "-d", str(classes), "-cp", f"{jars}/*"]
+        subprocess.run([*compiler, *map(str, sources)], check=True, timeout=120)
+    command = ("java", "-Xmx256m", "-Dfile.encoding=UTF-8", f"-Duser.home={folder}")
+    return Driver((*command, "-cp", f"{classes}:{jars}/*", "Driver"), {}, folder)

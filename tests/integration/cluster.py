@@ -1,0 +1,228 @@
+"""A real cluster for tests: processes started by `ledgermq up`, in a folder of their own, on free loopback ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from remoting.codes import RequestCode
+from tests.integration.client_runs import ROOT
+from tests.integration.waiting import wait_for
+from tests.integration.wire import WireError, call
+
+READY_LIMIT_S = 30.0
+STOP_LIMIT_S = 20.0
+NODE_PORT_STEP = 10
+REPLICATION_PORT_OFFSET = 3
+PORT_TRIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProcess:
+    """Where a node is, as the READY line told it."""
+
+    node_id: str
+    pid: int
+    remoting: str
+    replication: str
+
+
+def _are_free(ports: list[int]) -> bool:
+    with ExitStack() as held:
+        for port in ports:
+            probe = held.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+    return True
+
+
+def free_ports(nodes: int) -> tuple[int, int, int]:
+    """A name server port, a broker port with its whole family, and an admin port that nobody listens on now."""
+    for attempt in range(PORT_TRIES):
+        first = 21_000 + (os.getpid() * 37 + attempt * 101) % 9_000  # below the range of outgoing connections
+        brokers = [first + NODE_PORT_STEP * (number + 1) for number in range(nodes)]
+        family = [first, first + 1, *brokers, *(port + REPLICATION_PORT_OFFSET for port in brokers)]
+        if _are_free(family):
+            return first, brokers[0], first + 1
+    raise AssertionError(f"no free family of ports in {PORT_TRIES} tries")
+
+
+class Cluster:
+    """One local cluster. `start` waits for READY; `stop` ends every process it knows of."""
+
+    def __init__(self, folder: Path, nodes: int = 3) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.node_count = nodes
+        self.namesrv_port, self.broker_port, self.admin_port = free_ports(nodes)
+        self.namesrv = f"127.0.0.1:{self.namesrv_port}"
+        self.admin = f"http://127.0.0.1:{self.admin_port}"
+        self.nodes: dict[str, NodeProcess] = {}
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._restarted: dict[str, subprocess.Popen[bytes]] = {}
+        self._starts = 0
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def start(self, settings: Mapping[str, str] | None = None) -> None:
+        """`ledgermq up`, and wait till it says that a message can be written."""
+        arguments = ["up", "--data", str(self.data), "--nodes", str(self.node_count), "--no-restart"]
+        arguments += ["--namesrv-port", str(self.namesrv_port), "--broker-port", str(self.broker_port)]
+        arguments += ["--admin-port", str(self.admin_port)]
+        for name, value in (settings or {}).items():
+            arguments += ["--set", f"{name}={value}"]
+        self._supervisor = self._spawn(f"up-{self._starts}", arguments)
+        ready = wait_for("READY", self._read_ready, READY_LIMIT_S)
+        self.nodes = {
+            node["id"]: NodeProcess(node["id"], node["pid"], node["remoting"], node["replication"])
+            for node in ready["nodes"]
+        }
+        self._starts += 1
+
+    def stop(self) -> None:
+        """Ask the supervisor to stop everything; what is still there after the limit is killed, by pid."""
+        children = [*self._children(), *(process.pid for process in self._restarted.values())]
+        for process in (*self._restarted.values(), self._supervisor):
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in (*self._restarted.values(), self._supervisor):
+            if process is not None:
+                _end(process)
+        for pid in children:
+            _kill_if_alive(pid)
+        self._supervisor = None
+        self._restarted.clear()
+
+    def kill(self, node_id: str, signal_number: int = signal.SIGKILL) -> None:
+        """Send a signal to a node's own process."""
+        os.kill(self.nodes[node_id].pid, signal_number)
+
+    def restart(self, node_id: str) -> None:
+        """Start a dead node again as an operator would: `ledgermq node n1 --data DIR`."""
+        name = f"node-{node_id}-{len(self._restarted)}"
+        process = self._spawn(name, ["node", node_id, "--data", str(self.data)])
+        self._restarted[node_id] = process
+        old = self.nodes[node_id]
+        status = wait_for(
+            f"{node_id} answers again", lambda: self._status_or_log(node_id, name), READY_LIMIT_S
+        )
+        self.nodes[node_id] = NodeProcess(node_id, status["pid"], old.remoting, old.replication)
+
+    def _spawn(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        """Start the command line; its output goes to `<name>.out` and `<name>.err`."""
+        with self._file(name, "out").open("wb") as out, self._file(name, "err").open("wb") as err:
+            return subprocess.Popen(
+                [sys.executable, "-m", "ledgermq.cli", *arguments],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,  # a Ctrl-C meant for pytest reaches the cluster by stop() only
+            )
+
+    def _file(self, name: str, suffix: str) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder / f"{name}.{suffix}"
+
+    def _read_ready(self) -> dict[str, Any] | None:
+        name = f"up-{self._starts}"
+        for line in self._file(name, "out").read_text(encoding="utf-8").splitlines():
+            if line.startswith("READY "):
+                ready: dict[str, Any] = json.loads(line.removeprefix("READY "))
+                return ready
+        self._assert_alive(self._supervisor, name)
+        return None
+
+    def _assert_alive(self, process: subprocess.Popen[bytes] | None, name: str) -> None:
+        assert process is not None
+        if process.poll() is not None:
+            text = "".join(
+                self._file(name, suffix).read_text(encoding="utf-8", errors="replace")
+                for suffix in ("out", "err")
+            )
+            raise AssertionError(f"`ledgermq {name}` ended with {process.returncode}:\n{text[-4000:]}")
+
+    def _status_or_log(self, node_id: str, name: str) -> dict[str, Any] | None:
+        self._assert_alive(self._restarted[node_id], name)
+        return self.status(node_id)
+
+    def _children(self) -> list[int]:
+        if self._supervisor is None or self._supervisor.poll() is not None:
+            return []
+        return [child.pid for child in psutil.Process(self._supervisor.pid).children(recursive=True)]
+
+    # --- what is seen of it ---------------------------------------------------------------------------------------
+
+    def processes(self) -> dict[str, psutil.Process]:
+        """Every process of the cluster by name: the nodes, and `namesrv`, `admin`, `up`."""
+        assert self._supervisor is not None
+        by_pid = {node.pid: node_id for node_id, node in self.nodes.items()}
+        found = {"up": psutil.Process(self._supervisor.pid)}
+        for pid in [*self._children(), *(node.pid for node in self.nodes.values())]:
+            process = psutil.Process(pid)
+            found[by_pid.get(pid) or _module_of(process)] = process
+        return found
+
+    def status(self, node_id: str) -> dict[str, Any] | None:
+        """The node's own status (request LEDGERMQ_NODE_STATUS), None while it does not answer."""
+        try:
+            answer = call(self.nodes[node_id].remoting, RequestCode.LEDGERMQ_NODE_STATUS, limit_s=2.0)
+        except (OSError, WireError):
+            return None
+        status: dict[str, Any] = json.loads(answer.body)
+        return status
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """The status of every node that answers."""
+        found = {node_id: self.status(node_id) for node_id in self.nodes}
+        return {node_id: status for node_id, status in found.items() if status is not None}
+
+    def leader(self) -> str | None:
+        """The node that says it leads and takes writes, None while there is none."""
+        return next((node_id for node_id, status in self.statuses().items() if status["isWritable"]), None)
+
+    def wait_leader(self, limit_s: float = 20.0) -> str:
+        return wait_for("a writable leader", self.leader, limit_s)
+
+    def address(self, node_id: str) -> str:
+        return self.nodes[node_id].remoting
+
+    def log_text(self) -> str:
+        """Everything the processes of this cluster have logged so far."""
+        logs = sorted((self.data / "logs").glob("*.log"))
+        return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
+
+
+def _module_of(process: psutil.Process) -> str:
+    """The package a process was started from: `python -m namesrv …` is `namesrv`."""
+    command = process.cmdline()
+    return command[command.index("-m") + 1].split(".")[0] if "-m" in command else process.name()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _kill_if_alive(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,38 @@
+"""Fixtures of the integration tests: one cluster for all tests that do not break it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A running three-node cluster with a writable leader, shared: tests must leave it as they found it."""
+    running = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def namesrv(request: pytest.FixtureRequest) -> str:
+    """The name server for client tests; LEDGERMQ_TEST_NAMESRV names that of another cluster to compare with."""
+    given = os.environ.get("LEDGERMQ_TEST_NAMESRV")
+    if given:
+        return given
+    running: Cluster = request.getfixturevalue("cluster")
+    return running.namesrv
+
+
+@pytest.fixture(scope="module")
+def name() -> str:
+    """A suffix that makes the module's topics and groups its own, also on a cluster that lives on."""
+    return secrets.token_hex(4)

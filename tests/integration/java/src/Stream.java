@@ -1,0 +1,41 @@
+import java.nio.file.Files;
+import java.nio.file.Path;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+
+/** Sends without pause until the file {@code stop} appears, and writes down every acknowledgement and every error. */
+final class Stream {
+    private final Options options;
+
+    Stream(Options options) {
+        this.options = options;
+    }
+
+    void run() throws Exception {
+        String topic = options.text("topic", null);
+        Path stop = Path.of(options.text("stop", null));
+        DefaultMQProducer producer = new DefaultMQProducer(options.text("group", null));
+        producer.setNamesrvAddr(options.text("namesrv", null));
+        producer.setPollNameServerInterval(options.number("poll_ms", 1000));
+        producer.setSendMsgTimeout(1000);
+        producer.setRetryTimesWhenSendFailed(0); // a repeated send may be stored twice: each number is sent once
+        producer.start();
+        try (Report report = new Report(options.text("out", null))) {
+            for (int i = 0; !Files.exists(stop); i++) {
+                try {
+                    SendResult result = producer.send(Samples.message(topic, "stream", i));
+                    report.line(
+                            "number", i,
+                            "status", result.getSendStatus().name(),
+                            "queue", result.getMessageQueue().getQueueId(),
+                            "offset", result.getQueueOffset(),
+                            "at_ms", System.currentTimeMillis());
+                } catch (Exception error) {
+                    report.line("number", i, "status", "ERROR", "error", String.valueOf(error.getMessage()));
+                    Thread.sleep(10);
+                }
+            }
+        }
+        producer.shutdown();
+    }
+}
