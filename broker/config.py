@@ -75,52 +75,58 @@ class BrokerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    broker_cluster_name: str = Field("DefaultCluster", alias="brokerClusterName")
-    broker_name: str = Field("broker-a", alias="brokerName")
-    broker_ip: str = Field("127.0.0.1", alias="brokerIP1")
-    bind_address: str = Field("127.0.0.1", alias="bindAddress")
-    listen_port: Port = Field(10911, alias="listenPort")
-    namesrv_addr: str = Field("127.0.0.1:9876", alias="namesrvAddr")
-    store_path_root_dir: Path = Field(Path("store"), alias="storePathRootDir")
-    register_name_server_period_ms: int = Field(30_000, alias="registerNameServerPeriod", ge=1_000, le=60_000)
-    region_id: str = Field("DefaultRegion", alias="regionId", pattern=r"^[A-Za-z0-9_-]{1,64}$")
-    trace_on: bool = Field(True, alias="traceOn")
-
-    enable_dledger: bool = Field(True, alias="enableDLegerCommitLog")
-    dledger_group: str = Field("", alias="dLegerGroup")
-    dledger_peers: str = Field("", alias="dLegerPeers")
-    dledger_self_id: str = Field("n0", alias="dLegerSelfId")
-    preferred_leader_id: str | None = Field(None, alias="preferredLeaderId")
-    durability: Literal["persisted", "replicated"] = Field("persisted", alias="durability")
-    heartbeat_interval_ms: int = Field(250, alias="heartbeatIntervalMs", ge=10, le=10_000)
-    election_timeout_min_ms: int = Field(900, alias="electionTimeoutMinMs", ge=50, le=60_000)
-    election_timeout_max_ms: int = Field(1_500, alias="electionTimeoutMaxMs", ge=50, le=120_000)
-    wait_ack_timeout_ms: int = Field(2_500, alias="maxWaitAckTimeMs", ge=100, le=60_000)
-    pending_appends_max: int = Field(10_000, alias="maxPendingRequestsNum", ge=1, le=1_000_000)
-
-    auto_create_topic_enable: bool = Field(True, alias="autoCreateTopicEnable")
-    auto_create_subscription_group: bool = Field(True, alias="autoCreateSubscriptionGroup")
-    cluster_topic_enable: bool = Field(True, alias="clusterTopicEnable")
-    broker_topic_enable: bool = Field(True, alias="brokerTopicEnable")
-    default_topic_queue_nums: int = Field(8, alias="defaultTopicQueueNums", ge=1, le=1_024)
-    topics_max: int = Field(20_000, alias="topicsMax", ge=1, le=1_000_000)
-    groups_max: int = Field(20_000, alias="groupsMax", ge=1, le=1_000_000)
-    offsets_max: int = Field(1_000_000, alias="offsetsMax", ge=1, le=100_000_000)
-
-    max_message_bytes: int = Field(4 * MIB, alias="maxMessageSize", ge=1, le=4 * MIB)
-    held_sends_max: int = Field(10_000, alias="heldSendsMax", ge=1, le=1_000_000)
-    message_delay_level: str = Field(
-        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", alias="messageDelayLevel"
+    broker_cluster_name: str = Field(default="DefaultCluster", alias="brokerClusterName")
+    broker_name: str = Field(default="broker-a", alias="brokerName")
+    broker_ip: str = Field(default="127.0.0.1", alias="brokerIP1")
+    bind_address: str = Field(default="127.0.0.1", alias="bindAddress")
+    listen_port: Port = Field(default=10911, alias="listenPort")
+    namesrv_addr: str = Field(default="127.0.0.1:9876", alias="namesrvAddr")
+    store_path_root_dir: Path = Field(default=Path("store"), alias="storePathRootDir")
+    register_name_server_period_ms: int = Field(
+        default=30_000, alias="registerNameServerPeriod", ge=1_000, le=60_000
     )
-    enable_property_filter: bool = Field(False, alias="enablePropertyFilter")
-    long_polling_enable: bool = Field(True, alias="longPollingEnable")
-    short_polling_time_ms: int = Field(1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
-    transaction_timeout_ms: int = Field(6_000, alias="transactionTimeOut", ge=1, le=86_400_000)
-    transaction_check_interval_ms: int = Field(30_000, alias="transactionCheckInterval", ge=1, le=86_400_000)
+    region_id: str = Field(default="DefaultRegion", alias="regionId", pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    trace_on: bool = Field(default=True, alias="traceOn")
 
-    file_reserved_hours: int = Field(72, alias="fileReservedTime", ge=1, le=24 * 3650)
-    data_file_bytes: int = Field(1024 * MIB, alias="mappedFileSizeCommitLog", ge=8 * MIB, le=2**40)
-    state_snapshot_interval_ms: int = Field(10_000, alias="stateSnapshotIntervalMs", ge=100, le=3_600_000)
+    enable_dledger: bool = Field(default=True, alias="enableDLegerCommitLog")
+    dledger_group: str = Field(default="", alias="dLegerGroup")
+    dledger_peers: str = Field(default="", alias="dLegerPeers")
+    dledger_self_id: str = Field(default="n0", alias="dLegerSelfId")
+    preferred_leader_id: str | None = Field(default=None, alias="preferredLeaderId")
+    durability: Literal["persisted", "replicated"] = Field(default="persisted", alias="durability")
+    heartbeat_interval_ms: int = Field(default=250, alias="heartbeatIntervalMs", ge=10, le=10_000)
+    election_timeout_min_ms: int = Field(default=900, alias="electionTimeoutMinMs", ge=50, le=60_000)
+    election_timeout_max_ms: int = Field(default=1_500, alias="electionTimeoutMaxMs", ge=50, le=120_000)
+    wait_ack_timeout_ms: int = Field(default=2_500, alias="maxWaitAckTimeMs", ge=100, le=60_000)
+    pending_appends_max: int = Field(default=10_000, alias="maxPendingRequestsNum", ge=1, le=1_000_000)
+
+    auto_create_topic_enable: bool = Field(default=True, alias="autoCreateTopicEnable")
+    auto_create_subscription_group: bool = Field(default=True, alias="autoCreateSubscriptionGroup")
+    cluster_topic_enable: bool = Field(default=True, alias="clusterTopicEnable")
+    broker_topic_enable: bool = Field(default=True, alias="brokerTopicEnable")
+    default_topic_queue_nums: int = Field(default=8, alias="defaultTopicQueueNums", ge=1, le=1_024)
+    topics_max: int = Field(default=20_000, alias="topicsMax", ge=1, le=1_000_000)
+    groups_max: int = Field(default=20_000, alias="groupsMax", ge=1, le=1_000_000)
+    offsets_max: int = Field(default=1_000_000, alias="offsetsMax", ge=1, le=100_000_000)
+
+    max_message_bytes: int = Field(default=4 * MIB, alias="maxMessageSize", ge=1, le=4 * MIB)
+    held_sends_max: int = Field(default=10_000, alias="heldSendsMax", ge=1, le=1_000_000)
+    message_delay_level: str = Field(
+        default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", alias="messageDelayLevel"
+    )
+    enable_property_filter: bool = Field(default=False, alias="enablePropertyFilter")
+    long_polling_enable: bool = Field(default=True, alias="longPollingEnable")
+    short_polling_time_ms: int = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
+    transaction_timeout_ms: int = Field(default=6_000, alias="transactionTimeOut", ge=1, le=86_400_000)
+    transaction_check_interval_ms: int = Field(
+        default=30_000, alias="transactionCheckInterval", ge=1, le=86_400_000
+    )
+
+    file_reserved_hours: int = Field(default=72, alias="fileReservedTime", ge=1, le=24 * 3650)
+    data_file_bytes: int = Field(default=1024 * MIB, alias="mappedFileSizeCommitLog", ge=8 * MIB, le=2**40)
+    state_snapshot_interval_ms: int = Field(
+        default=10_000, alias="stateSnapshotIntervalMs", ge=100, le=3_600_000
+    )
 
     @field_validator("broker_cluster_name", "broker_name", "dledger_group")
     @classmethod

@@ -7,12 +7,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from remoting.client import RemotingClient
-from remoting.router import Router
-
 from broker.config import BrokerConfig
+from broker.replication import ReplicationEngine
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog
+from remoting.client import RemotingClient
+from remoting.connection import Connection
+from remoting.router import Router
 
 if TYPE_CHECKING:
     from broker.clients import ClientRegistry
@@ -51,6 +52,10 @@ class BrokerContext:
     store_host: bytes
     """brokerIP1:listenPort as a record holds it (4 address bytes, 4-byte port)."""
     stats: BrokerStats
+    engine: ReplicationEngine | None = None
+    """The replication engine beside the log; None for a plain log."""
+    close_listeners: list[Callable[[Connection], None]] = field(default_factory=list)
+    """Called with every client connection that has closed; processors append theirs."""
     services: list[Service] = field(default_factory=list)
     """Processors append what is to be started and stopped with the broker."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)

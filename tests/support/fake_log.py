@@ -17,7 +17,6 @@ from commitlog.record import (
     PROPERTY_DELAY,
     PROPERTY_TAGS,
     Message,
-    decode_record,
     encode_record,
     get_property,
     tags_code,
@@ -25,7 +24,8 @@ from commitlog.record import (
 
 if TYPE_CHECKING:
     from commitlog.consume_queues import ConsumeQueues
-    from dledger.core.types import NodeStatus
+
+    from dledger.core.status import NodeStatus
 
 ENTRY_HEADER_BYTES = 48
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -92,6 +92,7 @@ class FakeLog:
         self.node_status: NodeStatus | None = None
         self._is_writable = is_writable
         self._records: dict[int, bytes] = {}
+        self._committed: list[DispatchRequest] = []
         self._end_position = 0
         self._end_index = -1
         self._readable_end = 0
@@ -172,6 +173,7 @@ class FakeLog:
             return
         for request in requests:
             self.fake_queues.append(request)
+        self._committed += requests
         self._applied_index = requests[-1].index
         self._readable_end = requests[-1].position + requests[-1].size
         for listener in self._listeners:
@@ -220,28 +222,25 @@ class FakeLog:
     def replay_from(self, index: int) -> None:
         self.replayed_from = index
 
-    def replay_into(self, listener: DispatchListener) -> None:
-        """Give a listener everything committed, as a start after `replay_from` does."""
-        requests = []
-        for index, (position, data) in enumerate(sorted(self._records.items())):
-            record = decode_record(data)
-            requests.append(
-                DispatchRequest(
-                    index,
-                    record.topic,
-                    record.queue_id,
-                    record.queue_offset,
-                    position,
-                    record.size,
-                    0,
-                    record.store_timestamp_ms,
-                    record.sys_flag,
-                )
-            )
-        listener([request for request in requests if request.position < self._readable_end])
+    def reopened(self) -> "FakeLog":
+        """The same committed messages as another process (or node) finds them; nothing else is shared."""
+        log = FakeLog(auto_commit=self.auto_commit, is_writable=self._is_writable, now_ms=self.now_ms)
+        log._records = dict(self._records)
+        log._committed = list(self._committed)
+        for request in log._committed:
+            log.fake_queues.append(request)
+        log._end_position, log._end_index = self._end_position, self._end_index
+        log._readable_end, log._applied_index = self._readable_end, self._applied_index
+        log._next_offsets = dict(self._next_offsets)
+        return log
 
     async def start(self) -> None:
-        """Nothing to do: there is no file."""
+        """Give the listeners what `replay_from` asked for."""
+        if self.replayed_from is None:
+            return
+        requests = [request for request in self._committed if request.index >= self.replayed_from]
+        for listener in self._listeners if requests else ():
+            listener(requests)
 
     async def stop(self) -> None:
         """Nothing to do: there is no file."""

@@ -1,0 +1,92 @@
+"""The public messages of the broker's own admin requests: what LEDGERMQ_NODE_STATUS answers.
+
+Keys on the wire are camelCase. What a node does not know is null, never 0. Readers ignore keys they do not
+know, so that nodes of different versions can be shown on one page. This module imports nothing of ours: other
+processes read it.
+"""
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+NODE_STATUS_VERSION = 1
+
+
+class NodeRole(StrEnum):
+    LEADER = "LEADER"
+    FOLLOWER = "FOLLOWER"
+    CANDIDATE = "CANDIDATE"
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+
+
+class EpochStatus(_Message):
+    """A term that has entries in the node's log, and the first of them."""
+
+    term: int
+    first_index: int
+
+
+class PeerView(_Message):
+    """One other member as this node sees it; push and index fields only a leader knows."""
+
+    id: str
+    replication_address: str
+    remoting_address: str | None = None
+    is_connected: bool | None = None
+    push_state: str | None = None
+    match_index: int | None = None
+    next_index: int | None = None
+    lag_entries: int | None = None
+    lag_bytes: int | None = None
+    last_contact_ms: int | None = None
+
+
+class ElectionView(_Message):
+    """A change of the leader that this node saw; `at_ms` is milliseconds since 1970."""
+
+    at_ms: int
+    term: int
+    leader_id: str | None
+    reason: str
+
+
+class NodeStatusMessage(_Message):
+    """One node's view of itself and its group (body of the answer to LEDGERMQ_NODE_STATUS)."""
+
+    version: int = NODE_STATUS_VERSION
+    cluster: str
+    group: str
+    broker_name: str
+    node_id: str
+    role: NodeRole
+    term: int | None
+    leader_id: str | None
+    is_writable: bool
+    durability: str
+    remoting_address: str
+    replication_address: str | None
+    begin_index: int | None
+    end_index: int | None
+    committed_index: int | None
+    persisted_index: int | None
+    applied_index: int
+    end_position: int | None
+    committed_position: int
+    epochs: tuple[EpochStatus, ...] = ()
+    peers: tuple[PeerView, ...] = ()
+    watermarks_by_term: dict[int, dict[str, int]] = {}
+    elections: tuple[ElectionView, ...] = ()
+    started_at_ms: int
+    pid: int
+
+    def to_json(self) -> bytes:
+        return self.model_dump_json(by_alias=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "NodeStatusMessage":
+        """Raises pydantic.ValidationError."""
+        return cls.model_validate_json(data)

@@ -1,0 +1,119 @@
+"""Builds the answer to LEDGERMQ_NODE_STATUS: one node's view of itself and its group."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from broker.admin_types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
+from broker.config import BrokerConfig, Peer
+from broker.replication import ReplicationEngine
+from commitlog.log import MessageLog
+from dledger.core.status import ElectionRecord, NodeStatus, PeerStatus
+from dledger.core.types import NO_TERM
+
+
+class NodeStatusBuilder:
+    """Reads log and engine. `monotonic_ms` is the engine's clock, `clock` the wall's; `end_position` tells
+    the first byte after the last entry, committed or not.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        engine: ReplicationEngine | None,
+        clock: Callable[[], int],
+        monotonic_ms: Callable[[], int],
+        started_at_ms: int,
+        end_position: Callable[[], int | None],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._engine = engine
+        self._clock = clock
+        self._monotonic_ms = monotonic_ms
+        self._started_at_ms = started_at_ms
+        self._end_position = end_position
+
+    def build(self) -> NodeStatusMessage:
+        config = self._config
+        engine_fields = self._plain_fields() if self._engine is None else self._engine_fields(self._engine)
+        return NodeStatusMessage(
+            cluster=config.broker_cluster_name,
+            group=config.group,
+            broker_name=config.broker_name,
+            node_id=config.dledger_self_id,
+            is_writable=self._log.is_writable(),
+            durability=config.durability,
+            remoting_address=config.broker_address,
+            applied_index=self._log.applied_index,
+            committed_position=self._log.max_position,
+            started_at_ms=self._started_at_ms,
+            pid=os.getpid(),
+            **engine_fields,
+        )
+
+    def _plain_fields(self) -> dict[str, Any]:
+        """A node without a group leads itself; entry numbers it has none."""
+        return {
+            "role": NodeRole.LEADER,
+            "term": NO_TERM,
+            "leader_id": self._config.dledger_self_id,
+            "end_position": self._end_position(),
+        }
+
+    def _engine_fields(self, engine: ReplicationEngine) -> dict[str, Any]:
+        status = engine.status()
+        own = self._config.own_peer
+        return {
+            "role": NodeRole(status.role.value),
+            "term": status.term,
+            "leader_id": status.leader_id,
+            "replication_address": _address(own.host, own.port),
+            "begin_index": status.begin_index,
+            "end_index": status.end_index,
+            "committed_index": status.commit_index,
+            "persisted_index": status.persisted_index,
+            "end_position": self._end_position(),
+            "epochs": tuple(EpochStatus(term=e.term, first_index=e.first_index) for e in status.epochs),
+            "peers": self._peers(engine, status),
+            "watermarks_by_term": {term: dict(marks) for term, marks in status.watermarks_by_term.items()},
+            "elections": self._elections(status.elections),
+        }
+
+    def _peers(self, engine: ReplicationEngine, status: NodeStatus) -> tuple[PeerView, ...]:
+        by_id = {peer.id: peer for peer in status.peers}
+        own_id = self._config.dledger_self_id
+        others = [peer for peer in self._config.peers if peer.id != own_id]
+        return tuple(_peer_view(peer, engine, by_id.get(peer.id, _unknown_peer(peer.id))) for peer in others)
+
+    def _elections(self, records: tuple[ElectionRecord, ...]) -> tuple[ElectionView, ...]:
+        """The engine's times are of a monotonic clock; they are shown as the wall's."""
+        offset_ms = self._clock() - self._monotonic_ms()
+        return tuple(
+            ElectionView(at_ms=r.at_ms + offset_ms, term=r.term, leader_id=r.leader_id, reason=r.reason)
+            for r in records
+        )
+
+
+def _peer_view(peer: Peer, engine: ReplicationEngine, known: PeerStatus) -> PeerView:
+    return PeerView(
+        id=peer.id,
+        replication_address=_address(peer.host, peer.port),
+        remoting_address=engine.client_addresses.get(peer.id),
+        is_connected=engine.is_connected(peer.id),
+        push_state=None if known.push_state is None else known.push_state.value,
+        match_index=known.match_index,
+        next_index=known.next_index,
+        lag_entries=known.lag_entries,
+        lag_bytes=known.lag_bytes,
+        last_contact_ms=known.last_contact_ms_ago,
+    )
+
+
+def _unknown_peer(peer_id: str) -> PeerStatus:
+    return PeerStatus(peer_id, None, None, None, None, None, None)
+
+
+def _address(host: str, port: int) -> str:
+    return f"{host}:{port}"

@@ -1,0 +1,100 @@
+"""The configuration: RocketMQ's keys, checked values, and refusals a person can act on."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.config import KNOWN_KEYS, BrokerConfig, ConfigError, Peer, config_from, load_config
+
+PEERS = "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913"
+
+
+def test_defaults_are_a_group_of_one_on_loopback() -> None:
+    config = load_config(None)
+    assert config.peers == (Peer(id="n0", host="127.0.0.1", port=10914),)
+    assert (config.bind_address, config.broker_address) == ("127.0.0.1", "127.0.0.1:10911")
+    assert config.durability == "persisted"
+    assert config.group == "broker-a"
+
+
+def test_overrides_lie_over_the_file_and_texts_become_values(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('brokerName = "b1"\nlistenPort = 20000\nautoCreateTopicEnable = true\n', encoding="utf-8")
+    config = load_config(file, ["listenPort=20010", "autoCreateTopicEnable=false", "dLegerPeers=" + PEERS])
+    assert (config.broker_name, config.listen_port, config.auto_create_topic_enable) == ("b1", 20010, False)
+    assert [peer.id for peer in config.peers] == ["n0", "n1", "n2"]
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_ones() -> None:
+    with pytest.raises(ConfigError, match=r"brokerClustername is not known.*brokerClusterName"):
+        config_from({"brokerClustername": "x"})
+    with pytest.raises(ConfigError, match="defaultTopicQueueNums"):
+        config_from({"defaultTopicQueueNum": 4})
+
+
+def test_python_field_names_are_no_keys() -> None:
+    with pytest.raises(ConfigError, match="listen_port is not known"):
+        config_from({"listen_port": 1})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("listenPort", 70000, "listenPort = 70000"),
+        ("listenPort", "abc", "listenPort = 'abc'"),
+        ("maxMessageSize", 4 * 1024 * 1024 + 1, "maxMessageSize"),
+        ("brokerIP1", "example.org", "IPv4"),
+        ("brokerName", "a b", "letters"),
+        ("brokerName", "", "may not be empty"),
+        ("dLegerPeers", "n0:40911", "not of the form n0-host:port"),
+        ("dLegerPeers", "n0-a:1;n0-b:2", "listed twice"),
+        ("dLegerPeers", "node-a:1", "one letter and a number"),
+        ("dLegerPeers", "n1-a:1;n2-b:2", "not among dLegerPeers"),
+        ("dLegerSelfId", "leader", "one letter and a number"),
+        ("preferredLeaderId", "n7", "preferredLeaderId"),
+        ("durability", "sometimes", "durability"),
+        ("messageDelayLevel", "1s soon", "soon"),
+        ("messageDelayLevel", "", "0 levels"),
+        ("namesrvAddr", "localhost", "host:port"),
+        ("electionTimeoutMinMs", 2000, "above electionTimeoutMaxMs"),
+        ("heartbeatIntervalMs", 800, "at least twice"),
+        ("mappedFileSizeCommitLog", 4096, "mappedFileSizeCommitLog"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_key(key: str, value: object, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        config_from({key: value})
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.toml"):
+        load_config(tmp_path / "absent.toml")
+    bad = tmp_path / "bad.toml"
+    bad.write_text("key = = 1", encoding="utf-8")
+    with pytest.raises(ConfigError, match="not a TOML file"):
+        load_config(bad)
+    with pytest.raises(ConfigError, match="KEY=VALUE"):
+        load_config(None, ["listenPort"])
+
+
+def test_the_follower_id_follows_the_member_number() -> None:
+    assert config_from({"dLegerSelfId": "n2", "dLegerPeers": PEERS}).follower_broker_id == 3
+
+
+def test_several_name_servers() -> None:
+    assert config_from({"namesrvAddr": "10.0.0.1:9876; 10.0.0.2:9876;"}).name_servers == (
+        "10.0.0.1:9876",
+        "10.0.0.2:9876",
+    )
+
+
+def test_the_properties_text_shows_every_key_by_its_name() -> None:
+    shown = BrokerConfig().to_properties()
+    assert set(shown) == set(KNOWN_KEYS) - {"preferredLeaderId"}
+    assert shown["autoCreateTopicEnable"] == "true"
+    assert shown["listenPort"] == "10911"
+
+
+def test_delay_levels_are_in_milliseconds() -> None:
+    assert BrokerConfig().delay_levels_ms[:5] == (1_000, 5_000, 10_000, 30_000, 60_000)
+    assert BrokerConfig().delay_levels_ms[17] == 7_200_000
