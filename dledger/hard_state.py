@@ -1,0 +1,76 @@
+"""The durable vote: term and voted_for of one node, in DLedger's `currterm` properties file.
+
+A vote that is forgotten can be given twice, so the file is replaced in four steps (write a temporary
+file, fsync it, rename it over the old one, fsync the folder) before any answer that depends on it
+leaves the node. Java's `MemberState` writes the same keys without any fsync; the two keys added here
+(`formatVersion`, `crc32`) are ignored by its reader.
+"""
+
+import os
+import zlib
+from pathlib import Path
+
+from dledger.core.types import HardState
+
+FORMAT_VERSION = 1
+FILE_NAME = "currterm"
+_FILE_BYTES_MAX = 4096
+
+
+class CorruptHardStateError(ValueError):
+    """The file does not hold what was written. The node must not vote, so it must not start."""
+
+
+class HardStateFile:
+    """Reads and replaces `<folder>/currterm`. Not thread-safe: one caller, the node's writer thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / FILE_NAME
+
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def load(self) -> HardState:
+        """What was last saved; term 0 and no vote when the node is new.
+
+        Raises CorruptHardStateError when the content is damaged or of an unknown version.
+        """
+        if not self._path.exists():
+            return HardState(term=0, voted_for=None)
+        with self._path.open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+        return _parse(content, self._path)
+
+    def save(self, state: HardState) -> None:
+        """Durable when it returns. Raises OSError; the node must stop then."""
+        temporary = self._path.with_suffix(".tmp")
+        with temporary.open("wb") as file:
+            file.write(_format(state))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self._path)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _format(state: HardState) -> bytes:
+    lines = f"currTerm={state.term}\nvoteLeader={state.voted_for or ''}\nformatVersion={FORMAT_VERSION}\n"
+    body = lines.encode()
+    return body + b"crc32=%d\n" % zlib.crc32(body)
+
+
+def _parse(content: bytes, path: Path) -> HardState:
+    body, separator, checksum = content.rpartition(b"crc32=")
+    if not separator or checksum.strip() != b"%d" % zlib.crc32(body):
+        raise CorruptHardStateError(
+            f"{path}: the checksum does not match, so the last vote is unknown. Remove this node's data"
+            " folder to let it join again as an empty one, while the other nodes are up."
+        )
+    values = dict(line.split("=", 1) for line in body.decode().splitlines())
+    if values.get("formatVersion") != str(FORMAT_VERSION):
+        raise CorruptHardStateError(f"{path}: format version {values.get('formatVersion')} is not known here")
+    return HardState(term=int(values["currTerm"]), voted_for=values["voteLeader"] or None)

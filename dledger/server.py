@@ -1,0 +1,349 @@
+"""DLedgerServer: one member of a replica group, the asyncio driver around the pure `dledger.core.Node`.
+
+One turn of the event loop: everything that arrived since the last turn goes into the node, the entries it
+accepts go into the store, its messages leave, and the writer thread makes the rest durable while the next
+turn gathers. No lock, no polling: the node says when it wants to be woken (`deadline_ms`).
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from dledger.codec import PROTOCOL_VERSION, Hello
+from dledger.core.config import Config
+from dledger.core.messages import AppendRequest, Message
+from dledger.core.node import Node
+from dledger.core.output import Append, Event, LogOp, Output, Rejection, Reset, RoleChanged, TruncateFrom
+from dledger.core.ports import LogStore
+from dledger.core.status import NodeStatus
+from dledger.core.types import NO_INDEX, CorruptRangeError, ResponseCode, Role
+from dledger.hard_state import HardStateFile
+from dledger.persister import Batch, Durability, Persister
+from dledger.transport import Address, Transport
+
+logger = logging.getLogger(__name__)
+
+_CHECKPOINT_INTERVAL_S = 3.0
+_DISK_CHECK_INTERVAL_S = 1.0
+
+
+class Observer(Protocol):
+    """What the host of a group is told. Called on the event loop."""
+
+    def on_readable(self, last_index: int) -> None:
+        """Entries up to last_index are committed and in this node's files; never goes back."""
+
+    def on_role_change(self, role: Role, term: int, leader_id: str | None) -> None: ...
+
+    def on_fatal(self, error: BaseException) -> None:
+        """Log or vote could not be written: this node takes no further part and must be stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """The synchronous half of an append: where the entries stand, or why there are none."""
+
+    code: ResponseCode
+    first_index: int
+    term: int
+    positions: list[int]
+
+
+class SystemRng:
+    """Chance for the core's time-outs."""
+
+    def __init__(self) -> None:
+        self._random = random.Random()
+
+    def between(self, low: int, high: int) -> int:
+        return self._random.randint(low, high)
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class DLedgerServer:
+    """A member of a group. Everything runs on the event loop that called `start`."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        listen: Address,
+        peers: Mapping[str, Address],
+        store: LogStore,
+        state_dir: Path,
+        term_start_body: Callable[[int], bytes],
+        durability: Durability,
+        client_address: str,
+    ) -> None:
+        """Reads the durable vote. Raises CorruptHardStateError."""
+        self.config = config
+        self.durability = durability
+        self.peers = dict(peers)
+        self._store = store
+        self._term_start_body = term_start_body
+        hard_state_file = HardStateFile(state_dir)
+        log = store.log_state()
+        self._node = Node(config, hard_state_file.load(), log, store, SystemRng(), monotonic_ms())
+        hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
+        self._transport = Transport(hello, listen, peers, self)
+        self._persister = Persister(store, hard_state_file, durability, self._on_persisted, self._fail)
+        self._observer: Observer | None = None
+        self._inbox: list[tuple[str, Message]] = []
+        self._done: dict[int, Callable[[ResponseCode], None]] = {}
+        self._turn_handle: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._persisted_index = log.end_index
+        self._readable_index = NO_INDEX
+        self._checkpointed_index = log.commit_index
+        self._upkeep: asyncio.Task[None] | None = None
+        self._is_running = False
+
+    def set_observer(self, observer: Observer) -> None:
+        """Must be called before `start`."""
+        self._observer = observer
+
+    async def start(self) -> None:
+        """Joins the group. Raises OSError when the replication address can't be bound."""
+        assert self._observer is not None, "set_observer comes before start"
+        self._is_running = True
+        await self._transport.start()
+        self._upkeep = asyncio.create_task(self._keep_up(), name="dledger upkeep")
+        self._schedule_turn()
+
+    async def stop(self) -> None:
+        """Leaves the group; the batch under way is finished first. Pending appends are never answered."""
+        self._is_running = False
+        for handle in (self._turn_handle, self._timer):
+            if handle is not None:
+                handle.cancel()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            await asyncio.gather(self._upkeep, return_exceptions=True)
+        await self._transport.stop()
+        await self._save_checkpoint()
+        await self._persister.stop()
+        self._store.close()
+
+    # -- what the host asks --------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        return self._node.role
+
+    @property
+    def term(self) -> int:
+        return self._node.term
+
+    @property
+    def leader_id(self) -> str | None:
+        return self._node.leader_id
+
+    @property
+    def commit_index(self) -> int:
+        return self._node.commit_index
+
+    @property
+    def persisted_index(self) -> int:
+        """The last index on this node's own disk."""
+        return min(self._persisted_index, self._node.end_index)
+
+    @property
+    def term_start_index(self) -> int:
+        return self._node.term_start_index
+
+    @property
+    def client_addresses(self) -> Mapping[str, str]:
+        """Where the peers serve clients, as they said when they connected."""
+        return self._transport.client_addresses
+
+    def is_connected(self, peer: str) -> bool:
+        return self._transport.is_connected(peer)
+
+    def status(self) -> NodeStatus:
+        """The node's own account, with the times of elections as Unix time in ms."""
+        now_ms = monotonic_ms()
+        status = self._node.status(now_ms)
+        unix_offset_ms = time.time_ns() // 1_000_000 - now_ms
+        elections = tuple(replace(one, at_ms=one.at_ms + unix_offset_ms) for one in status.elections)
+        return replace(status, elections=elections)
+
+    def check_append(self, count: int) -> ResponseCode:
+        """Whether `handle_append` of count entries would be taken now: SUCCESS or the reason against."""
+        return self._node.check_append(count)
+
+    def handle_append(self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]) -> AppendResult:
+        """Appends as leader (DLedgerServer.handleAppend with BatchAppendEntryRequest).
+
+        Synchronous: on SUCCESS the entries stand in this node's log and on_done is called once, later, when
+        the last of them is committed or can't be. Otherwise nothing was appended and on_done is never called.
+        """
+        proposal = self._node.propose(len(bodies), monotonic_ms())
+        if isinstance(proposal, Rejection):
+            return AppendResult(proposal.code, NO_INDEX, self._node.term, [])
+        positions = self._store.append_bodies(proposal.first_index, proposal.term, bodies)
+        self._done[proposal.first_index] = on_done
+        self._schedule_turn()
+        return AppendResult(ResponseCode.SUCCESS, proposal.first_index, proposal.term, positions)
+
+    def transfer_leadership(self, transferee: str) -> ResponseCode:
+        """Begins to hand leadership over; SUCCESS means begun. The outcome is a role change."""
+        code = self._node.transfer_leadership(transferee, monotonic_ms())
+        self._schedule_turn()
+        return code
+
+    # -- MessageSink ---------------------------------------------------------------------------------------
+
+    def on_messages(self, sender: str, messages: list[Message]) -> None:
+        for message in messages:
+            self._inbox.append((sender, message))
+        self._schedule_turn()
+
+    def on_peer_connected(self, peer: str) -> None:
+        self._node.peer_connected(peer, monotonic_ms())
+        self._schedule_turn()
+
+    def on_peer_disconnected(self, peer: str) -> None:
+        self._node.peer_disconnected(peer, monotonic_ms())
+        self._schedule_turn()
+
+    # -- one turn ------------------------------------------------------------------------------------------
+
+    def _schedule_turn(self) -> None:
+        if self._turn_handle is None and self._is_running:
+            self._turn_handle = asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_handle = None
+        now_ms = monotonic_ms()
+        try:
+            self._receive_all(now_ms)
+            if now_ms >= self._node.deadline_ms():
+                self._node.tick(now_ms)
+            self._append_term_start()
+            self._carry_out(self._node.take_output(now_ms))
+        except Exception as error:  # noqa: BLE001 (the one top loop: a broken invariant stops the node)
+            self._fail(error)
+            return
+        self._arm_timer(now_ms)
+
+    def _receive_all(self, now_ms: int) -> None:
+        inbox, self._inbox = self._inbox, []
+        for sender, message in inbox:
+            if isinstance(message, AppendRequest):
+                try:
+                    self._store.verify_range(message.entries)
+                except CorruptRangeError as error:
+                    logger.warning("dropping a damaged push of %s: %s", sender, error)
+                    continue
+            self._node.receive(sender, message, now_ms)
+            self._append_term_start()
+
+    def _append_term_start(self) -> None:
+        proposal = self._node.take_term_start()
+        if proposal is not None:
+            body = self._term_start_body(proposal.term)
+            self._store.append_bodies(proposal.first_index, proposal.term, [body])
+
+    def _carry_out(self, output: Output) -> None:
+        for operation in output.log_ops:
+            self._apply(operation)
+        for envelope in output.send_now:
+            self._transport.send(envelope.to, envelope.message)
+        self._transport.flush()
+        self._persister.gather(output.hard_state, output.send_after_persist)
+        self._persister.kick(self._node.end_index, self._node.end_term)
+        for event in output.events:
+            self._report(event)
+        for completion in output.completions:
+            self._done.pop(completion.first_index)(completion.code)
+        self._announce_readable()
+
+    def _apply(self, operation: LogOp) -> None:
+        match operation:
+            case Append(entries):
+                self._store.append_range(entries)
+            case TruncateFrom(index):
+                self._store.truncate_from(index)
+                self._persisted_index = min(self._persisted_index, index - 1)
+            case Reset(begin_index, begin_position):
+                self._store.reset(begin_index, begin_position)
+                self._persisted_index = begin_index - 1
+
+    def _report(self, event: Event) -> None:
+        logger.info("[%s] %s", self.config.self_id, event)
+        if isinstance(event, RoleChanged) and self._observer is not None:
+            self._observer.on_role_change(event.role, event.term, event.leader_id)
+
+    def _on_persisted(self, batch: Batch) -> None:
+        if not self._is_running:
+            return
+        for envelope in batch.after:
+            self._transport.send(envelope.to, envelope.message)
+        self._transport.flush()
+        if batch.writes is not None:
+            self._persisted_index = max(self._persisted_index, batch.last_index)
+            self._node.persisted(batch.last_index, batch.last_term, monotonic_ms())
+        self._schedule_turn()
+
+    def _announce_readable(self) -> None:
+        readable = min(self._node.commit_index, self.persisted_index)
+        if readable > self._readable_index and self._observer is not None:
+            self._readable_index = readable
+            self._observer.on_readable(readable)
+
+    # -- timers and ends -----------------------------------------------------------------------------------
+
+    def _arm_timer(self, now_ms: int) -> None:
+        """One timer; it is moved only when the node wants to be woken earlier than it would fire."""
+        deadline_ms = self._node.deadline_ms()
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        delay_s = max(0, deadline_ms - now_ms) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if monotonic_ms() < self._node.deadline_ms():
+            self._arm_timer(monotonic_ms())
+        else:
+            self._schedule_turn()
+
+    async def _keep_up(self) -> None:
+        """Disk-full watch each second, checkpoint each three."""
+        next_checkpoint_s = time.monotonic() + _CHECKPOINT_INTERVAL_S
+        while True:
+            await asyncio.sleep(_DISK_CHECK_INTERVAL_S)
+            self._node.set_disk_full(self._store.is_disk_full())
+            if time.monotonic() >= next_checkpoint_s:
+                next_checkpoint_s = time.monotonic() + _CHECKPOINT_INTERVAL_S
+                await self._save_checkpoint()
+
+    async def _save_checkpoint(self) -> None:
+        committed = min(self._node.commit_index, self.persisted_index)
+        if committed == self._checkpointed_index:
+            return
+        self._checkpointed_index = committed
+        end_index = self._node.end_index
+        try:
+            await self._persister.run(lambda: self._store.save_checkpoint(end_index, committed))
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Fail-stop: after a failed write or a broken invariant this node says nothing more."""
+        logger.critical("[%s] stops: %s", self.config.self_id, error, exc_info=error)
+        self._is_running = False
+        if self._observer is not None:
+            self._observer.on_fatal(error)

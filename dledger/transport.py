@@ -1,0 +1,258 @@
+"""Replication messages between the members of a group, over TCP.
+
+Each node dials every peer and sends on that connection only; what it receives comes on the connections its
+peers dialled. The first frame names group, node and protocol version, so a stranger or an old version is
+turned away before it can say anything else. Messages are frames of `dledger.codec`.
+
+Delivery is best effort. A message for a peer that is not connected, or whose connection has too much
+unsent, is dropped: the core sends again by its own time-outs, and a queue here would only make old
+messages arrive later.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, PeerProtocolError, encode_frame
+from dledger.core.messages import Message
+
+logger = logging.getLogger(__name__)
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TransportLimits:
+    """Bounds of one node's replication connections."""
+
+    frame_bytes_max: int = 32 * 1024 * 1024
+    unsent_bytes_max: int = 128 * 1024 * 1024
+    connect_timeout_ms: int = 1_000
+    reconnect_delay_ms: int = 200
+    handshake_timeout_ms: int = 3_000
+
+
+class MessageSink(Protocol):
+    """Who gets what arrives. Called on the event loop."""
+
+    def on_messages(self, sender: str, messages: list[Message]) -> None: ...
+    def on_peer_connected(self, peer: str) -> None: ...
+    def on_peer_disconnected(self, peer: str) -> None: ...
+
+
+class Transport:
+    """All replication connections of one node."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        listen: Address,
+        peers: Mapping[str, Address],
+        sink: MessageSink,
+        limits: TransportLimits | None = None,
+    ) -> None:
+        self.hello = hello
+        self.sink = sink
+        self.limits = limits or TransportLimits()
+        self.peers = {peer: address for peer, address in peers.items() if peer != hello.node_id}
+        self.client_addresses: dict[str, str] = {}
+        self._listen = listen
+        self._server: asyncio.Server | None = None
+        self._links = {peer: _Link(self, peer, address) for peer, address in self.peers.items()}
+        self._inbound: dict[str, _Inbound] = {}
+        self._open: set[_Inbound] = set()
+
+    async def start(self) -> None:
+        """Listens and begins to dial. Raises OSError when the address can't be bound."""
+        host, port = self._listen
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Inbound(self), host, port)
+        for link in self._links.values():
+            link.start()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await asyncio.gather(*(link.stop() for link in self._links.values()))
+        for inbound in list(self._open):
+            inbound.close()
+
+    def send(self, peer: str, message: Message) -> None:
+        """Queues the message for this turn's flush, or drops it."""
+        self._links[peer].send(message)
+
+    def flush(self) -> None:
+        """Writes what `send` queued: one write for each peer."""
+        for link in self._links.values():
+            link.flush()
+
+    def is_connected(self, peer: str) -> bool:
+        """Whether messages can reach the peer now."""
+        return self._links[peer].is_open
+
+    def opened(self, inbound: "_Inbound") -> None:
+        self._open.add(inbound)
+
+    def admitted(self, inbound: "_Inbound", hello: Hello) -> None:
+        """A peer said who it is. Its newest connection counts, the one before is closed."""
+        previous = self._inbound.get(hello.node_id)
+        self._inbound[hello.node_id] = inbound
+        self.client_addresses[hello.node_id] = hello.client_address
+        if previous is not None:
+            previous.close()
+        self.sink.on_peer_connected(hello.node_id)
+
+    def lost(self, inbound: "_Inbound") -> None:
+        self._open.discard(inbound)
+        peer = inbound.peer
+        if peer is not None and self._inbound.get(peer) is inbound:
+            del self._inbound[peer]
+            self.sink.on_peer_disconnected(peer)
+
+    def refusal(self, hello: Hello) -> str | None:
+        """Why a peer that introduces itself so can't be spoken with; None when it can."""
+        if hello.version != PROTOCOL_VERSION:
+            return f"speaks replication protocol {hello.version}, this node {PROTOCOL_VERSION}"
+        if hello.group != self.hello.group:
+            return f"is of group {hello.group!r}, this node of {self.hello.group!r}"
+        if hello.node_id not in self.peers:
+            return f"calls itself {hello.node_id!r}, which is not another member of the group"
+        return None
+
+
+class _Link(asyncio.Protocol):
+    """The outgoing connection to one peer: dials until it is stopped."""
+
+    def __init__(self, owner: Transport, peer: str, address: Address) -> None:
+        self._owner = owner
+        self._peer = peer
+        self._address = address
+        self._transport: asyncio.Transport | None = None
+        self._outbox: list[bytes | memoryview] = []
+        self._outbox_bytes = 0
+        self._closed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._dial_forever(), name=f"dial {self._peer}")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._transport is not None:
+            self._transport.close()
+
+    async def _dial_forever(self) -> None:
+        limits = self._owner.limits
+        loop = asyncio.get_running_loop()
+        host, port = self._address
+        while True:
+            self._closed.clear()
+            try:
+                async with asyncio.timeout(limits.connect_timeout_ms / 1000):
+                    await loop.create_connection(lambda: self, host, port)
+            except OSError:  # TimeoutError is one; a peer that is down is ordinary
+                await asyncio.sleep(limits.reconnect_delay_ms / 1000)
+                continue
+            await self._closed.wait()
+            await asyncio.sleep(limits.reconnect_delay_ms / 1000)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.writelines(encode_frame(self._owner.hello))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._outbox.clear()
+        self._outbox_bytes = 0
+        self._closed.set()
+
+    def send(self, message: Message) -> None:
+        if self._transport is None:
+            return
+        buffers = encode_frame(message)
+        size = sum(len(buffer) for buffer in buffers)
+        unsent = self._transport.get_write_buffer_size() + self._outbox_bytes
+        if unsent + size > self._owner.limits.unsent_bytes_max:
+            return
+        self._outbox.extend(buffers)
+        self._outbox_bytes += size
+
+    def flush(self) -> None:
+        if self._outbox and self._transport is not None:
+            self._transport.writelines(self._outbox)
+        self._outbox.clear()
+        self._outbox_bytes = 0
+
+
+class _Inbound(asyncio.Protocol):
+    """A connection that a peer dialled: handshake first, then messages."""
+
+    def __init__(self, owner: Transport) -> None:
+        self.peer: str | None = None
+        self._owner = owner
+        self._decoder = FrameDecoder(owner.limits.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        delay = self._owner.limits.handshake_timeout_ms / 1000
+        self._deadline = asyncio.get_running_loop().call_later(delay, self._no_handshake)
+        self._owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            messages = self._decoder.feed(data)
+            if self.peer is None and messages:
+                self._introduce(messages.pop(0))
+            self._deliver(messages)
+        except PeerProtocolError as error:
+            logger.warning("closing the replication connection of %s: %s", self._name(), error)
+            self.close()
+
+    def _introduce(self, first: Message | Hello) -> None:
+        if not isinstance(first, Hello):
+            raise PeerProtocolError("the first frame is not a handshake")
+        refusal = self._owner.refusal(first)
+        if refusal is not None:
+            raise PeerProtocolError(f"the peer {refusal}")
+        self.peer = first.node_id
+        self._cancel_deadline()
+        self._owner.admitted(self, first)
+
+    def _deliver(self, messages: list[Message | Hello]) -> None:
+        if not messages or self.peer is None:
+            return
+        if any(isinstance(message, Hello) for message in messages):
+            raise PeerProtocolError("a second handshake")
+        self._owner.sink.on_messages(self.peer, cast("list[Message]", messages))
+
+    def _no_handshake(self) -> None:
+        logger.warning("closing the replication connection of %s: no handshake", self._name())
+        self.close()
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _name(self) -> str:
+        if self.peer is not None:
+            return self.peer
+        return str(self._transport.get_extra_info("peername")) if self._transport else "?"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_deadline()
+        self._owner.lost(self)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

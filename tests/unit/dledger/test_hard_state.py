@@ -1,0 +1,63 @@
+"""The vote file: what was saved is what is loaded, and damage is never taken for a vote."""
+
+import zlib
+from pathlib import Path
+
+import pytest
+
+from dledger.core.types import HardState
+from dledger.hard_state import CorruptHardStateError, HardStateFile
+
+
+def test_load_without_file_is_a_new_node(tmp_path: Path) -> None:
+    assert HardStateFile(tmp_path).load() == HardState(term=0, voted_for=None)
+
+
+@pytest.mark.parametrize("state", [HardState(7, "n1"), HardState(8, None), HardState(1 << 40, "n0")])
+def test_save_then_load_gives_the_same_state(tmp_path: Path, state: HardState) -> None:
+    HardStateFile(tmp_path).save(state)
+    assert HardStateFile(tmp_path).load() == state
+
+
+def test_save_replaces_the_state_before(tmp_path: Path) -> None:
+    file = HardStateFile(tmp_path)
+    file.save(HardState(1, "n0"))
+    file.save(HardState(2, None))
+    assert file.load() == HardState(2, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["currterm"]
+
+
+def test_java_reader_finds_its_keys(tmp_path: Path) -> None:
+    HardStateFile(tmp_path).save(HardState(5, "n2"))
+    lines = (tmp_path / "currterm").read_text().splitlines()
+    assert "currTerm=5" in lines
+    assert "voteLeader=n2" in lines
+
+
+def test_load_refuses_every_cut_of_the_file(tmp_path: Path) -> None:
+    file = HardStateFile(tmp_path)
+    file.save(HardState(12, "n1"))
+    whole = (tmp_path / "currterm").read_bytes()
+    for length in range(len(whole) - 1):  # without the last line feed the content is still complete
+        (tmp_path / "currterm").write_bytes(whole[:length])
+        with pytest.raises(CorruptHardStateError):
+            file.load()
+
+
+def test_load_refuses_every_flipped_bit(tmp_path: Path) -> None:
+    file = HardStateFile(tmp_path)
+    file.save(HardState(12, "n1"))
+    whole = (tmp_path / "currterm").read_bytes()
+    for position in range(len(whole) - 1):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x04
+        (tmp_path / "currterm").write_bytes(bytes(damaged))
+        with pytest.raises(CorruptHardStateError):
+            file.load()
+
+
+def test_load_refuses_an_unknown_version(tmp_path: Path) -> None:
+    body = b"currTerm=1\nvoteLeader=n0\nformatVersion=99\n"
+    (tmp_path / "currterm").write_bytes(body + b"crc32=%d\n" % zlib.crc32(body))
+    with pytest.raises(CorruptHardStateError, match="version 99"):
+        HardStateFile(tmp_path).load()
