@@ -1,0 +1,170 @@
+"""Tells every name server of this node: at the start, every registerNameServerPeriod, and at once when a
+topic or the node's role changes. The writable leader is brokerId 0, every other node int(selfId[1:]) + 1.
+
+Each name server has a link of its own, so that a dead one holds up no other. A link keeps its connection,
+since a name server drops a broker whose connection closes; when that happens the link registers again, with
+RETRY_S between attempts. The data version's stateVersion is the term: a name server lets no older leader take
+brokerId 0 from a newer one.
+"""
+
+import asyncio
+import contextlib
+import logging
+import zlib
+from collections.abc import Callable
+
+import orjson
+
+from broker.config import BrokerConfig
+from broker.state.state import ReplicatedState
+from commitlog.log import MessageLog
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
+from remoting.errors import RemotingError, RequestTimeoutError
+
+RETRY_S = 1.0
+"""Between attempts, and between looks at whether the connection still stands."""
+REGISTER_TIMEOUT_S = 6.0
+UNREGISTER_TIMEOUT_S = 1.0
+LEADER_BROKER_ID = 0
+
+logger = logging.getLogger(__name__)
+
+
+class Registration:
+    """What one node says to its name servers. `term` gives the node's current term."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        log: MessageLog,
+        client: RemotingClient,
+        term: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._log = log
+        self._term = term
+        self._links = [_Link(address, client, self._register_command) for address in config.name_servers]
+        self._tasks: list[asyncio.Task[None]] = []
+        state.on_topics_changed(self.trigger)
+        log.on_writable_change(lambda _: self.trigger())
+
+    @property
+    def broker_id(self) -> int:
+        return LEADER_BROKER_ID if self._log.is_writable() else self._config.follower_broker_id
+
+    def trigger(self) -> None:
+        """Register at once; many calls before the next turn are one registration."""
+        for link in self._links:
+            link.wake()
+
+    async def start(self) -> None:
+        period_s = self._config.register_name_server_period_ms / 1000
+        self._tasks = [
+            asyncio.create_task(link.keep_registered(period_s), name=f"registration at {link.address}")
+            for link in self._links
+        ]
+
+    async def stop(self) -> None:
+        """Take the node off the name servers that can be reached within a second."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(link.unregister(self._unregister_command()) for link in self._links))
+
+    def _register_command(self) -> RemotingCommand:
+        config = self._config
+        body = self._register_body()
+        ext = {
+            "brokerName": config.broker_name,
+            "brokerAddr": config.broker_address,
+            "clusterName": config.broker_cluster_name,
+            "haServerAddr": f"{config.broker_ip}:{min(config.listen_port + 1, 65535)}",
+            "brokerId": str(self.broker_id),
+            "compressed": "false",
+            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+        }
+        return RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=ext, body=body)
+
+    def _register_body(self) -> bytes:
+        wrapper = {
+            "dataVersion": self._state.data_version.to_json(self._term()),
+            "topicConfigTable": {name: topic.to_json() for name, topic in self._state.topics.items()},
+        }
+        return orjson.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
+
+    def _unregister_command(self) -> RemotingCommand:
+        ext = {
+            "brokerName": self._config.broker_name,
+            "brokerAddr": self._config.broker_address,
+            "clusterName": self._config.broker_cluster_name,
+            "brokerId": str(self.broker_id),
+        }
+        return RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields=ext)
+
+
+class _Link:
+    """One name server."""
+
+    def __init__(
+        self, address: str, client: RemotingClient, make_command: Callable[[], RemotingCommand]
+    ) -> None:
+        self.address = address
+        self._client = client
+        self._make_command = make_command
+        self._woken = asyncio.Event()
+        self._is_registered: bool | None = None
+        self._connection: Connection | None = None
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def keep_registered(self, period_s: float) -> None:
+        while True:
+            self._woken.clear()
+            error = await self._register()
+            self._report(error)
+            await self._rest(period_s if error is None else RETRY_S)
+
+    async def _register(self) -> str | None:
+        """What went wrong, or None."""
+        try:
+            self._connection = await self._client.connect(self.address, REGISTER_TIMEOUT_S)
+            answer = await self._connection.request(self._make_command(), REGISTER_TIMEOUT_S)
+        except RequestTimeoutError as error:
+            if self._connection is not None:
+                self._connection.abort()
+            return str(error)
+        except RemotingError as error:
+            return str(error)
+        return None if answer.code == ResponseCode.SUCCESS else f"code {answer.code}: {answer.remark}"
+
+    async def _rest(self, period_s: float) -> None:
+        """Until it is time, something changed, or the connection is gone."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + period_s
+        while (left_s := end_s - loop.time()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), min(left_s, RETRY_S))
+            if self._woken.is_set() or self._connection is None or not self._connection.is_open:
+                return
+
+    def _report(self, error: str | None) -> None:
+        """Log when it begins to work and when it ceases to, not every time."""
+        is_registered = error is None
+        if is_registered == self._is_registered:
+            return
+        self._is_registered = is_registered
+        if is_registered:
+            logger.info("registered at the name server %s", self.address)
+        else:
+            logger.warning("not registered at the name server %s: %s", self.address, error)
+
+    async def unregister(self, command: RemotingCommand) -> None:
+        if self._is_registered:
+            with contextlib.suppress(RemotingError):
+                await self._client.invoke(self.address, command, UNREGISTER_TIMEOUT_S)
