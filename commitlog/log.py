@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from commitlog.record import Message
 
 if TYPE_CHECKING:
-    from dledger.core.types import NodeStatus
-
     from commitlog.consume_queues import ConsumeQueues
+    from dledger.core.status import NodeStatus
 
 
 class PutStatus(enum.Enum):

@@ -1,0 +1,99 @@
+"""The small files beside an entry store: checkpoint, epochs and format.
+
+`checkpoint` is DLedger's own properties file. `epochs` holds the leader epochs and where the log begins; it
+can be rebuilt from the log. `format` names the version and the file sizes, which every replica of a group
+shares.
+"""
+
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from commitlog.recovery import CorruptLogError
+from dledger.core.types import Epoch
+
+EPOCHS_VERSION: Final = 1
+FORMAT_VERSION: Final = 1
+SMALL_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+_NUMBER: Final = re.compile(rb"^(endIndex|committedIndex)=(-?\d{1,19})\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What is known to be on the disk: entries up to `end_index`, of them committed up to
+    `committed_index`.
+    """
+
+    end_index: int = -1
+    committed_index: int = -1
+
+    def encode(self) -> bytes:
+        """As DLedger writes it, without the date comment of java.util.Properties."""
+        return f"endIndex={self.end_index}\ncommittedIndex={self.committed_index}\n".encode()
+
+
+def decode_checkpoint(content: bytes | None) -> Checkpoint:
+    """The checkpoint; one that says nothing when the file is missing or has not both numbers."""
+    numbers = {name: int(value) for name, value in _NUMBER.findall(content or b"")}
+    if len(numbers) < 2:
+        return Checkpoint()
+    return Checkpoint(numbers[b"endIndex"], numbers[b"committedIndex"])
+
+
+@dataclass(frozen=True, slots=True)
+class LogBegin:
+    """Where the log begins and the epochs of its entries."""
+
+    begin_index: int = 0
+    begin_position: int = 0
+    epochs: tuple[Epoch, ...] = ()
+
+    def encode(self) -> bytes:
+        """One line of JSON and one with its CRC-32."""
+        line = orjson.dumps(
+            {
+                "version": EPOCHS_VERSION,
+                "beginIndex": self.begin_index,
+                "beginPosition": self.begin_position,
+                "epochs": [[epoch.term, epoch.first_index] for epoch in self.epochs],
+            }
+        )
+        return b"%s\n%08x\n" % (line, zlib.crc32(line))
+
+
+def decode_log_begin(content: bytes | None) -> LogBegin | None:
+    """None when the file is missing, damaged, or of a version that is not known."""
+    line, _, rest = (content or b"").partition(b"\n")
+    if rest.strip() != b"%08x" % zlib.crc32(line):
+        return None
+    fields = orjson.loads(line)
+    if fields["version"] != EPOCHS_VERSION:
+        return None
+    return LogBegin(
+        fields["beginIndex"],
+        fields["beginPosition"],
+        tuple(Epoch(term, first_index) for term, first_index in fields["epochs"]),
+    )
+
+
+def encode_format(kind: str, data_file_bytes: int, index_file_bytes: int) -> bytes:
+    """The `format` file's content."""
+    return orjson.dumps(
+        {
+            "format": kind,
+            "version": FORMAT_VERSION,
+            "dataFileBytes": data_file_bytes,
+            "indexFileBytes": index_file_bytes,
+        }
+    )
+
+
+def check_format(path: Path, found: bytes, expected: bytes) -> None:
+    """Raise CorruptLogError when the store at `path` was made in another way than this one reads."""
+    if found != expected:
+        raise CorruptLogError(f"{path}: the store is {found[:200]!r}, this node expects {expected!r}")

@@ -1,0 +1,139 @@
+"""DLedger's log entry, its index unit and the blank that fills a data file's end.
+
+    entry: magic=1 size index term pos channel=0 chainCrc=0 bodyCrc bodyLength | body
+             4      4    8    8    8      4         4        4         4         n
+    unit:  magic=1 pos size index term            blank: magic=-1 size
+             4      8   4     8    8                        4      4
+
+All integers are big-endian; `size` counts the whole entry. bodyCrc is the CRC-32 of zip and zlib
+(polynomial 0xEDB88320) over the body as stored, after the append hook; its 32 bits are written as they are,
+so Java reads them as a signed int. Java writes 0 there and never looks: 0 is read as "no CRC". Sources:
+DLedger's DLedgerEntry, DLedgerEntryCoder, DLedgerMmapFileStore. Pure: bytes in, values out.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from isal import isal_zlib
+
+from commitlog.record import PHYSICAL_OFFSET_AT
+from dledger.core.types import CorruptRangeError, EntryRange
+
+ENTRY_MAGIC: Final = 1
+BLANK_MAGIC: Final = -1
+HEADER_BYTES: Final = 48
+UNIT_BYTES: Final = 32
+BLANK_BYTES: Final = 8
+"""Every entry leaves this much of its data file free, so that a blank fits behind it."""
+BODY_CRC_AT: Final = 40
+
+HEADER: Final = struct.Struct(">iiqqqiiIi")
+UNIT: Final = struct.Struct(">iqiqq")
+BLANK: Final = struct.Struct(">ii")
+_INT64: Final = struct.Struct(">q")
+
+Buffer = bytes | memoryview
+AppendHook = Callable[[bytearray, int, int], None]
+"""hook(buffer, entry_start, position) may change an entry's body in place while it is laid out: the entry
+begins at buffer[entry_start] and will stand at `position` in the log."""
+
+
+def write_physical_offset(buffer: bytearray, entry_start: int, position: int) -> None:
+    """The append hook of a log of message records: a record's PHYSICALOFFSET is where the record begins."""
+    _INT64.pack_into(buffer, entry_start + HEADER_BYTES + PHYSICAL_OFFSET_AT, position + HEADER_BYTES)
+
+
+def place_entry(end_position: int, entry_bytes: int, file_bytes: int) -> int:
+    """Where an entry goes in a log that ends at `end_position`: there, or at the start of the next data file
+    when it and a blank do not fit into what is left of this one."""
+    room = file_bytes - end_position % file_bytes
+    return end_position if entry_bytes + BLANK_BYTES <= room else end_position + room
+
+
+def blank(size: int) -> bytes:
+    """The head of a blank over `size` bytes; the rest of them is undefined."""
+    return BLANK.pack(BLANK_MAGIC, size)
+
+
+def encode_entries(
+    bodies: Sequence[bytes], first_index: int, term: int, position: int, append_hook: AppendHook | None
+) -> tuple[bytes, bytes, list[int]]:
+    """Lay out entries back to back from `position` on: their bytes, their index units, their positions."""
+    data = bytearray(sum(map(len, bodies)) + HEADER_BYTES * len(bodies))
+    view = memoryview(data)
+    write_header = HEADER.pack_into
+    encode_unit = UNIT.pack
+    crc32 = isal_zlib.crc32
+    units = []
+    positions = []
+    start = 0
+    for index, body in enumerate(bodies, first_index):
+        size = HEADER_BYTES + len(body)
+        end = start + size
+        entry_position = position + start
+        view[start + HEADER_BYTES : end] = body
+        if append_hook is not None:
+            append_hook(data, start, entry_position)
+        crc = crc32(view[start + HEADER_BYTES : end])
+        write_header(data, start, ENTRY_MAGIC, size, index, term, entry_position, 0, 0, crc, len(body))
+        units.append(encode_unit(ENTRY_MAGIC, entry_position, size, index, term))
+        positions.append(entry_position)
+        start = end
+    return bytes(data), b"".join(units), positions
+
+
+def verify_entries(entries: EntryRange) -> None:
+    """Check every header field and CRC of a range against each other and against the range's own claims.
+
+    Raises CorruptRangeError. Whether the range fits a log is not looked at.
+    """
+    data = entries.data
+    view = memoryview(data)
+    end = len(data)
+    read_header = HEADER.unpack_from
+    crc32 = isal_zlib.crc32
+    index = entries.first_index
+    term = entries.term
+    at = 0
+    base = entry_position(data)
+    while at < end:
+        if end - at < HEADER_BYTES:
+            raise CorruptRangeError(f"entry {index}: {end - at} bytes are no header")
+        magic, size, own_index, own_term, position, _, _, body_crc, body_bytes = read_header(data, at)
+        if magic != ENTRY_MAGIC or own_index != index or own_term != term or position != base + at:
+            raise CorruptRangeError(
+                f"expected entry {index} of term {term} at position {base + at}, "
+                f"found magic {magic}, entry {own_index} of term {own_term} at position {position}"
+            )
+        if body_bytes < 0 or size != HEADER_BYTES + body_bytes or at + size > end:
+            raise CorruptRangeError(f"entry {index}: size {size}, body {body_bytes}, {end - at} bytes left")
+        if body_crc and crc32(view[at + HEADER_BYTES : at + size]) != body_crc:
+            raise CorruptRangeError(f"entry {index}: the body does not have the CRC {body_crc:#010x}")
+        at += size
+        index += 1
+    if index - 1 != entries.last_index:
+        raise CorruptRangeError(f"range ends with entry {index - 1}, not {entries.last_index}")
+
+
+def entry_position(data: Buffer) -> int:
+    """The position that the first entry of `data` says it stands at. Raises CorruptRangeError."""
+    if len(data) < HEADER_BYTES:
+        raise CorruptRangeError(f"{len(data)} bytes are no entry")
+    return int(HEADER.unpack_from(data)[4])
+
+
+def encode_units(data: Buffer) -> bytes:
+    """The index units of verified entries."""
+    encode_unit = UNIT.pack
+    read_header = HEADER.unpack_from
+    units = []
+    at = 0
+    end = len(data)
+    while at < end:
+        magic, size, index, term, position, _, _, _, _ = read_header(data, at)
+        if size < HEADER_BYTES:
+            raise CorruptRangeError(f"entry {index}: size {size}")
+        units.append(encode_unit(magic, position, size, index, term))
+        at += size
+    return b"".join(units)

@@ -1,0 +1,212 @@
+"""The data and index files of an entry store, and the writing of them.
+
+Writing happens in the writer's thread, in the order in which the operations were made; reading on the loop's.
+Only the data is synced with each write: the index can be rebuilt from it and is synced with a checkpoint and
+when a data file is full.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from commitlog.checkpoint import SMALL_FILE_BYTES_MAX, Checkpoint, LogBegin, decode_checkpoint
+from commitlog.entry import BLANK_BYTES, UNIT, UNIT_BYTES, Buffer, blank
+from commitlog.fs import Fs, read_file, replace_file
+from commitlog.recovery import CorruptLogError
+from commitlog.segments import Segments
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryStoreConfig:
+    """Sizes and limits of an entry store. The file sizes must be the same on all replicas."""
+
+    data_file_bytes: int = 1024 * 1024 * 1024
+    index_file_bytes: int = 32 * 5 * 1024 * 1024
+    cache_bytes_max: int = 16 * 1024 * 1024
+    """Recent entries kept in memory; those not yet written stay whatever their size."""
+    chunk_bytes_max: int = 4 * 1024 * 1024
+    """Bodies laid out into one buffer at most; a larger entry has a buffer of its own."""
+    reserve_bytes: int = 16 * 1024 * 1024
+    """Blocks are reserved ahead of the writing in steps of this size."""
+    unsynced_bytes_max: int = 64 * 1024 * 1024
+    """A sync is made before more than this would stand unsynced; recovery relies on it."""
+    disk_full_ratio: float = 0.90
+    disk_check_interval_ms: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.data_file_bytes < 1024 or self.index_file_bytes < UNIT_BYTES:
+            raise ValueError("an entry store's files are too small")
+        if self.index_file_bytes % UNIT_BYTES != 0:
+            raise ValueError(f"index files hold whole units of {UNIT_BYTES} bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOp:
+    """Write entries and their units; without units, a blank."""
+
+    position: int
+    data: Buffer
+    first_index: int
+    units: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateOp:
+    """Drop the entries from `index` on; the one before it ends at `position`."""
+
+    index: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOp:
+    """Drop everything; the log begins anew."""
+
+    begin_index: int
+    begin_position: int
+
+
+Op = AppendOp | TruncateOp | ResetOp
+
+
+class EntryFiles:
+    """The files of one entry store in `directory`."""
+
+    def __init__(self, fs: Fs, directory: Path, config: EntryStoreConfig) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._config = config
+        self.data = Segments(fs, directory / "data", config.data_file_bytes, config.reserve_bytes)
+        self.index = Segments(fs, directory / "index", config.index_file_bytes, config.reserve_bytes)
+        self.checkpoint = Checkpoint()
+        self.written_end_index = -1
+        self._unsynced_bytes = 0
+
+    def load(self) -> None:
+        """Open what is there. Raises CorruptLogError for data files that do not follow each other.
+
+        Index files that do not are dropped: recovery writes them again.
+        """
+        self.data.load()
+        self.checkpoint = decode_checkpoint(self.read_small("checkpoint"))
+        try:
+            self.index.load()
+        except CorruptLogError as error:
+            logger.warning("dropping the index files: %s", error)
+            self.index.close()
+            for name in self._fs.list(self.index.directory):
+                self._fs.delete(self.index.directory / name)
+
+    def read_small(self, name: str) -> bytes | None:
+        """A small file beside the rows, or None."""
+        return read_file(self._fs, self._directory / name, SMALL_FILE_BYTES_MAX)
+
+    def read_units(self, first_index: int, count: int) -> bytes:
+        """The index units of entries that are in the files."""
+        return self.index.read(first_index * UNIT_BYTES, count * UNIT_BYTES)
+
+    def locate(self, index: int) -> tuple[int, int, int]:
+        """(position, size, term) of an entry that is in the files."""
+        _, position, size, _, term = UNIT.unpack(self.read_units(index, 1))
+        return position, size, term
+
+    def write(self, ops: Sequence[Op], sync: bool) -> None:
+        """Carry the operations out. Raises OSError."""
+        run: list[AppendOp] = []
+        run_end = -1
+        for op in ops:
+            if isinstance(op, AppendOp):
+                if run and (op.position != run_end or op.position % self.data.file_bytes == 0):
+                    self._append(run)
+                    run = []
+                run.append(op)
+                run_end = op.position + len(op.data)
+                continue
+            if run:
+                self._append(run)
+                run = []
+            self._cut(op)
+        if run:
+            self._append(run)
+        if sync:
+            self._sync_data()
+
+    def save_checkpoint(self, end_index: int, committed_index: int) -> None:
+        """Sync both rows of files, then say so in `checkpoint`."""
+        self._sync_data()
+        self.index.sync()
+        end_index = min(end_index, self.written_end_index)
+        self._replace_checkpoint(Checkpoint(end_index, min(committed_index, end_index)))
+
+    def save_epochs(self, begin: LogBegin, is_durable: bool) -> None:
+        """Write the `epochs` file."""
+        replace_file(self._fs, self._directory / "epochs", begin.encode(), is_durable)
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        self.data.close()
+        self.index.close()
+
+    def _append(self, run: Sequence[AppendOp]) -> None:
+        position = run[0].position
+        if position % self.data.file_bytes == 0:
+            # A full file is behind us: recovery may begin with the new one, so all before it must hold.
+            self._sync_data()
+            self.index.sync()
+        limit = self._config.unsynced_bytes_max
+        part: list[Buffer] = []
+        part_bytes = 0
+        for op in run:
+            unsynced_bytes = self._unsynced_bytes + part_bytes
+            if unsynced_bytes > 0 and unsynced_bytes + len(op.data) > limit:
+                self._write_data(position, part, part_bytes)
+                self._sync_data()
+                position += part_bytes
+                part, part_bytes = [], 0
+            part.append(op.data)
+            part_bytes += len(op.data)
+        self._write_data(position, part, part_bytes)
+        units = [op.units for op in run if op.units]
+        if units:
+            first_index = next(op.first_index for op in run if op.units)
+            self.index.write(first_index * UNIT_BYTES, units)
+            self.written_end_index = first_index + sum(map(len, units)) // UNIT_BYTES - 1
+
+    def _write_data(self, position: int, part: Sequence[Buffer], part_bytes: int) -> None:
+        if part:
+            self.data.write(position, part)
+        self._unsynced_bytes += part_bytes
+
+    def _sync_data(self) -> None:
+        self.data.sync()
+        self._unsynced_bytes = 0
+
+    def _cut(self, op: TruncateOp | ResetOp) -> None:
+        if isinstance(op, ResetOp):
+            self._reset(op)
+            return
+        if op.index <= self.checkpoint.end_index:
+            # First the promise goes, then the entries.
+            end_index = op.index - 1
+            self._replace_checkpoint(Checkpoint(end_index, min(self.checkpoint.committed_index, end_index)))
+        self.data.truncate(op.position)
+        self.index.truncate(op.index * UNIT_BYTES)
+        self.written_end_index = min(self.written_end_index, op.index - 1)
+
+    def _reset(self, op: ResetOp) -> None:
+        self._replace_checkpoint(Checkpoint())
+        self.data.truncate(0)
+        self.index.truncate(0)
+        self.save_epochs(LogBegin(op.begin_index, op.begin_position), is_durable=True)
+        into_file = op.begin_position % self.data.file_bytes
+        if into_file >= BLANK_BYTES:
+            self.data.write(op.begin_position - into_file, [blank(into_file)])
+            self._sync_data()
+        self.written_end_index = op.begin_index - 1
+
+    def _replace_checkpoint(self, checkpoint: Checkpoint) -> None:
+        replace_file(self._fs, self._directory / "checkpoint", checkpoint.encode())
+        self.checkpoint = checkpoint

@@ -1,0 +1,380 @@
+"""The replicated log of one node on its disk: DLedger's data and index files behind
+`dledger.core.ports.LogStore`.
+
+Appending happens in memory, on the loop's thread: entries are laid out once and the same bytes go to the
+cache, to the peers and to the files. `take_writes` hands what has gathered to the writer thread, which
+carries it out in `write`; then `written` says so to the loop. Entries not yet written are read from the
+cache. After a failed write nothing is written any more: what the disk holds is then unknown, and the node
+must stop.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from commitlog.checkpoint import LogBegin, check_format, decode_log_begin, encode_format
+from commitlog.entry import (
+    BLANK_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    UNIT,
+    UNIT_BYTES,
+    AppendHook,
+    Buffer,
+    blank,
+    encode_entries,
+    encode_units,
+    entry_position,
+    place_entry,
+    verify_entries,
+)
+from commitlog.entry_cache import Chunk, EntryCache
+from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
+from commitlog.entry_recovery import RecoveredLog, recover
+from commitlog.fs import Fs, OsFs, replace_file
+from commitlog.recovery import CorruptLogError
+from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState
+
+UNITS_PER_READ = 4096
+
+
+class StoreFailedError(OSError):
+    """An earlier write failed; this store takes no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """Changes of the log in their order, on their way to the files."""
+
+    ops: Sequence[Op]
+    chunks: Sequence[Chunk]
+    begin: LogBegin | None
+    """The new epochs, when they changed."""
+
+
+def open_entry_store(
+    directory: Path,
+    config: EntryStoreConfig | None = None,
+    append_hook: AppendHook | None = None,
+    fs: Fs | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> "EntryStore":
+    """Open the store in `directory`, made if missing, and recover it.
+
+    Raises CorruptLogError when bytes that were safely on disk are damaged or missing, OSError.
+    """
+    config = config or EntryStoreConfig()
+    fs = fs or OsFs()
+    fs.make_directory(directory)
+    files = EntryFiles(fs, directory, config)
+    expected = encode_format("dledger-entries", config.data_file_bytes, config.index_file_bytes)
+    found = files.read_small("format")
+    if found is not None:
+        check_format(directory / "format", found, expected)
+    try:
+        files.load()
+        known = decode_log_begin(files.read_small("epochs"))
+        log = recover(files, known, config.unsynced_bytes_max)
+        if known != log.begin:
+            files.save_epochs(log.begin, is_durable=True)
+        if found is None:
+            replace_file(fs, directory / "format", expected)
+    except BaseException:
+        files.close()
+        raise
+    return EntryStore(fs, directory, config, files, log, append_hook, clock)
+
+
+class EntryStore:
+    """The log of one node; made by `open_entry_store`. Keeps `LogStore`."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        directory: Path,
+        config: EntryStoreConfig,
+        files: EntryFiles,
+        log: RecoveredLog,
+        append_hook: AppendHook | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self._fs = fs
+        self._files = files
+        self._append_hook = append_hook
+        self._clock = clock
+        self._cache = EntryCache(config.cache_bytes_max)
+        self._begin_index = log.begin.begin_index
+        self._begin_position = log.begin.begin_position
+        self._end_index = log.end_index
+        self._end_position = log.end_position
+        self._epochs = list(log.begin.epochs)
+        self._recovered_commit_index = min(files.checkpoint.committed_index, log.end_index)
+        self._ops: list[Op] = []
+        self._new_chunks: list[Chunk] = []
+        self._has_new_epochs = False
+        self._has_failed = False
+        self._is_disk_full = False
+        self._disk_check_due = 0.0
+
+    @property
+    def begin_index(self) -> int:
+        """The first entry."""
+        return self._begin_index
+
+    @property
+    def end_index(self) -> int:
+        """The last entry, written or not; begin_index - 1 when there is none."""
+        return self._end_index
+
+    @property
+    def begin_position(self) -> int:
+        """Where the first entry stands or will stand."""
+        return self._begin_position
+
+    @property
+    def end_position(self) -> int:
+        """First byte after the last entry."""
+        return self._end_position
+
+    def log_state(self) -> LogState:
+        """What recovery found, with what was appended since."""
+        commit_index = max(self._begin_index - 1, min(self._recovered_commit_index, self._end_index))
+        return LogState(self._begin_index, self._end_index, tuple(self._epochs), commit_index)
+
+    def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:
+        """Lay out new entries in memory; returns where each stands.
+
+        Raises ValueError, with nothing appended, for a body that no data file can hold.
+        """
+        assert first_index == self._end_index + 1, (first_index, self._end_index)
+        self._check_sizes(bodies)
+        positions: list[int] = []
+        done = 0
+        while done < len(bodies):
+            position, count = self._next_layout(bodies, done)
+            part = bodies[done : done + count] if count < len(bodies) else bodies
+            data, units, part_positions = encode_entries(
+                part, first_index + done, term, position, self._append_hook
+            )
+            self._append(
+                Chunk(first_index + done, first_index + done + count - 1, term, position, data, units)
+            )
+            positions += part_positions
+            done += count
+        return positions
+
+    def verify_range(self, entries: EntryRange) -> None:
+        """Check all that the bytes say of themselves. Raises CorruptRangeError."""
+        verify_entries(entries)
+
+    def append_range(self, entries: EntryRange) -> None:
+        """Append verified bytes as they came. Raises CorruptRangeError if they do not continue this log."""
+        data = entries.data
+        first_size = HEADER.unpack_from(data)[1] if len(data) >= HEADER_BYTES else 0
+        position = place_entry(self._end_position, first_size, self.config.data_file_bytes)
+        if entries.first_index != self._end_index + 1 or entry_position(data) != position:
+            raise CorruptRangeError(
+                f"entry {entries.first_index} at position {entry_position(data)} does not continue a log "
+                f"that goes on with entry {self._end_index + 1} at position {position}"
+            )
+        if self._epochs and entries.term < self._epochs[-1].term:
+            raise CorruptRangeError(f"term {entries.term} follows term {self._epochs[-1].term}")
+        room = self.config.data_file_bytes - position % self.config.data_file_bytes
+        if len(data) + BLANK_BYTES > room:
+            raise CorruptRangeError(f"{len(data)} bytes at position {position}, {room} bytes of file left")
+        units = encode_units(data)
+        count = entries.last_index - entries.first_index + 1
+        if len(units) != count * UNIT_BYTES:
+            raise CorruptRangeError(f"{len(units) // UNIT_BYTES} entries in a range of {count}")
+        self._append(Chunk(entries.first_index, entries.last_index, entries.term, position, data, units))
+
+    def truncate_from(self, index: int) -> None:
+        """Drop the entries >= index."""
+        assert self._begin_index <= index, (self._begin_index, index)
+        if index > self._end_index:
+            return
+        end_position = self._begin_position if index == self._begin_index else self._end_of(index - 1)
+        self._cache.truncate_from(index)
+        self._end_index = index - 1
+        self._end_position = end_position
+        while self._epochs and self._epochs[-1].first_index >= index:
+            self._epochs.pop()
+            self._has_new_epochs = True
+        self._ops.append(TruncateOp(index, end_position))
+
+    def reset(self, begin_index: int, begin_position: int) -> None:
+        """Drop everything; the next entry is begin_index, at begin_position."""
+        assert min(begin_index, begin_position) >= 0, (begin_index, begin_position)
+        self._cache.clear()
+        self._begin_index = begin_index
+        self._end_index = begin_index - 1
+        self._begin_position = self._end_position = begin_position
+        self._epochs.clear()
+        self._has_new_epochs = True
+        self._recovered_commit_index = begin_index - 1
+        self._ops.append(ResetOp(begin_index, begin_position))
+
+    def take_writes(self) -> Writes | None:
+        """All changes since the last call; None when there are none."""
+        if not self._ops:
+            return None
+        begin = None
+        if self._has_new_epochs:
+            begin = LogBegin(self._begin_index, self._begin_position, tuple(self._epochs))
+        writes = Writes(self._ops, self._new_chunks, begin)
+        self._ops = []
+        self._new_chunks = []
+        self._has_new_epochs = False
+        return writes
+
+    def write(self, writes: Writes, sync: bool) -> None:
+        """Writer thread: carry the changes out. After an OSError every further call raises
+        StoreFailedError.
+        """
+        self._check_not_failed()
+        try:
+            self._files.write(writes.ops, sync)
+            if writes.begin is not None:
+                # Not durable: what a power failure leaves of it is compared with the log at the next start.
+                self._files.save_epochs(writes.begin, is_durable=False)
+        except BaseException:
+            self._has_failed = True
+            raise
+
+    def written(self, writes: Writes) -> None:
+        """Loop thread: the files hold these changes now."""
+        for chunk in writes.chunks:
+            chunk.is_written = True
+        self._cache.evict()
+        self._files.data.close_retired()
+        self._files.index.close_retired()
+
+    def save_checkpoint(self, end_index: int, committed_index: int) -> None:
+        """Writer thread: sync data and index, then remember both numbers, as far as they are written."""
+        self._check_not_failed()
+        try:
+            self._files.save_checkpoint(end_index, committed_index)
+        except BaseException:
+            self._has_failed = True
+            raise
+
+    def position_of(self, index: int) -> int:
+        """Start position of an entry."""
+        assert self._begin_index <= index <= self._end_index, (self._begin_index, index, self._end_index)
+        chunk = self._cache.chunk_of(index)
+        return chunk.position_of(index) if chunk is not None else self._files.locate(index)[0]
+
+    def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
+        """As the contract. Recent entries are the very bytes that were appended; older ones are read and
+        checked.
+
+        Raises CorruptLogError when the files do not hold what they should.
+        """
+        assert self._begin_index <= first_index <= last_index <= self._end_index, (
+            self._begin_index,
+            first_index,
+            last_index,
+            self._end_index,
+        )
+        found = self._cache.read_range(first_index, last_index, bytes_max, self.config.data_file_bytes)
+        if found is not None:
+            return found
+        cached_from = self._cache.first_index
+        if cached_from is not None:
+            last_index = min(last_index, cached_from - 1)
+        return self._read_range_of_files(first_index, last_index, bytes_max)
+
+    def read(self, position: int, size_bytes: int) -> Buffer:
+        """Bytes within one chunk of entries or of the files, which the caller knows to be there."""
+        chunk = self._cache.chunk_at(position)
+        if chunk is not None:
+            start = position - chunk.position
+            return chunk.data[start : start + size_bytes]
+        return self._files.data.read(position, size_bytes)
+
+    def end_of(self, index: int) -> int:
+        """First byte after an entry; the log's begin for the entry before the first."""
+        return self._begin_position if index < self._begin_index else self._end_of(index)
+
+    def is_disk_full(self) -> bool:
+        """Whether the file system is fuller than the configured ratio; looked at once a second at most."""
+        now = self._clock()
+        if now >= self._disk_check_due:
+            self._disk_check_due = now + self.config.disk_check_interval_ms / 1000
+            self._is_disk_full = self._fs.used_ratio(self.directory) > self.config.disk_full_ratio
+        return self._is_disk_full
+
+    def close(self) -> None:
+        """Close the files. The writer thread must have come to rest."""
+        self._files.close()
+
+    def _check_sizes(self, bodies: Sequence[bytes]) -> None:
+        body_bytes_max = self.config.data_file_bytes - HEADER_BYTES - BLANK_BYTES
+        largest = max(map(len, bodies), default=0)
+        if largest > body_bytes_max:
+            raise ValueError(f"a body of {largest} bytes, a data file holds at most {body_bytes_max}")
+
+    def _check_not_failed(self) -> None:
+        if self._has_failed:
+            raise StoreFailedError(f"{self.directory}: an earlier write failed")
+
+    def _next_layout(self, bodies: Sequence[bytes], done: int) -> tuple[int, int]:
+        """Where the next entries go and how many of them go there in one buffer."""
+        position = place_entry(
+            self._end_position, HEADER_BYTES + len(bodies[done]), self.config.data_file_bytes
+        )
+        room = self.config.data_file_bytes - position % self.config.data_file_bytes - BLANK_BYTES
+        limit = min(room, self.config.chunk_bytes_max)
+        size_bytes = 0
+        count = 0
+        for body in bodies[done:]:
+            size_bytes += HEADER_BYTES + len(body)
+            if count > 0 and size_bytes > limit:
+                break
+            count += 1
+        return position, count
+
+    def _append(self, chunk: Chunk) -> None:
+        if chunk.position != self._end_position:
+            gap = blank(chunk.position - self._end_position)
+            self._ops.append(AppendOp(self._end_position, gap, NO_INDEX, b""))
+        self._ops.append(AppendOp(chunk.position, chunk.data, chunk.first_index, chunk.units))
+        self._new_chunks.append(chunk)
+        self._cache.append(chunk)
+        self._end_index = chunk.last_index
+        self._end_position = chunk.end_position
+        if not self._epochs or self._epochs[-1].term != chunk.term:
+            assert not self._epochs or self._epochs[-1].term < chunk.term, (self._epochs[-1], chunk.term)
+            self._epochs.append(Epoch(chunk.term, chunk.first_index))
+            self._has_new_epochs = True
+
+    def _end_of(self, index: int) -> int:
+        chunk = self._cache.chunk_of(index)
+        if chunk is not None:
+            return chunk.end_of(index)
+        position, size, _ = self._files.locate(index)
+        return position + size
+
+    def _read_range_of_files(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
+        units = self._files.read_units(first_index, min(UNITS_PER_READ, last_index - first_index + 1))
+        _, start, size, _, term = UNIT.unpack_from(units)
+        file_end = start - start % self.config.data_file_bytes + self.config.data_file_bytes
+        limit = min(start + bytes_max, file_end)
+        end = start + size
+        low, high = 0, len(units) // UNIT_BYTES
+        while high - low > 1:
+            middle = (low + high) // 2
+            _, position, size, _, own_term = UNIT.unpack_from(units, middle * UNIT_BYTES)
+            if own_term == term and position + size <= limit:
+                low, end = middle, position + size
+            else:
+                high = middle
+        found = EntryRange(first_index, first_index + low, term, self._files.data.read(start, end - start))
+        try:
+            verify_entries(found)
+        except CorruptRangeError as error:
+            raise CorruptLogError(f"{self._files.data.path_of(start)}: position {start}: {error}") from error
+        return found

@@ -1,0 +1,168 @@
+"""The seam to the file system: what the storage needs of it, and the operating system's own.
+
+A storage test or simulation gives its own `Fs`, one that counts what a crash would lose.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+BUFFERS_PER_CALL_MAX: Final = 1024
+"""Linux's IOV_MAX: the most buffers one pwritev takes."""
+
+
+class Fs(Protocol):
+    """Files by descriptor. Every method raises OSError on failure; none is retried here or above."""
+
+    def open(self, path: Path) -> int:
+        """Open for reading and writing, creating the file when it does not exist."""
+
+    def close(self, fd: int) -> None: ...
+
+    def size(self, fd: int) -> int: ...
+
+    def set_size(self, fd: int, size_bytes: int) -> None:
+        """Cut or extend; new bytes read as zero."""
+
+    def allocate(self, fd: int, position: int, size_bytes: int) -> None:
+        """Reserve blocks inside the file, so that writing there cannot fail for want of space."""
+
+    def pwrite(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers back to back at `position`."""
+
+    def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        """Up to `size_bytes`; fewer only at the end of the file."""
+
+    def fdatasync(self, fd: int) -> None: ...
+
+    def fsync(self, fd: int) -> None: ...
+
+    def fsync_directory(self, path: Path) -> None: ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace `target` in one step."""
+
+    def delete(self, path: Path) -> None: ...
+
+    def delete_directory(self, path: Path) -> None:
+        """Delete an empty directory."""
+
+    def make_directory(self, path: Path) -> None:
+        """With its parents; an existing one is fine."""
+
+    def list(self, path: Path) -> list[str]:
+        """The names in a directory, sorted; none when it does not exist."""
+
+    def used_ratio(self, path: Path) -> float:
+        """How full the file system of `path` is, 0 to 1, of what an ordinary user can have."""
+
+
+class OsFs:
+    """The operating system's files."""
+
+    def open(self, path: Path) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def set_size(self, fd: int, size_bytes: int) -> None:
+        os.ftruncate(fd, size_bytes)
+
+    def allocate(self, fd: int, position: int, size_bytes: int) -> None:
+        os.posix_fallocate(fd, position, size_bytes)
+
+    def pwrite(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
+        for first in range(0, len(buffers), BUFFERS_PER_CALL_MAX):
+            part = buffers[first : first + BUFFERS_PER_CALL_MAX]
+            part_bytes = sum(map(len, part))
+            written = os.pwritev(fd, part, position)
+            if written < part_bytes:
+                _write_rest(fd, memoryview(b"".join(part))[written:], position + written)
+            position += part_bytes
+
+    def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        data = os.pread(fd, size_bytes, position)
+        if 0 < len(data) < size_bytes:
+            # Short at the end of the file, or after 2 GiB less a page, the most one call gives.
+            return data + self.pread(fd, size_bytes - len(data), position + len(data))
+        return data
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def fsync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def delete(self, path: Path) -> None:
+        path.unlink()
+
+    def delete_directory(self, path: Path) -> None:
+        path.rmdir()
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def list(self, path: Path) -> list[str]:
+        try:
+            return sorted(entry.name for entry in path.iterdir())
+        except FileNotFoundError:
+            return []
+
+    def used_ratio(self, path: Path) -> float:
+        usage = os.statvfs(path)
+        used = usage.f_blocks - usage.f_bfree
+        return used / max(1, used + usage.f_bavail)
+
+
+def _write_rest(fd: int, data: memoryview, position: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, position)
+        data = data[written:]
+        position += written
+
+
+def replace_file(fs: Fs, path: Path, content: bytes, is_durable: bool = True) -> None:
+    """Give `path` this content in one step: a crash leaves the old or the new.
+
+    Not durable: no fsync; for content that can be rebuilt, since a power failure may leave neither.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    fd = fs.open(temporary)
+    try:
+        fs.set_size(fd, 0)
+        fs.pwrite(fd, [content], 0)
+        if is_durable:
+            fs.fsync(fd)
+    finally:
+        fs.close(fd)
+    fs.rename(temporary, path)
+    if is_durable:
+        fs.fsync_directory(path.parent)
+
+
+def read_file(fs: Fs, path: Path, size_bytes_max: int) -> bytes | None:
+    """The file's first bytes, or None when there is no such file."""
+    if path.name not in fs.list(path.parent):
+        return None
+    fd = fs.open(path)
+    try:
+        return fs.pread(fd, min(fs.size(fd), size_bytes_max), 0)
+    finally:
+        fs.close(fd)

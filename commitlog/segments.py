@@ -1,0 +1,165 @@
+"""A row of fixed-size files that together are one long byte sequence.
+
+A file is named by the 20-digit position of its first byte and has its full length from its creation on;
+blocks are reserved ahead of the writing, so that a full disk is an OSError before data is lost. Bytes never
+written read as zero. One thread writes, another may read: descriptors are opened by `load` and by the
+writer, and closed only by `close_retired` and `close`, which the reading thread calls.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from commitlog.fs import Buffer, Fs
+from commitlog.recovery import CorruptLogError
+
+NAME_DIGITS: Final = 20
+
+
+def file_name(start: int) -> str:
+    """The name of the file whose first byte stands at position `start`."""
+    return f"{start:0{NAME_DIGITS}d}"
+
+
+class Segments:
+    """The files of one directory."""
+
+    def __init__(self, fs: Fs, directory: Path, file_bytes: int, reserve_bytes: int) -> None:
+        assert min(file_bytes, reserve_bytes) > 0, (file_bytes, reserve_bytes)
+        self.directory = directory
+        self.file_bytes = file_bytes
+        self._fs = fs
+        self._reserve_bytes = reserve_bytes
+        self._fds: dict[int, int] = {}
+        self._reserved_to: dict[int, int] = {}
+        self._unsynced: set[int] = set()
+        self._is_directory_unsynced = False
+        self._retired_fds: list[int] = []
+
+    def load(self) -> None:
+        """Open the files that are there. Raises CorruptLogError when they do not follow each other.
+
+        The last one may be short, after a crash between its creation or cutting and its extension.
+        """
+        self._fs.make_directory(self.directory)
+        names = [name for name in self._fs.list(self.directory) if name.isdecimal()]
+        for number, name in enumerate(names):
+            start = int(name)
+            if name != file_name(start) or start % self.file_bytes != 0:
+                raise CorruptLogError(f"{self.directory / name}: not a start of {self.file_bytes}-byte files")
+            if number > 0 and start != int(names[number - 1]) + self.file_bytes:
+                raise CorruptLogError(f"{self.directory / name}: the file before it is missing")
+            self._open(start)
+            size_bytes = self._fs.size(self._fds[start])
+            if size_bytes != self.file_bytes:
+                if size_bytes > self.file_bytes or number < len(names) - 1:
+                    raise CorruptLogError(
+                        f"{self.directory / name}: {size_bytes} bytes, expected {self.file_bytes}"
+                    )
+                self._fs.set_size(self._fds[start], self.file_bytes)
+                self._unsynced.add(start)
+
+    def starts(self) -> list[int]:
+        """The first position of each file, ascending."""
+        return sorted(self._fds)
+
+    def path_of(self, position: int) -> Path:
+        """The file that holds `position`, for messages."""
+        return self.directory / file_name(position - position % self.file_bytes)
+
+    def has(self, position: int) -> bool:
+        """Whether there is a file for `position`."""
+        return position - position % self.file_bytes in self._fds
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> None:
+        """Write buffers back to back, making files as needed. In the page cache until `sync`."""
+        size_bytes = sum(map(len, buffers))
+        start = position - position % self.file_bytes
+        room = start + self.file_bytes - position
+        if size_bytes > room:
+            data = memoryview(b"".join(buffers))
+            self.write(position, [data[:room]])
+            self.write(position + room, [data[room:]])
+            return
+        if start not in self._fds:
+            self._create(start)
+        self._reserve(start, position, position + size_bytes)
+        self._fs.pwrite(self._fds[start], buffers, position - start)
+        self._unsynced.add(start)
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Bytes of one or more files. Raises CorruptLogError when they are not there."""
+        start = position - position % self.file_bytes
+        fd = self._fds.get(start)
+        if fd is None:
+            raise CorruptLogError(f"{self.path_of(position)}: missing, position {position} was to be read")
+        part_bytes = min(size_bytes, start + self.file_bytes - position)
+        data = self._fs.pread(fd, part_bytes, position - start)
+        if len(data) < part_bytes:
+            raise CorruptLogError(f"{self.path_of(position)}: ends before position {position + part_bytes}")
+        if part_bytes < size_bytes:
+            return data + self.read(position + part_bytes, size_bytes - part_bytes)
+        return data
+
+    def sync(self) -> None:
+        """Put all that was written on the disk, the names of new files too."""
+        for start in sorted(self._unsynced):
+            self._fs.fdatasync(self._fds[start])
+        self._unsynced.clear()
+        if self._is_directory_unsynced:
+            self._fs.fsync_directory(self.directory)
+            self._is_directory_unsynced = False
+
+    def truncate(self, position: int) -> None:
+        """Drop all bytes from `position` on, durably; what is left of its file reads as zero.
+
+        Files behind it go, the last first, so that a crash leaves a row without a gap.
+        """
+        for start in reversed(self.starts()):
+            if start >= position:
+                self._delete(start)
+        start = position - position % self.file_bytes
+        fd = self._fds.get(start)
+        if fd is not None:
+            self._fs.set_size(fd, position - start)
+            self._fs.set_size(fd, self.file_bytes)
+            self._fs.fsync(fd)
+            self._reserved_to.pop(start, None)
+            self._unsynced.discard(start)
+        self._fs.fsync_directory(self.directory)
+
+    def close_retired(self) -> None:
+        """Close the descriptors of deleted files."""
+        while self._retired_fds:
+            self._fs.close(self._retired_fds.pop())
+
+    def close(self) -> None:
+        """Close all. The files stay as they are."""
+        self.close_retired()
+        while self._fds:
+            self._fs.close(self._fds.popitem()[1])
+
+    def _open(self, start: int) -> None:
+        self._fds[start] = self._fs.open(self.directory / file_name(start))
+
+    def _create(self, start: int) -> None:
+        fd = self._fs.open(self.directory / file_name(start))
+        self._fs.set_size(fd, self.file_bytes)
+        self._fds[start] = fd
+        self._is_directory_unsynced = True
+
+    def _reserve(self, start: int, position: int, end_position: int) -> None:
+        # In a file found at the start, what lies before the first write has its blocks already.
+        reserved_to = self._reserved_to.get(start, position)
+        if end_position <= reserved_to:
+            return
+        windows = -(-(end_position - start) // self._reserve_bytes)
+        window_end = min(start + windows * self._reserve_bytes, start + self.file_bytes)
+        self._fs.allocate(self._fds[start], reserved_to - start, window_end - reserved_to)
+        self._reserved_to[start] = window_end
+
+    def _delete(self, start: int) -> None:
+        self._fs.delete(self.directory / file_name(start))
+        self._retired_fds.append(self._fds.pop(start))
+        self._reserved_to.pop(start, None)
+        self._unsynced.discard(start)
