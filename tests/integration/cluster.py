@@ -1,4 +1,4 @@
-"""A real cluster for tests: processes started by `ledgermq up`, in a folder of their own, on free loopback ports."""
+"""A real cluster for tests: processes started by `ledgermq up`, in a folder and on ports of their own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def _are_free(ports: list[int]) -> bool:
 
 
 def free_ports(nodes: int) -> tuple[int, int, int]:
-    """A name server port, a broker port with its whole family, and an admin port that nobody listens on now."""
+    """A name server port, the first of the brokers' ports and an admin port: all free just now."""
     for attempt in range(PORT_TRIES):
         first = 21_000 + (os.getpid() * 37 + attempt * 101) % 9_000  # below the range of outgoing connections
         brokers = [first + NODE_PORT_STEP * (number + 1) for number in range(nodes)]
@@ -73,10 +73,9 @@ class Cluster:
         self.admin = f"http://127.0.0.1:{self.admin_port}"
         self.nodes: dict[str, NodeProcess] = {}
         self._supervisor: subprocess.Popen[bytes] | None = None
-        self._restarted: dict[str, subprocess.Popen[bytes]] = {}
+        self._restarted: list[subprocess.Popen[bytes]] = []
+        self._started: list[psutil.Process] = []
         self._starts = 0
-
-    # --- life ---------------------------------------------------------------------------------------------------
 
     def start(self, settings: Mapping[str, str] | None = None) -> None:
         """`ledgermq up`, and wait till it says that a message can be written."""
@@ -85,27 +84,32 @@ class Cluster:
         arguments += ["--admin-port", str(self.admin_port)]
         for name, value in (settings or {}).items():
             arguments += ["--set", f"{name}={value}"]
-        self._supervisor = self._spawn(f"up-{self._starts}", arguments)
-        ready = wait_for("READY", self._read_ready, READY_LIMIT_S)
+        name = f"up-{self._starts}"
+        self._starts += 1
+        supervisor = self._supervisor = self._spawn(name, arguments)
+        try:
+            ready = wait_for("READY", lambda: self._read_ready(supervisor, name), READY_LIMIT_S)
+        finally:
+            self._started += self._children()
         self.nodes = {
             node["id"]: NodeProcess(node["id"], node["pid"], node["remoting"], node["replication"])
             for node in ready["nodes"]
         }
-        self._starts += 1
 
     def stop(self) -> None:
-        """Ask the supervisor to stop everything; what is still there after the limit is killed, by pid."""
-        children = [*self._children(), *(process.pid for process in self._restarted.values())]
-        for process in (*self._restarted.values(), self._supervisor):
-            if process is not None and process.poll() is None:
+        """Ask the supervisor to stop everything; what is still there after the limit is killed."""
+        asked = [*self._restarted, *([self._supervisor] if self._supervisor else [])]
+        for process in asked:
+            if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-        for process in (*self._restarted.values(), self._supervisor):
-            if process is not None:
-                _end(process)
-        for pid in children:
-            _kill_if_alive(pid)
+        for process in asked:
+            _end(process)
+        for started in self._started:
+            with suppress(psutil.NoSuchProcess):
+                started.kill()  # checks by its start time that the pid is still that process's
         self._supervisor = None
         self._restarted.clear()
+        self._started.clear()
 
     def kill(self, node_id: str, signal_number: int = signal.SIGKILL) -> None:
         """Send a signal to a node's own process."""
@@ -115,12 +119,15 @@ class Cluster:
         """Start a dead node again as an operator would: `ledgermq node n1 --data DIR`."""
         name = f"node-{node_id}-{len(self._restarted)}"
         process = self._spawn(name, ["node", node_id, "--data", str(self.data)])
-        self._restarted[node_id] = process
-        old = self.nodes[node_id]
-        status = wait_for(
-            f"{node_id} answers again", lambda: self._status_or_log(node_id, name), READY_LIMIT_S
-        )
-        self.nodes[node_id] = NodeProcess(node_id, status["pid"], old.remoting, old.replication)
+        self._restarted.append(process)
+
+        def answer() -> dict[str, Any] | None:
+            self._assert_alive(process, name)
+            return self.status(node_id)
+
+        status = wait_for(f"{node_id} answers again", answer, READY_LIMIT_S)
+        self._started.append(psutil.Process(status["pid"]))
+        self.nodes[node_id] = replace(self.nodes[node_id], pid=status["pid"])
 
     def _spawn(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         """Start the command line; its output goes to `<name>.out` and `<name>.err`."""
@@ -138,17 +145,15 @@ class Cluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / f"{name}.{suffix}"
 
-    def _read_ready(self) -> dict[str, Any] | None:
-        name = f"up-{self._starts}"
+    def _read_ready(self, supervisor: subprocess.Popen[bytes], name: str) -> dict[str, Any] | None:
         for line in self._file(name, "out").read_text(encoding="utf-8").splitlines():
             if line.startswith("READY "):
                 ready: dict[str, Any] = json.loads(line.removeprefix("READY "))
                 return ready
-        self._assert_alive(self._supervisor, name)
+        self._assert_alive(supervisor, name)
         return None
 
-    def _assert_alive(self, process: subprocess.Popen[bytes] | None, name: str) -> None:
-        assert process is not None
+    def _assert_alive(self, process: subprocess.Popen[bytes], name: str) -> None:
         if process.poll() is not None:
             text = "".join(
                 self._file(name, suffix).read_text(encoding="utf-8", errors="replace")
@@ -156,25 +161,18 @@ class Cluster:
             )
             raise AssertionError(f"`ledgermq {name}` ended with {process.returncode}:\n{text[-4000:]}")
 
-    def _status_or_log(self, node_id: str, name: str) -> dict[str, Any] | None:
-        self._assert_alive(self._restarted[node_id], name)
-        return self.status(node_id)
-
-    def _children(self) -> list[int]:
+    def _children(self) -> list[psutil.Process]:
         if self._supervisor is None or self._supervisor.poll() is not None:
             return []
-        return [child.pid for child in psutil.Process(self._supervisor.pid).children(recursive=True)]
-
-    # --- what is seen of it ---------------------------------------------------------------------------------------
+        return psutil.Process(self._supervisor.pid).children(recursive=True)
 
     def processes(self) -> dict[str, psutil.Process]:
-        """Every process of the cluster by name: the nodes, and `namesrv`, `admin`, `up`."""
+        """What `ledgermq up` runs, by name: the nodes, `namesrv`, `admin_api`, and `up` itself."""
         assert self._supervisor is not None
         by_pid = {node.pid: node_id for node_id, node in self.nodes.items()}
         found = {"up": psutil.Process(self._supervisor.pid)}
-        for pid in [*self._children(), *(node.pid for node in self.nodes.values())]:
-            process = psutil.Process(pid)
-            found[by_pid.get(pid) or _module_of(process)] = process
+        for process in self._children():
+            found[by_pid.get(process.pid) or _module_of(process)] = process
         return found
 
     def status(self, node_id: str) -> dict[str, Any] | None:
@@ -219,10 +217,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _kill_if_alive(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -24,7 +24,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def namesrv(request: pytest.FixtureRequest) -> str:
-    """The name server for client tests; LEDGERMQ_TEST_NAMESRV names that of another cluster to compare with."""
+    """The name server for client tests; LEDGERMQ_TEST_NAMESRV names another cluster's, to compare with."""
     given = os.environ.get("LEDGERMQ_TEST_NAMESRV")
     if given:
         return given

@@ -1,6 +1,6 @@
 """The messages every client test sends, and what must be seen of each of them on the other side.
 
-The Java and Go drivers build the same ones from the same rules (tests/integration/java/src, tests/integration/go).
+The Java and Go drivers (tests/integration/java/src, tests/integration/go) build them by the same rules.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Wire:
         self._socket.sendall(data)
 
     def read_command(self) -> RemotingCommand:
-        """The next whole command. Raises WireError when the peer closed the connection, TimeoutError in silence."""
+        """The next whole command. Raises WireError when the peer closed, TimeoutError when it is silent."""
         (length,) = LENGTH.unpack(self._read_exactly(LENGTH.size))
         return decode_command(self._read_exactly(length))
 

@@ -1,10 +1,10 @@
 """Drives the stock rocketmq-client-python (ctypes over librocketmq) from a process of its own.
 
-Three quirks of the library shape this program: shutting a push consumer down crashes it, library threads call into
-Python until the end of the process (so it ends by `os._exit`), and every consumer and callback must stay referenced.
-It prints to stdout itself, so reports go to a file, one JSON object a line.
+Three quirks of the library shape this program: shutting a push consumer down crashes it, library threads call
+into Python until the end of the process (so it ends by `os._exit`), and every consumer and callback must stay
+referenced. It prints to stdout itself, so reports go to a file, one JSON object a line.
 
-usage: python -m tests.integration.drivers.python_client produce|consume --namesrv … --topic … --group … --out FILE
+usage: python -m tests.integration.drivers.python_client produce|consume --namesrv … --topic … --group … --out F
 """
 
 from __future__ import annotations

@@ -1,0 +1,16 @@
+"""What all tests share: the marker `long`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `long` are skipped unless `scripts/test --long` asked for them."""
+    if os.environ.get("LEDGERMQ_LONG") == "1":
+        return
+    for item in items:
+        if item.get_closest_marker("long") is not None:
+            item.add_marker(pytest.mark.skip(reason="runs only with scripts/test --long"))

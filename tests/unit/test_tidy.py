@@ -1,0 +1,150 @@
+"""The code base under test: sizes, bans, links, and modules that import without a warning."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = ("admin_api", "broker", "commitlog", "dledger", "namesrv", "remoting")
+PACKAGES = (*LIBRARIES, "ledgermq", "bench")
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+FOLDERS_OF_OTHERS = {".git", ".venv", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+FOLDERS_OF_OTHERS |= {".import_linter_cache", "__pycache__", "node_modules", "data", "dist", "build"}
+TEXT_SUFFIXES = {"", ".cfg", ".css", ".go", ".html", ".java", ".js", ".json", ".md", ".py", ".sh", ".toml"}
+TEXT_SUFFIXES |= {".txt", ".xml", ".yaml", ".yml"}
+MACHINE_PATH = re.compile(r"/(?:home|root|Users|work|var/folders)/[\w.-]+")
+MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED_CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Every text file of the project, relative to its root."""
+    found = []
+    pending = [ROOT]
+    while pending:
+        for path in pending.pop().iterdir():
+            if path.is_dir():
+                if path.name not in FOLDERS_OF_OTHERS and not path.name.endswith(".egg-info"):
+                    pending.append(path)
+            elif path.suffix in TEXT_SUFFIXES:
+                found.append(path.relative_to(ROOT))
+    return tuple(sorted(found))
+
+
+def python_files() -> list[Path]:
+    return [path for path in files() if path.suffix == ".py"]
+
+
+def read(path: Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_project_files_are_found() -> None:
+    """Otherwise the rest of this file would pass by looking at nothing."""
+    assert Path("pyproject.toml") in files()
+    assert {path.parts[0] for path in python_files()} >= set(LIBRARIES)
+
+
+def test_files_are_short() -> None:
+    lines = {str(path): read(path).count("\n") for path in python_files()}
+    assert {path: count for path, count in lines.items() if count > FILE_LINES_MAX} == {}
+
+
+def test_functions_are_short() -> None:
+    lines = {
+        f"{path}:{function.name}": (function.end_lineno or function.lineno) - function.lineno + 1
+        for path in python_files()
+        for function in functions(ast.parse(read(path)))
+    }
+    assert {name: count for name, count in lines.items() if count > FUNCTION_LINES_MAX} == {}
+
+
+def test_no_path_of_a_machine_is_named() -> None:
+    found = {str(path): MACHINE_PATH.findall(read(path)) for path in files()}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_libraries_log_and_never_print() -> None:
+    """Output belongs to the command line and the benchmarks; everything else logs."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path in python_files()
+        if path.parts[0] in LIBRARIES
+        for node in ast.walk(ast.parse(read(path)))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert found == []
+
+
+def test_no_module_is_a_bag_of_utilities() -> None:
+    names = {"utils.py", "util.py", "helpers.py", "misc.py", "common.py"}
+    assert [str(path) for path in python_files() if path.name in names] == []
+
+
+def test_package_init_files_are_empty() -> None:
+    """All but `dledger/__init__.py`, whose docstring is the protocol."""
+    inits = [path for path in python_files() if path.name == "__init__.py"]
+    assert [str(path) for path in inits if read(path).strip() and path != Path("dledger/__init__.py")] == []
+
+
+def test_imports_are_absolute() -> None:
+    found = [
+        f"{path}:{node.lineno}"
+        for path in python_files()
+        for node in ast.walk(ast.parse(read(path)))
+        if isinstance(node, ast.ImportFrom) and node.level > 0
+    ]
+    assert found == []
+
+
+def links(path: Path) -> Iterator[str]:
+    for target in MARKDOWN_LINK.findall(FENCED_CODE.sub("", read(path))):
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts make them."""
+    headings = re.findall(r"^#+ +(.+?) *#*$", FENCED_CODE.sub("", read(path)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def is_broken(page: Path, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    target = (ROOT / page.parent / name).resolve() if name else ROOT / page
+    if not target.exists():
+        return True
+    return bool(anchor) and target.suffix == ".md" and anchor not in anchors(target.relative_to(ROOT))
+
+
+def test_links_between_pages_resolve() -> None:
+    pages = [path for path in files() if path.suffix == ".md"]
+    assert [f"{page}: {link}" for page in pages for link in links(page) if is_broken(page, link)] == []
+
+
+def module_names() -> list[str]:
+    return [
+        ".".join(path.with_suffix("").parts)
+        for path in python_files()
+        if path.parts[0] in PACKAGES and path.name not in {"__init__.py", "__main__.py"}
+    ]
+
+
+def test_every_module_imports_without_a_warning() -> None:
+    """In a fresh process, where `-W error` makes a failure of whatever Python warns of."""
+    program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
+    command = [sys.executable, "-W", "error", "-c", program, *module_names()]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr[-2000:]
