@@ -13,12 +13,14 @@ from remoting.inbox import Inbox
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.router import Handler, Router
 
+_CLOSE_GRACE_S = 1.0
+
 
 class RemotingClient:
     """Sends requests to any number of addresses. Made and used on one running loop.
 
-    A connection is closed when a request on it times out and nothing at all came meanwhile: the peer's machine
-    may be gone without a word, and the next request shall find out at once.
+    A connection is closed when a request on it times out and nothing at all came meanwhile: the peer's
+    machine may be gone without a word, and the next request shall find out at once.
     """
 
     def __init__(self, limits: RemotingLimits = DEFAULT_LIMITS) -> None:
@@ -31,6 +33,7 @@ class RemotingClient:
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._open: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._all_closed = asyncio.Event()
         self._is_closed = False
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
@@ -83,13 +86,17 @@ class RemotingClient:
             return await asyncio.wait_for(asyncio.shield(attempt), timeout_s)
         except TimeoutError:
             raise ConnectFailedError(f"{address}: no connection within {timeout_s} s") from None
+        except asyncio.CancelledError:
+            if attempt.cancelled():  # by `close`; otherwise the caller is the one who was cancelled
+                raise RemotingClosedError("the client is closed") from None
+            raise
 
     def on_request(self, handler: Handler) -> None:
         """Let `handler` take every request that a peer sends us (a broker's 39, 40, 220, 307, 309 …)."""
         self._router.register_fallback(handler)
 
     async def close(self) -> None:
-        """Close every connection; requests that wait fail with RemotingClosedError."""
+        """Close every connection, within 1 s; requests that wait fail with RemotingClosedError."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -99,6 +106,12 @@ class RemotingClient:
         await self._router.close()
         for connection in tuple(self._open):
             connection.close()
+        if self._open:
+            try:
+                await asyncio.wait_for(self._all_closed.wait(), _CLOSE_GRACE_S)
+            except TimeoutError:
+                for connection in tuple(self._open):
+                    connection.abort()
 
     async def _make_connection(self, address: str) -> Connection:
         host, _, port = address.strip().rpartition(":")
@@ -127,12 +140,15 @@ class RemotingClient:
     def connection_opened(self, connection: Connection) -> None:
         """Take it in; the first one starts the timer that looks for idle connections."""
         self._open.add(connection)
+        self._all_closed.clear()
         if self._timer is None:
             self._arm()
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget it; the next request to its address connects again."""
         self._open.discard(connection)
+        if not self._open:
+            self._all_closed.set()
         for address, known in tuple(self._connections.items()):
             if known is connection:
                 del self._connections[address]

@@ -20,6 +20,7 @@ class HeaderError(ValueError):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"the custom field <{field}> {problem}")
         self.field = field
+        self.problem = problem
 
 
 class RequestError(Exception):

@@ -1,7 +1,7 @@
 """Splits a byte stream into Remoting frames (RocketMQ's `NettyDecoder`). Pure: bytes in, payloads out.
 
     | total length (4) | header word (4) | header | body |    total length = 4 + header length + body length
-                       |----------- payload -------------|    header word = serialize type (1), header length (3)
+                       |----------- payload -------------|    header word = type (1), header length (3)
 
 All integers are big-endian. A decoder that has raised is of no further use: where the next frame begins is
 unknown.

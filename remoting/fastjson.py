@@ -1,0 +1,133 @@
+"""The dialect of JSON that fastjson 1.x writes and Java clients read. Pure.
+
+Two things in it are not JSON: map keys that are integers stand unquoted (`{0:"10.0.0.1:10911"}`), and map
+keys that are objects stand as objects (`{{"brokerName":"b","queueId":0,"topic":"T"}:123}`).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+DEPTH_MAX = 64
+
+_token = re.compile(r'\s*([{}\[\]:,]|"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)', re.DOTALL)
+_rest_is_blank = re.compile(r"\s*\Z").match
+
+
+class FastjsonError(ValueError):
+    """The text is neither JSON nor fastjson's dialect of it."""
+
+
+def loads(data: bytes | str) -> Any:
+    """Read JSON or the dialect. Integer keys become their text, object keys their compact sorted JSON text.
+
+    Raises:
+        FastjsonError: the text is unreadable, or nested deeper than `DEPTH_MAX` where it is not plain JSON.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        text = data if isinstance(data, str) else data.decode()
+    except UnicodeDecodeError as error:
+        raise FastjsonError(f"not UTF-8: {error}") from None
+    return _Reader(text).read_all()
+
+
+def object_key_map(items: Iterable[tuple[Mapping[str, Any], Any]]) -> orjson.Fragment:
+    """A Java `Map<Bean, …>` as `orjson.dumps` writes it inside a larger value; Java has no other form for
+    it.
+    """
+    pairs = (_dump_key(key) + b":" + orjson.dumps(value) for key, value in items)
+    return orjson.Fragment(b"{" + b",".join(pairs) + b"}")
+
+
+def _dump_key(key: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(dict(key), option=orjson.OPT_SORT_KEYS)
+
+
+class _Reader:
+    """A recursive descent over tokens, one look ahead."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._depth = 0
+        self._next = ""
+        self._advance()
+
+    def read_all(self) -> Any:
+        value = self._value()
+        if self._next:
+            raise self._error()
+        return value
+
+    def _advance(self) -> str:
+        """Return the current token and look at the next one; the empty token is the end."""
+        token = self._next
+        match = _token.match(self._text, self._position)
+        if match is not None:
+            self._next, self._position = match.group(1), match.end()
+        elif _rest_is_blank(self._text, self._position):
+            self._next, self._position = "", len(self._text)
+        else:
+            raise self._error()
+        return token
+
+    def _error(self) -> FastjsonError:
+        return FastjsonError(f"unreadable at character {self._position}: {self._next[:20]!r}")
+
+    def _expect(self, token: str) -> None:
+        if self._advance() != token:
+            raise self._error()
+
+    def _value(self) -> Any:
+        if self._next == "{":
+            return self._nested(self._object)
+        if self._next == "[":
+            return self._nested(self._array)
+        return self._scalar()
+
+    def _nested(self, read: Any) -> Any:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise FastjsonError(f"nested deeper than {DEPTH_MAX}")
+        value = read()
+        self._depth -= 1
+        return value
+
+    def _object(self) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        self._expect("{")
+        while self._next != "}":
+            key = self._value()
+            self._expect(":")
+            members[key if isinstance(key, str) else _key_text(key)] = self._value()
+            if self._next != "}":
+                self._expect(",")
+        self._advance()
+        return members
+
+    def _array(self) -> list[Any]:
+        items: list[Any] = []
+        self._expect("[")
+        while self._next != "]":
+            items.append(self._value())
+            if self._next != "]":
+                self._expect(",")
+        self._advance()
+        return items
+
+    def _scalar(self) -> Any:
+        token = self._advance()
+        try:
+            return orjson.loads(token)
+        except orjson.JSONDecodeError:
+            raise self._error() from None
+
+
+def _key_text(key: Any) -> str:
+    return orjson.dumps(key, option=orjson.OPT_SORT_KEYS).decode()
