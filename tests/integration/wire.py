@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, decode_command, encode_command
+from remoting.route import parse_topic_route
 
 LENGTH = struct.Struct(">I")
 CHUNK_BYTES = 1 << 16
@@ -22,9 +24,10 @@ class Wire:
     """One connection. Raw bytes or commands in, commands out."""
 
     def __init__(self, address: str, limit_s: float = 5.0) -> None:
-        host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), limit_s)
+        self._socket = socket.create_connection(_split(address), limit_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        host, port = self._socket.getsockname()
+        self.local_address = f"{host}:{port}"
         self._opaque = 0
 
     def __enter__(self) -> Self:
@@ -86,3 +89,16 @@ def call(
     if answer.code != 0:
         raise WireError(f"request {code} got {answer.code}: {answer.remark}")
     return answer
+
+
+def broker_of(namesrv: str) -> str:
+    """The address that takes messages, as the name server tells producers of new topics."""
+    answer = call(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+    address = parse_topic_route(answer.body).broker_datas[0].master_addr
+    assert address is not None
+    return address
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)

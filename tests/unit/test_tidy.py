@@ -77,11 +77,11 @@ def test_no_path_of_a_machine_is_named() -> None:
 
 
 def test_libraries_log_and_never_print() -> None:
-    """Output belongs to the command line and the benchmarks; everything else logs."""
+    """Output belongs to the command line, the benchmarks and what a process says before its log exists."""
     found = [
         f"{path}:{node.lineno}"
         for path in python_files()
-        if path.parts[0] in LIBRARIES
+        if path.parts[0] in LIBRARIES and path.name != "__main__.py"
         for node in ast.walk(ast.parse(read(path)))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]

@@ -4,7 +4,7 @@ Three quirks of the library shape this program: shutting a push consumer down cr
 into Python until the end of the process (so it ends by `os._exit`), and every consumer and callback must stay
 referenced. It prints to stdout itself, so reports go to a file, one JSON object a line.
 
-usage: python -m tests.integration.drivers.python_client produce|consume --namesrv … --topic … --group … --out F
+usage: python -m tests.integration.drivers.python_client produce|consume --namesrv … --topic … --group … …
 """
 
 from __future__ import annotations
