@@ -1,0 +1,252 @@
+"""Puts one picture of the cluster together: what was answered, what the leader says, what was known before.
+
+Pure: no clock, no network. A number nobody gave is None; a node is never left out because it died.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from admin_api.memory import Memory, Sighting
+from admin_api.schemas import (
+    ClusterView,
+    ElectionView,
+    EpochView,
+    GroupState,
+    GroupView,
+    LastKnown,
+    LogView,
+    NamesrvView,
+    NodeState,
+    NodeView,
+    PushView,
+)
+from broker.admin_types import NodeRole, NodeStatusMessage, PeerView
+
+ELECTIONS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One address the name server lists."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of asking one address: a status, or the reason why there is none."""
+
+    address: str
+    status: NodeStatusMessage | None
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is known of one group while its view is built."""
+
+    broker_name: str
+    statuses: dict[str, NodeStatusMessage] = field(default_factory=dict)
+    listed: list[Listed] = field(default_factory=list)
+
+    def leader(self) -> NodeStatusMessage | None:
+        """The answering leader; of two that claim it, the one of the higher term."""
+        return max((s for s in self.statuses.values() if s.role is NodeRole.LEADER), key=_term, default=None)
+
+    def newest(self) -> NodeStatusMessage | None:
+        """The leader's answer, or that of the highest term."""
+        return self.leader() or max(self.statuses.values(), key=_term, default=None)
+
+    def peers(self) -> dict[str, PeerView]:
+        """Every peer anyone named, the leader's word before the others'."""
+        found: dict[str, PeerView] = {}
+        leader = self.leader()
+        others = [status for status in self.statuses.values() if status is not leader]
+        for status in others if leader is None else [leader, *others]:
+            for peer in status.peers:
+                found.setdefault(peer.id, peer)
+        return found
+
+
+def assemble(
+    namesrv: NamesrvView, listed: Sequence[Listed], answers: Mapping[str, Answer], memory: Memory, now_ms: int
+) -> ClusterView:
+    """The view at `now_ms`; `answers` is keyed by address and holds every address that was asked."""
+    groups: dict[str, _Group] = {}
+    for entry in listed:
+        groups.setdefault(entry.broker_name, _Group(entry.broker_name)).listed.append(entry)
+    for answer in answers.values():
+        if (status := answer.status) is not None:
+            group = groups.setdefault(status.broker_name, _Group(status.broker_name))
+            group.statuses[status.node_id] = status
+    for name in memory.broker_names():
+        groups.setdefault(name, _Group(name))
+    views = [_group_view(groups[name], answers, memory) for name in sorted(groups)]
+    return ClusterView(as_of_ms=now_ms, namesrv=namesrv, groups=views)
+
+
+def _group_view(group: _Group, answers: Mapping[str, Answer], memory: Memory) -> GroupView:
+    leader = group.leader()
+    newest = group.newest()
+    remembered = memory.sightings(group.broker_name)
+    known = newest or next((seen.status for seen in remembered.values()), None)
+    cluster = known.cluster if known else next((entry.cluster for entry in group.listed), None)
+    return GroupView(
+        group=known.group if known else group.broker_name,
+        cluster=cluster,
+        broker_name=group.broker_name,
+        state=_group_state(group, leader),
+        durability=newest.durability if newest else None,
+        leader_id=leader.node_id if leader else None,
+        term=newest.term if newest else None,
+        epochs=[EpochView(term=e.term, first_index=e.first_index) for e in newest.epochs] if newest else [],
+        watermarks_by_term=_watermarks(leader) if leader else {},
+        elections=_elections(group.statuses.values()),
+        nodes=_nodes(group, leader, answers, remembered),
+    )
+
+
+def _term(status: NodeStatusMessage) -> int:
+    return -1 if status.term is None else status.term
+
+
+def _watermarks(leader: NodeStatusMessage) -> dict[str, dict[str, int]]:
+    return {str(term): marks for term, marks in leader.watermarks_by_term.items()}
+
+
+def _group_state(group: _Group, leader: NodeStatusMessage | None) -> GroupState:
+    if leader is not None and leader.is_writable:
+        return GroupState.WRITABLE
+    return GroupState.ELECTING if group.statuses else GroupState.DOWN
+
+
+def _elections(statuses: Iterable[NodeStatusMessage]) -> list[ElectionView]:
+    """The nodes' histories joined: one line a term, the earliest that names the leader; oldest first."""
+    by_term: dict[int, ElectionView] = {}
+    seen = sorted(
+        (e for status in statuses for e in status.elections), key=lambda e: (e.leader_id is None, e.at_ms)
+    )
+    for e in seen:
+        by_term.setdefault(
+            e.term, ElectionView(at_ms=e.at_ms, term=e.term, leader_id=e.leader_id, reason=e.reason)
+        )
+    return [by_term[term] for term in sorted(by_term)][-ELECTIONS_MAX:]
+
+
+def _nodes(
+    group: _Group,
+    leader: NodeStatusMessage | None,
+    answers: Mapping[str, Answer],
+    remembered: Mapping[str, Sighting],
+) -> list[NodeView]:
+    broker_ids = {entry.address: entry.broker_id for entry in group.listed}
+    peers = group.peers()
+    leader_peers = {peer.id: peer for peer in leader.peers} if leader else {}
+    views = [_up_node(s, leader_peers.get(s.node_id), broker_ids) for s in group.statuses.values()]
+    for node_id in (peers.keys() | remembered.keys()) - group.statuses.keys():
+        silent = _Silent(node_id, peers.get(node_id), leader_peers.get(node_id), remembered.get(node_id))
+        views.append(_silent_node(silent, broker_ids, answers))
+    shown = {view.remoting_address for view in views}
+    views.extend(_unnamed_node(e, answers.get(e.address)) for e in group.listed if e.address not in shown)
+    return sorted(views, key=lambda view: (view.id is None, view.id or "", view.remoting_address or ""))
+
+
+def _log_view(status: NodeStatusMessage) -> LogView:
+    return LogView(
+        begin_index=status.begin_index,
+        end_index=status.end_index,
+        persisted_index=status.persisted_index,
+        committed_index=status.committed_index,
+        applied_index=status.applied_index,
+        end_position=status.end_position,
+        committed_position=status.committed_position,
+    )
+
+
+def _push_view(peer: PeerView) -> PushView:
+    return PushView(
+        state=peer.push_state,
+        match_index=peer.match_index,
+        next_index=peer.next_index,
+        is_connected=peer.is_connected,
+        last_contact_ms=peer.last_contact_ms,
+    )
+
+
+def _up_node(s: NodeStatusMessage, peer: PeerView | None, broker_ids: Mapping[str, int]) -> NodeView:
+    own_lag = 0 if s.role is NodeRole.LEADER else None
+    return NodeView(
+        id=s.node_id,
+        state=NodeState.UP,
+        broker_id=broker_ids.get(s.remoting_address),
+        remoting_address=s.remoting_address,
+        replication_address=s.replication_address,
+        role=s.role,
+        term=s.term,
+        leader_id=s.leader_id,
+        is_writable=s.is_writable,
+        log=_log_view(s),
+        lag_entries=peer.lag_entries if peer else own_lag,
+        lag_bytes=peer.lag_bytes if peer else own_lag,
+        push=_push_view(peer) if peer else None,
+        pid=s.pid,
+        started_at_ms=s.started_at_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Silent:
+    """A node without an answer: anyone's word for its addresses, the leader's for its lag, its own last."""
+
+    node_id: str
+    named: PeerView | None
+    peer: PeerView | None
+    seen: Sighting | None
+
+    @property
+    def remoting_address(self) -> str | None:
+        named = self.named.remoting_address if self.named else None
+        return named or (self.seen.status.remoting_address if self.seen else None)
+
+    @property
+    def replication_address(self) -> str | None:
+        if self.named is not None:
+            return self.named.replication_address
+        return self.seen.status.replication_address if self.seen else None
+
+
+def _silent_node(silent: _Silent, broker_ids: Mapping[str, int], answers: Mapping[str, Answer]) -> NodeView:
+    address, peer = silent.remoting_address, silent.peer
+    answer = answers.get(address) if address else None
+    is_down = answer is not None or (peer is not None and peer.is_connected is False)
+    return NodeView(
+        id=silent.node_id,
+        state=NodeState.DOWN if is_down else NodeState.UNKNOWN,
+        broker_id=broker_ids.get(address) if address else None,
+        remoting_address=address,
+        replication_address=silent.replication_address,
+        lag_entries=peer.lag_entries if peer else None,
+        lag_bytes=peer.lag_bytes if peer else None,
+        push=_push_view(peer) if peer else None,
+        problem=answer.problem if answer else "its client address is not known yet",
+        last_known=_last_known(silent.seen) if silent.seen else None,
+    )
+
+
+def _last_known(seen: Sighting) -> LastKnown:
+    s = seen.status
+    return LastKnown(at_ms=seen.at_ms, role=s.role, term=s.term, pid=s.pid, log=_log_view(s))
+
+
+def _unnamed_node(entry: Listed, answer: Answer | None) -> NodeView:
+    """The name server lists an address that no node claims: gone, or of a node never heard of here."""
+    return NodeView(
+        id=None,
+        state=NodeState.UNKNOWN if answer is None else NodeState.DOWN,
+        broker_id=entry.broker_id,
+        remoting_address=entry.address,
+        problem=answer.problem if answer else "not asked",
+    )

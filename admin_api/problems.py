@@ -1,0 +1,66 @@
+"""Every error leaves as application/problem+json (RFC 9457); this is the one place that maps them."""
+
+import logging
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from admin_api.feed import TooManyWatchersError
+from admin_api.schemas import Problem
+
+MEDIA_TYPE = "application/problem+json"
+_log = logging.getLogger(__name__)
+
+
+class ProblemError(Exception):
+    """Raised by a route that cannot answer; `detail` is a sentence for people."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+def problem_response(request: Request, status: int, detail: str) -> Response:
+    problem = Problem(
+        title=HTTPStatus(status).phrase, status=status, detail=detail, instance=request.url.path
+    )
+    return Response(problem.model_dump_json(), status_code=status, media_type=MEDIA_TYPE)
+
+
+async def _on_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ProblemError)
+    return problem_response(request, error.status, error.detail)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = problem_response(request, error.status_code, str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _on_bad_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    said = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+    return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, said)
+
+
+async def _on_too_many(request: Request, error: Exception) -> Response:
+    return problem_response(request, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    _log.error("fault while answering %s", request.url.path, exc_info=error)
+    return problem_response(request, HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of ours; the log has it")
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(ProblemError, _on_problem)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_bad_request)
+    app.add_exception_handler(TooManyWatchersError, _on_too_many)
+    app.add_exception_handler(Exception, _on_fault)

@@ -1,0 +1,81 @@
+"""The cluster as JSON, once or as a stream."""
+
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+
+from admin_api.examples import PROBLEM_EXAMPLE
+from admin_api.feed import Feed
+from admin_api.problems import MEDIA_TYPE, ProblemError
+from admin_api.schemas import ClusterView, NodeState, Problem
+
+router = APIRouter(prefix="/api/v1", tags=["cluster"])
+
+_UNAVAILABLE = {
+    "model": Problem,
+    "description": "The name server does not answer and no node is known yet, or too many streams are open.",
+    "content": {MEDIA_TYPE: {"example": PROBLEM_EXAMPLE}},
+}
+
+
+def feed_of(request: Request) -> Feed:
+    feed = request.app.state.feed
+    assert isinstance(feed, Feed)
+    return feed
+
+
+def known(view: ClusterView) -> ClusterView:
+    """The view, unless it knows nothing at all.
+
+    Raises: ProblemError (503).
+    """
+    if view.namesrv.state is NodeState.DOWN and not view.groups:
+        detail = f"The name server gives no answer and no node is known: {view.namesrv.problem}."
+        raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+    return view
+
+
+@router.get(
+    "/cluster",
+    summary="Every group and node",
+    response_model=ClusterView,
+    responses={503: _UNAVAILABLE},
+)
+async def get_cluster(request: Request) -> Response:
+    """Roles, terms, log marks, lag and state of every node. What nobody could say is null, never 0.
+    A node that died stays listed as down. The answer may be half a second old."""
+    view = known(await feed_of(request).current())
+    return Response(
+        view.model_dump_json(by_alias=True),
+        media_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+@router.get(
+    "/cluster/events",
+    summary="The same, live (server-sent events)",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Events named `cluster`; the data of each is the body of `GET /api/v1/cluster`.",
+            "content": {"text/event-stream": {"example": 'event: cluster\ndata: {"version":1,...}\n\n'}},
+        },
+        503: _UNAVAILABLE,
+    },
+)
+async def watch_cluster(request: Request) -> StreamingResponse:
+    """One event about every half second, the whole picture each time."""
+    return StreamingResponse(
+        _events(feed_of(request).watch()),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(views: AsyncIterator[ClusterView]) -> AsyncIterator[str]:
+    yield "retry: 1000\n\n"
+    async for view in views:
+        yield f"event: cluster\ndata: {view.model_dump_json(by_alias=True)}\n\n"

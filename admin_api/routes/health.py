@@ -1,0 +1,33 @@
+"""Whether this process lives, and whether the cluster takes messages."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request
+
+from admin_api.examples import PROBLEM_EXAMPLE
+from admin_api.problems import MEDIA_TYPE, ProblemError
+from admin_api.routes.cluster import feed_of, known
+from admin_api.schemas import GroupState, Health, Problem, Readiness
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="This process lives")
+async def get_health() -> Health:
+    """200 while the admin process serves; it says nothing about the brokers."""
+    return Health()
+
+
+@router.get(
+    "/readyz",
+    summary="The cluster takes messages",
+    responses={503: {"model": Problem, "content": {MEDIA_TYPE: {"example": PROBLEM_EXAMPLE}}}},
+)
+async def get_readiness(request: Request) -> Readiness:
+    """200 when there is a group and every group has a writable leader; 503 with the reason otherwise."""
+    view = known(await feed_of(request).current())
+    unable = [f"{g.group} is {g.state}" for g in view.groups if g.state is not GroupState.WRITABLE]
+    if unable or not view.groups:
+        detail = ", ".join(unable) or "the name server lists no broker"
+        raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, f"Messages cannot be written: {detail}.")
+    return Readiness(leaders={g.group: g.leader_id for g in view.groups if g.leader_id is not None})

@@ -1,0 +1,31 @@
+"""The page for people and the documentation page: files of this package, no call to anywhere else."""
+
+from pathlib import Path
+
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+
+STATIC = Path(__file__).parent.parent / "static"
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+async def get_page() -> FileResponse:
+    return FileResponse(STATIC / "index.html", headers=_HEADERS)
+
+
+@router.get("/docs")
+async def get_docs() -> FileResponse:
+    return FileResponse(STATIC / "docs.html", headers=_HEADERS)
+
+
+def mount_static(app: FastAPI) -> None:
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")

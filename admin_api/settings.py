@@ -1,0 +1,22 @@
+"""The settings of the admin process; every limit it keeps stands here."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`namesrv` is the host:port of the name server."""
+
+    namesrv: str
+    cache_ms: int = 500
+    """Answers younger than this are given again."""
+    watch_interval_ms: int = 500
+    """How often an event stream looks at the cluster."""
+    ask_timeout_ms: int = 1000
+    """How long one broker or name server may take to answer."""
+    asks_in_flight_max: int = 16
+    """Requests towards brokers at one time; the rest wait."""
+    nodes_max: int = 256
+    """Nodes remembered and asked; beyond it the one unseen for longest is forgotten."""
+    watchers_max: int = 100
+    """Open event streams; one more is answered 503."""

@@ -1,0 +1,42 @@
+// The little of DOM work that is needed: make an element, and change only what differs, so that focus, selection and
+// opened details survive each update.
+
+export function make(tag, className, ...children) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.append(...children);
+  return element;
+}
+
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export function setAttribute(element, name, value) {
+  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
+/** Text, or the word "unknown" set apart from values. */
+export function setValue(element, text) {
+  element.classList.toggle("unknown", text === null);
+  setText(element, text === null ? "unknown" : text);
+}
+
+/** Brings the children of `parent` in line with `items`: one element a key, made once, updated each time, in order. */
+export function reconcile(parent, items, keyOf, create, update) {
+  const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const key = String(keyOf(item));
+    let element = old.get(key);
+    old.delete(key);
+    if (!element) {
+      element = create(item);
+      element.dataset.key = key;
+    }
+    if (element === place) place = place.nextElementSibling;
+    else parent.insertBefore(element, place);
+    update(element, item);
+  }
+  for (const gone of old.values()) gone.remove();
+}

@@ -1,0 +1,126 @@
+// One replication group: its state in a sentence, its nodes, and what is worth opening.
+
+import { make, reconcile, setAttribute, setText, setValue } from "/static/dom.js";
+import { clock, count } from "/static/format.js";
+import { scaleOf } from "/static/logbar.js";
+import { createNode, updateNode } from "/static/node.js";
+
+const DURABILITY = {
+  persisted: "an acknowledged message is on the disks of a majority",
+  replicated: "an acknowledged message is in the memory of a majority",
+};
+const modes = new WeakMap();
+
+export function createGroup() {
+  const section = make("section", "group",
+    make("div", "group-head", make("h2"), make("p", "verdict", make("strong"), make("span")), modeSwitch()),
+    make("p", "durability"),
+    legend(),
+    make("div", "nodes"),
+    make("div", "history",
+      make("section", "elections", make("h3", "", "Elections"), table(["Time", "Term", "Leader", "Reason"])),
+      details("Watermarks by term"), details("Leader epochs")));
+  modes.set(section, "tail");
+  section.querySelector(".switch").addEventListener("click", (event) => {
+    const mode = event.target.closest("button")?.value;
+    if (mode) modes.set(section, mode);
+    if (mode) section.dispatchEvent(new CustomEvent("redraw", { bubbles: true }));
+  });
+  return section;
+}
+
+export function updateGroup(section, group, nowMs) {
+  const mode = modes.get(section);
+  const [head, durability, , nodes, history] = section.children;
+  setAttribute(section, "data-state", group.state);
+  setText(head.children[0], group.group);
+  setText(head.children[1].children[0], group.state);
+  setText(head.children[1].children[1], verdict(group));
+  for (const button of section.querySelectorAll(".switch button")) {
+    setAttribute(button, "aria-pressed", String(button.value === mode));
+  }
+  setText(durability, [
+    group.cluster === null ? null : `Cluster ${group.cluster}`,
+    group.durability === null ? null : `${group.durability}: ${DURABILITY[group.durability] ?? "durability of its own"}`,
+  ].filter(Boolean).join(" · "));
+  const scale = scaleOf(group.nodes, mode);
+  reconcile(nodes, group.nodes, (node) => node.id ?? node.remotingAddress, createNode,
+    (card, node) => updateNode(card, node, scale, nowMs));
+  updateElections(history.children[0].querySelector("tbody"), group, nowMs);
+  updateWatermarks(history.children[1], group);
+  updateEpochs(history.children[2], group);
+}
+
+function verdict(group) {
+  const up = group.nodes.filter((node) => node.state === "up").length;
+  const nodes = `${up} of ${group.nodes.length} nodes up`;
+  if (group.leaderId === null) return `no leader known, ${nodes}`;
+  return `${group.leaderId} leads in term ${count(group.term)}, ${nodes}`;
+}
+
+function modeSwitch() {
+  const button = (value, text) => {
+    const made = make("button", "", text);
+    made.type = "button";
+    made.value = value;
+    return made;
+  };
+  const made = make("div", "switch", button("tail", "End of the log"), button("whole", "Whole log"));
+  made.setAttribute("role", "group");
+  made.setAttribute("aria-label", "What the log bars show");
+  return made;
+}
+
+function legend() {
+  const entry = (kind, text) => make("li", "", make("span", `swatch ${kind}`), text);
+  const made = make("ul", "legend", entry("committed", "committed"), entry("persisted", "on its disk"),
+    entry("written", "written"), entry("applied", "applied"));
+  made.setAttribute("aria-hidden", "true");
+  return made;
+}
+
+function table(names) {
+  const cell = (name) => {
+    const made = make("th", "", name);
+    made.scope = "col";
+    return made;
+  };
+  return make("div", "scroll", make("table", "", make("thead", "", make("tr", "", ...names.map(cell))), make("tbody")));
+}
+
+function details(title) {
+  return make("details", "", make("summary", "", title), make("div", "scroll"));
+}
+
+const row = (cells) => make("tr", "", ...cells.map(() => make("td")));
+const fillRow = (line, cells) => cells.forEach((text, place) => setValue(line.children[place], text));
+
+function updateElections(body, group, nowMs) {
+  const shown = [...group.elections].reverse();
+  const cells = (e) => [clock(e.atMs, nowMs), count(e.term), e.leaderId, e.reason ?? "–"];
+  reconcile(body, shown, (e) => e.term, (e) => row(cells(e)), (line, e) => fillRow(line, cells(e)));
+  body.closest("section").hidden = shown.length === 0;
+}
+
+function updateWatermarks(part, group) {
+  const terms = Object.keys(group.watermarksByTerm).sort((a, b) => Number(b) - Number(a));
+  const ids = [...new Set(terms.flatMap((term) => Object.keys(group.watermarksByTerm[term])))].sort();
+  part.hidden = terms.length === 0;
+  const frame = part.querySelector(".scroll");
+  if (frame.dataset.ids !== ids.join()) {
+    frame.dataset.ids = ids.join();
+    frame.replaceChildren(table(["Term", ...ids]).firstElementChild);
+  }
+  const cells = (term) => [count(Number(term)), ...ids.map((id) => count(group.watermarksByTerm[term][id] ?? null))];
+  reconcile(frame.querySelector("tbody"), terms, (term) => term, (term) => row(cells(term)),
+    (line, term) => fillRow(line, cells(term)));
+}
+
+function updateEpochs(part, group) {
+  part.hidden = group.epochs.length === 0;
+  const frame = part.querySelector(".scroll");
+  if (!frame.firstElementChild) frame.append(table(["Term", "First index"]).firstElementChild);
+  const cells = (epoch) => [count(epoch.term), count(epoch.firstIndex)];
+  reconcile(frame.querySelector("tbody"), [...group.epochs].reverse(), (epoch) => epoch.term,
+    (epoch) => row(cells(epoch)), (line, epoch) => fillRow(line, cells(epoch)));
+}

@@ -1,0 +1,66 @@
+// The card of one node.
+
+import { make, setAttribute, setText, setValue } from "/static/dom.js";
+import { bytes, clock, count, lag, span } from "/static/format.js";
+import { createLogBar, updateLogBar } from "/static/logbar.js";
+
+const SIGNS = { LEADER: "★", FOLLOWER: "●", CANDIDATE: "◌", DOWN: "✕", UNKNOWN: "?" };
+const FACTS = [
+  ["Lag", (node) => lag(node.lagEntries, node.lagBytes)],
+  ["End", (node) => count(node.log.endIndex)],
+  ["Persisted", (node) => count(node.log.persistedIndex)],
+  ["Committed", (node) => count(node.log.committedIndex)],
+  ["Applied", (node) => count(node.log.appliedIndex)],
+  ["Begin", (node) => count(node.log.beginIndex)],
+  ["Log size", (node) => bytes(node.log.endPosition)],
+  ["Term", (node) => count(node.term)],
+];
+
+export function createNode() {
+  const facts = make("dl", "facts");
+  for (const [name] of FACTS) facts.append(make("div", "", make("dt", "", name), make("dd")));
+  return make("article", "node",
+    make("header", "", make("h3"), make("span", "role", make("span", "sign"), make("span"))),
+    make("p", "where"), createLogBar(), facts, make("p", "note"));
+}
+
+export function updateNode(card, node, scale, nowMs) {
+  const [header, where, bar, facts, note] = card.children;
+  const word = node.state === "up" ? node.role ?? "UNKNOWN" : node.state.toUpperCase();
+  setAttribute(card, "data-role", word);
+  setText(header.children[0], node.id ?? "unnamed");
+  setText(header.children[1].children[0], SIGNS[word] ?? SIGNS.UNKNOWN);
+  header.children[1].children[0].setAttribute("aria-hidden", "true");
+  setText(header.children[1].children[1], word.toLowerCase());
+  setText(where, whereabouts(node, nowMs));
+  updateLogBar(bar, node, scale);
+  FACTS.forEach(([, read], place) => setValue(facts.children[place].children[1], read(node)));
+  const said = remark(node, nowMs);
+  note.hidden = said === "";
+  setText(note, said);
+}
+
+function whereabouts(node, nowMs) {
+  const parts = [node.remotingAddress ?? "address unknown"];
+  if (node.pid !== null) parts.push(`pid ${node.pid}`);
+  if (node.startedAtMs !== null) parts.push(`up ${span(nowMs - node.startedAtMs)}`);
+  return parts.join(" · ");
+}
+
+function remark(node, nowMs) {
+  if (node.state !== "up") {
+    const last = node.lastKnown;
+    const seen = last === null ? ""
+      : ` Last seen ${span(nowMs - last.atMs)} ago (${clock(last.atMs, nowMs)}) as ${(last.role ?? "unknown").toLowerCase()}`
+        + ` of term ${count(last.term) ?? "unknown"}, end ${count(last.log.endIndex) ?? "unknown"}.`;
+    return `${sentence(node.problem ?? "no answer")}${seen}`;
+  }
+  if (node.push?.isConnected === false) return "The leader has no connection to this node.";
+  const pushing = node.push?.state ?? "APPEND";
+  if (pushing !== "APPEND" && pushing !== "COMMIT") {
+    return `The leader is bringing its log in line (${pushing.toLowerCase()}).`;
+  }
+  return "";
+}
+
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;

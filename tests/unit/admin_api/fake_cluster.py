@@ -1,0 +1,56 @@
+"""A name server and brokers behind the reader's one seam, without a network."""
+
+import asyncio
+from collections.abc import Iterable
+
+from broker.admin_types import NodeStatusMessage
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.errors import ConnectFailedError, RequestTimeoutError
+from remoting.route import BrokerData, ClusterInfo, format_cluster_info
+
+NAMESRV_ADDRESS = "127.0.0.1:9876"
+
+
+class FakeCluster:
+    """Answers as the brokers in `statuses` would; an address that is not there refuses."""
+
+    def __init__(self, statuses: Iterable[NodeStatusMessage] = ()) -> None:
+        self.statuses = {status.remoting_address: status for status in statuses}
+        self.listed: dict[str, str] = {}
+        self.namesrv_is_up = True
+        self.hanging: set[str] = set()
+        self.bodies: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        self.in_flight = 0
+        self.in_flight_max = 0
+
+    def list_all(self, leader: str) -> None:
+        """Lists every status' address as the name server would with this leader."""
+        others = iter(range(1, 100))
+        for address, status in self.statuses.items():
+            broker_id = 0 if status.node_id == leader else next(others)
+            self.listed[str(broker_id)] = address
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+        self.asked.append(address)
+        self.in_flight += 1
+        self.in_flight_max = max(self.in_flight_max, self.in_flight)
+        await asyncio.sleep(0)
+        self.in_flight -= 1
+        if address in self.hanging:
+            raise RequestTimeoutError(f"{address}: no answer within {timeout_s} s")
+        if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            return self._cluster_info(address)
+        if address in self.bodies:
+            return RemotingCommand(code=0, body=self.bodies[address])
+        if address not in self.statuses:
+            raise ConnectFailedError(f"{address}: refused")
+        return RemotingCommand(code=0, body=self.statuses[address].to_json())
+
+    def _cluster_info(self, address: str) -> RemotingCommand:
+        if not self.namesrv_is_up or address != NAMESRV_ADDRESS:
+            raise ConnectFailedError(f"{address}: refused")
+        addresses = {int(broker_id): at for broker_id, at in self.listed.items()}
+        brokers = {"broker-a": BrokerData("DefaultCluster", "broker-a", addresses)} if addresses else {}
+        return RemotingCommand(code=0, body=format_cluster_info(ClusterInfo(brokers)))

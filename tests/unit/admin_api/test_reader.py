@@ -1,0 +1,120 @@
+"""Who is asked, how often, and what an unusable answer becomes."""
+
+import pytest
+
+from admin_api.assemble import Listed
+from admin_api.reader import AskError, ClusterReader, parse_listed, parse_node_status
+from admin_api.schemas import NodeState
+from admin_api.settings import Settings
+from broker.admin_types import NodeRole
+from remoting.command import RemotingCommand
+from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
+from tests.unit.admin_api.node_samples import ADDRESSES, node_status, peer
+
+
+def three_nodes() -> FakeCluster:
+    leader = node_status("n0", NodeRole.LEADER, peers=(peer("n1"), peer("n2")))
+    cluster = FakeCluster(
+        [leader, node_status("n1", NodeRole.FOLLOWER), node_status("n2", NodeRole.FOLLOWER)]
+    )
+    cluster.list_all(leader="n0")
+    return cluster
+
+
+def reader_of(cluster: FakeCluster, **limits: int) -> ClusterReader:
+    return ClusterReader(cluster, Settings(namesrv=NAMESRV_ADDRESS, **limits), lambda: 1000)
+
+
+async def test_read_asks_every_listed_address_once() -> None:
+    cluster = three_nodes()
+    view = await reader_of(cluster).read()
+    assert sorted(cluster.asked) == sorted([NAMESRV_ADDRESS, *ADDRESSES.values()])
+    assert [node.id for node in view.groups[0].nodes] == ["n0", "n1", "n2"]
+    assert view.as_of_ms == 1000
+
+
+async def test_read_asks_peers_that_the_name_server_does_not_list() -> None:
+    cluster = three_nodes()
+    cluster.listed = {"0": ADDRESSES["n0"]}
+    view = await reader_of(cluster).read()
+    assert {node.id: node.state for node in view.groups[0].nodes} == dict.fromkeys(ADDRESSES, NodeState.UP)
+
+
+async def test_read_node_died_and_left_the_name_server_stays_as_down() -> None:
+    cluster = three_nodes()
+    reader = reader_of(cluster)
+    await reader.read()
+    del cluster.statuses[ADDRESSES["n2"]]
+    cluster.listed = {"0": ADDRESSES["n0"], "2": ADDRESSES["n1"]}
+    (group,) = (await reader.read()).groups
+    assert [(node.id, node.state) for node in group.nodes][2] == ("n2", NodeState.DOWN)
+    assert group.nodes[2].last_known is not None
+
+
+async def test_read_name_server_gone_asks_the_nodes_known_before() -> None:
+    cluster = three_nodes()
+    reader = reader_of(cluster)
+    await reader.read()
+    cluster.namesrv_is_up = False
+    view = await reader.read()
+    assert view.namesrv.state is NodeState.DOWN
+    assert view.namesrv.problem == f"{NAMESRV_ADDRESS}: refused"
+    assert view.groups[0].leader_id == "n0"
+
+
+async def test_read_hanging_broker_does_not_hide_the_others() -> None:
+    cluster = three_nodes()
+    cluster.hanging = {ADDRESSES["n1"]}
+    (group,) = (await reader_of(cluster).read()).groups
+    assert {node.id: node.state for node in group.nodes} == {
+        "n0": NodeState.UP,
+        "n1": NodeState.DOWN,
+        "n2": NodeState.UP,
+    }
+
+
+async def test_read_keeps_its_bound_on_requests_in_flight() -> None:
+    cluster = three_nodes()
+    await reader_of(cluster, asks_in_flight_max=2).read()
+    assert cluster.in_flight_max == 2
+
+
+async def test_read_garbage_for_a_status_is_a_node_without_answer() -> None:
+    cluster = three_nodes()
+    cluster.bodies[ADDRESSES["n1"]] = b'{"version": "x"}'
+    (group,) = (await reader_of(cluster).read()).groups
+    (node,) = [node for node in group.nodes if node.id == "n1"]
+    assert node.state is NodeState.DOWN
+    assert node.problem is not None
+    assert "cannot be read" in node.problem
+
+
+async def test_read_error_code_is_told_with_its_remark() -> None:
+    class Refusing(FakeCluster):
+        async def invoke(
+            self, address: str, command: RemotingCommand, timeout_s: float = 3.0
+        ) -> RemotingCommand:
+            return RemotingCommand(code=3, remark="request type not supported")
+
+    view = await reader_of(Refusing()).read()
+    assert view.namesrv.problem == f"{NAMESRV_ADDRESS} answered code 3: request type not supported"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b'{"brokerAddrTable": 3}', b'{"brokerAddrTable": {"a": {}}}']
+)
+def test_parse_listed_malformed_is_refused(body: bytes) -> None:
+    with pytest.raises(AskError, match="cannot be read"):
+        parse_listed(body, 10)
+
+
+def test_parse_listed_takes_unquoted_ids_and_keeps_its_bound() -> None:
+    body = (
+        b'{"brokerAddrTable":{"b":{"brokerAddrs":{0:"h:1",1:"h:2",2:"h:3"},"brokerName":"b","cluster":"c"}}}'
+    )
+    assert parse_listed(body, 2) == (Listed("c", "b", 0, "h:1"), Listed("c", "b", 1, "h:2"))
+
+
+def test_parse_node_status_too_long_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(AskError, match="1048577 bytes"):
+        parse_node_status(b" " * (1024 * 1024 + 1))
