@@ -1,0 +1,182 @@
+"""SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320): the path of every produced message.
+
+All sends of a loop turn are checked in order of arrival, laid out with one MessageLog.put (a turn of more
+than PUT_MESSAGES_MAX messages: with several), and answered together when the log says that they are
+committed.
+
+A send whose topic is still to be created is held, with every later send to the same topic behind it, so that
+a connection's messages keep their order within a queue. At most heldSendsMax are held; one more is answered
+SYSTEM_BUSY.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from broker.context import BrokerContext
+from broker.put_errors import put_error
+from broker.replication import leader_hint
+from broker.send_admission import Admission, Admitted, NeedsTopic
+from broker.send_answers import SendAnswers
+from broker.state.state import StateChangeError
+from broker.state.topics import TopicConfig
+from broker.unique_keys import UniqueKeys
+from commitlog.log import PutResult, PutStatus
+from commitlog.record import Message
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import ONEWAY_FLAG, RemotingCommand
+from remoting.connection import Connection
+from remoting.errors import HeaderError, RequestError
+from remoting.headers import SendMessageRequestHeader
+from remoting.router import BatchItem
+
+PUT_MESSAGES_MAX = 2_000
+"""Most messages in one put (a larger batch send is put alone): a put is taken whole or not at all, and a turn
+full of batches should not fail as one.
+"""
+
+_Held = tuple[Connection, RemotingCommand, SendMessageRequestHeader]
+_Send = tuple[Connection, RemotingCommand, Admitted]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """Sends that go into the log together."""
+
+    sends: list[_Send] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    result: PutResult | None = None
+
+
+def register(context: BrokerContext) -> None:
+    processor = SendProcessor(context)
+    codes = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    context.router.register_batch(codes, processor.handle)
+
+
+class SendProcessor:
+    """Takes the sends of a turn; owns those that are held."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        config = context.config
+        self._context = context
+        self._log = context.log
+        self._stats = context.stats
+        self._answers = SendAnswers(context.store_host, config.region_id, config.trace_on)
+        unique_keys = UniqueKeys.of_process(context.store_host, context.clock)
+        self._admission = Admission(config, context.state, context.store_host, unique_keys)
+        self._held: dict[str, list[_Held]] = {}
+        self._held_count = 0
+        context.state.on_topics_changed(self._admission.forget_topics)
+
+    def handle(self, items: Sequence[BatchItem]) -> None:
+        """All sends of one loop turn."""
+        if not self._log.is_writable():
+            self._refuse(items, PutStatus.SERVICE_NOT_AVAILABLE)
+            return
+        turn = _Turn()
+        for connection, request in items:
+            try:
+                header = SendMessageRequestHeader.parse(request.ext_fields)
+            except HeaderError as error:
+                connection.warn_once("send header", f"request code {request.code}: {error}")
+                self._answer_error(connection, request, ResponseCode.SYSTEM_ERROR, str(error))
+                continue
+            turn = self._take((connection, request, header), turn)
+        self._put(turn)
+
+    def _take(self, item: _Held, turn: _Turn) -> _Turn:
+        """Admit, hold or refuse one send; the turn that the next one belongs to."""
+        connection, request, header = item
+        if self._held and header.topic in self._held:
+            self._hold(item)
+            return turn
+        try:
+            admitted = self._admission.admit(header, request.body, connection.born_host)
+        except RequestError as error:
+            self._answer_error(connection, request, error.code, error.remark)
+            return turn
+        if isinstance(admitted, NeedsTopic):
+            self._hold(item, admitted.config)
+            return turn
+        if turn.messages and len(turn.messages) + len(admitted.messages) > PUT_MESSAGES_MAX:
+            self._put(turn)
+            turn = _Turn()
+        turn.sends.append((connection, request, admitted))
+        turn.messages += admitted.messages
+        return turn
+
+    def _hold(self, item: _Held, to_create: TopicConfig | None = None) -> None:
+        """Put a send behind those of its topic; the first one begins the topic's creation."""
+        connection, request, header = item
+        if self._held_count >= self._context.config.held_sends_max:
+            remark = "too many sends wait for their topics' creation"
+            self._answer_error(connection, request, ResponseCode.SYSTEM_BUSY, remark)
+            return
+        self._held.setdefault(header.topic, []).append(item)
+        self._held_count += 1
+        if to_create is not None:
+            self._context.spawn(self._create_topic(header.topic, to_create))
+
+    async def _create_topic(self, topic: str, config: TopicConfig) -> None:
+        status = PutStatus.UNKNOWN_ERROR
+        try:
+            await self._context.state.ensure_topic_config(config)
+            status = PutStatus.PUT_OK
+        except StateChangeError as error:
+            status = error.status
+        finally:
+            self._release(topic, status)
+
+    def _release(self, topic: str, status: PutStatus) -> None:
+        items = self._held.pop(topic)
+        self._held_count -= len(items)
+        if status is not PutStatus.PUT_OK:
+            self._refuse([item[:2] for item in items], status)
+            return
+        turn = _Turn()
+        for item in items:
+            turn = self._take(item, turn)
+        self._put(turn)
+
+    def _put(self, turn: _Turn) -> None:
+        if not turn.messages:
+            return
+        result = self._log.put(turn.messages, partial(self._done, turn))
+        if result.status is PutStatus.PUT_OK:
+            turn.result = result
+        else:
+            self._refuse([send[:2] for send in turn.sends], result.status)
+
+    def _done(self, turn: _Turn, status: PutStatus) -> None:
+        if status is not PutStatus.PUT_OK:
+            self._refuse([send[:2] for send in turn.sends], status)
+            return
+        result = turn.result
+        assert result is not None, "a put was done before it returned"
+        success = self._answers.success
+        positions, offsets = result.positions, result.queue_offsets
+        first = 0
+        for connection, request, admitted in turn.sends:
+            end = first + len(admitted.messages)
+            if not request.flag & ONEWAY_FLAG:
+                connection.send_bytes(
+                    success(
+                        request, admitted.queue_id, admitted.unique_key, positions[first:end], offsets[first]
+                    )
+                )
+            first = end
+        self._stats.messages_put += len(turn.messages)
+        self._stats.bytes_put += sum(len(message.body) for message in turn.messages)
+
+    def _refuse(self, items: Sequence[BatchItem], status: PutStatus) -> None:
+        code, remark = put_error(status)
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            remark = f"{remark}; {leader_hint(self._context.engine, self._context.config.dledger_self_id)}"
+        for connection, request in items:
+            self._answer_error(connection, request, code, remark)
+
+    def _answer_error(self, connection: Connection, request: RemotingCommand, code: int, remark: str) -> None:
+        self._stats.puts_failed += 1
+        if not request.flag & ONEWAY_FLAG:
+            connection.send_bytes(self._answers.error(request, code, remark))

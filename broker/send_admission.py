@@ -1,0 +1,285 @@
+"""Decides what becomes of one send: the broker's checks in RocketMQ's order
+(AbstractSendMessageProcessor.msgCheck, SendMessageProcessor), and the messages it turns into. Asks the
+tables, changes nothing.
+
+The ordinary send, one message to a topic that is known, takes the short way through `admit`; every property
+or topic with a rule of its own takes the long one.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from broker.batch_body import BatchBodyError, split_batch
+from broker.config import BrokerConfig
+from broker.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.topics import (
+    PERM_READ,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    TOPIC_CHARS_MAX,
+    TopicConfig,
+    dlq_topic,
+    inherited_topic,
+    may_send_to,
+    retry_topic,
+    topic_name_error,
+)
+from broker.unique_keys import UniqueKeys
+from commitlog.record import (
+    PROPERTIES_BYTES_MAX,
+    TRANSACTION_MASK,
+    Message,
+    MessageIllegalError,
+    format_properties,
+    parse_properties,
+)
+from remoting.codes import ResponseCode
+from remoting.errors import RequestError
+from remoting.headers import SendMessageRequestHeader
+
+PROPERTY_UNIQUE_KEY = "UNIQ_KEY"
+PROPERTY_CLUSTER = "CLUSTER"
+PROPERTY_TRANSACTION = "TRAN_MSG"
+MULTI_TAGS_FLAG = 0x2
+_PLAIN_SYS_FLAGS = 0x703
+"""Compressed, multi tags and the compression type: what a client may say of an ordinary message."""
+_INNER_BATCH_FLAGS = 0xC0
+_UNIQUE_KEY_START = PROPERTY_UNIQUE_KEY + "\x01"
+_TIMER_PREFIX = "TIMER_D"
+_RULED = tuple(name + "\x01" for name in (PROPERTY_DELAY, PROPERTY_TRANSACTION, PROPERTY_CLUSTER))
+
+
+class SendTables(Protocol):
+    """The tables a send is checked against; ReplicatedState is one."""
+
+    @property
+    def topics(self) -> Mapping[str, TopicConfig]: ...
+    @property
+    def groups(self) -> Mapping[str, SubscriptionGroupConfig]: ...
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A send that goes into the log: its messages in order, and what its answer says of queue and key."""
+
+    messages: list[Message]
+    queue_id: int
+    unique_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsTopic:
+    """The send must wait until this topic is created, then be admitted anew."""
+
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenTopic:
+    """A topic that an ordinary send may go to without another check."""
+
+    queue_nums: int
+    write_queue_nums: int
+    sys_flag: int
+
+
+class Admission:
+    """The checks of one broker. `forget_topics` must be called when a topic changed."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        tables: "SendTables",
+        store_host: bytes,
+        unique_keys: UniqueKeys,
+    ) -> None:
+        self._config = config
+        self._tables = tables
+        self._store_host = store_host
+        self._unique_keys = unique_keys
+        self._levels = len(config.delay_levels_ms)
+        self._body_bytes_max = config.body_bytes_max
+        self._cluster_suffix = f"{PROPERTY_CLUSTER}\x01{config.broker_cluster_name}\x02".encode()
+        self._open: dict[str, _OpenTopic] = {}
+
+    def forget_topics(self) -> None:
+        self._open.clear()
+
+    def admit(self, header: SendMessageRequestHeader, body: bytes, born_host: bytes) -> Admitted | NeedsTopic:
+        """What to do with a send. Raises RequestError with the answer when it is refused."""
+        topic = self._open.get(header.topic)
+        if topic is None:
+            found = self._find_topic(header)
+            if isinstance(found, NeedsTopic):
+                return found
+            topic = found
+        queue_id = header.queue_id
+        if queue_id >= topic.queue_nums:
+            raise RequestError(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, topic {header.topic} has {topic.queue_nums} queues",
+            )
+        if queue_id < 0:
+            queue_id = random.randrange(topic.write_queue_nums)
+        if len(body) > self._body_bytes_max:
+            raise _illegal(f"the body has {len(body)} bytes; {self._body_bytes_max} are possible")
+        properties = header.properties
+        key_at = properties.find(_UNIQUE_KEY_START)
+        if (
+            key_at < 0
+            or (key_at > 0 and properties[key_at - 1] != "\x02")
+            or header.is_batch
+            or header.sys_flag & ~_PLAIN_SYS_FLAGS
+            or _TIMER_PREFIX in properties
+            or _RULED[0] in properties
+            or _RULED[1] in properties
+            or _RULED[2] in properties
+            or header.topic.startswith(RETRY_PREFIX)
+        ):
+            return self._admit_ruled(header, body, born_host, queue_id, topic.sys_flag)
+        if properties[-1] != "\x02":
+            properties += "\x02"
+        key_at += len(_UNIQUE_KEY_START)
+        data = properties.encode() + self._cluster_suffix
+        if len(data) > PROPERTIES_BYTES_MAX:
+            raise _illegal(f"the properties have {len(data)} bytes; {PROPERTIES_BYTES_MAX} are possible")
+        message = Message(
+            header.topic,
+            queue_id,
+            body,
+            data,
+            header.flag,
+            header.sys_flag | topic.sys_flag,
+            header.born_timestamp_ms,
+            born_host,
+            self._store_host,
+            header.reconsume_times,
+        )
+        return Admitted([message], queue_id, properties[key_at : properties.index("\x02", key_at)])
+
+    def _find_topic(self, header: SendMessageRequestHeader) -> _OpenTopic | NeedsTopic:
+        name = header.topic
+        error = topic_name_error(name)
+        if error is not None:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, error)
+        if not may_send_to(name):
+            raise RequestError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        config = self._tables.topics.get(name)
+        if config is None:
+            return NeedsTopic(self._topic_to_create(header))
+        if not config.perm & (PERM_WRITE | PERM_READ) or config.write_queue_nums == 0:
+            raise RequestError(ResponseCode.NO_PERMISSION, f"the topic[{name}] can't be written to")
+        multi_tags = MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0
+        topic = self._open[name] = _OpenTopic(config.queue_nums, config.write_queue_nums, multi_tags)
+        return topic
+
+    def _topic_to_create(self, header: SendMessageRequestHeader) -> TopicConfig:
+        name = header.topic
+        if name.startswith(RETRY_PREFIX):
+            return retry_topic(name.removeprefix(RETRY_PREFIX))
+        template = self._tables.topics.get(header.default_topic)
+        sys_flag = 1 if header.unit_mode else 0
+        config = inherited_topic(name, template, header.default_topic_queue_nums, sys_flag)
+        if config is None or config.write_queue_nums == 0:
+            raise RequestError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! {header.default_topic[:127]} lets none be created.",
+            )
+        return config
+
+    def _admit_ruled(
+        self,
+        header: SendMessageRequestHeader,
+        body: bytes,
+        born_host: bytes,
+        queue_id: int,
+        topic_sys_flag: int,
+    ) -> Admitted | NeedsTopic:
+        properties = parse_properties(header.properties.encode())
+        _refuse_unsupported(header, properties)
+        message = Message(
+            header.topic,
+            queue_id,
+            body,
+            flag=header.flag,
+            sys_flag=header.sys_flag & _PLAIN_SYS_FLAGS | topic_sys_flag,
+            born_timestamp_ms=header.born_timestamp_ms,
+            born_host=born_host,
+            store_host=self._store_host,
+            reconsume_times=header.reconsume_times,
+        )
+        if header.is_batch:
+            return self._admit_batch(message, properties)
+        if header.topic.startswith(RETRY_PREFIX):
+            dlq = self._dlq_for(header)
+            if dlq is not None:
+                if dlq.name not in self._tables.topics:
+                    return NeedsTopic(dlq)
+                properties[PROPERTY_DELAY] = "-1"
+                message.topic, message.queue_id = dlq.name, 0
+        return self._finish_ruled(message, properties)
+
+    def _finish_ruled(self, message: Message, properties: dict[str, str]) -> Admitted:
+        properties[PROPERTY_CLUSTER] = self._config.broker_cluster_name
+        unique_key = properties.setdefault(PROPERTY_UNIQUE_KEY, "") or self._unique_keys.next()
+        properties[PROPERTY_UNIQUE_KEY] = unique_key
+        queue_id = message.queue_id
+        level = effective_level(properties.get(PROPERTY_DELAY), self._levels)
+        try:
+            message.properties = format_properties(properties)
+            if level > 0:
+                message = to_scheduled(message, level)
+        except MessageIllegalError as error:
+            raise _illegal(str(error)) from error
+        if len(message.properties) > PROPERTIES_BYTES_MAX:
+            raise _illegal(
+                f"the properties have {len(message.properties)} bytes; {PROPERTIES_BYTES_MAX} are possible"
+            )
+        return Admitted([message], queue_id, unique_key)
+
+    def _admit_batch(self, template: Message, properties: Mapping[str, str]) -> Admitted:
+        if template.topic.startswith(RETRY_PREFIX) or len(template.topic) > TOPIC_CHARS_MAX:
+            raise _illegal("batch request does not support retry group")
+        if effective_level(properties.get(PROPERTY_DELAY), self._levels) > 0:
+            raise _illegal("a batch can't be delayed")
+        try:
+            parts = split_batch(template.body, self._config.pending_appends_max)
+        except BatchBodyError as error:
+            raise _illegal(str(error)) from error
+        messages = [
+            replace(template, body=part.body, flag=part.flag, properties=part.properties) for part in parts
+        ]
+        return Admitted(messages, template.queue_id, properties.get(PROPERTY_UNIQUE_KEY, ""))
+
+    def _dlq_for(self, header: SendMessageRequestHeader) -> TopicConfig | None:
+        """The dead-letter topic when the message was consumed in vain often enough (handleRetryAndDLQ)."""
+        group_name = header.topic.removeprefix(RETRY_PREFIX)
+        group = self._tables.groups.get(group_name)
+        if group is None:
+            raise RequestError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name}"
+            )
+        most = header.max_reconsume_times
+        retries_max = group.retry_max_times if most is None else most
+        return dlq_topic(group_name) if header.reconsume_times > retries_max else None
+
+
+def _refuse_unsupported(header: SendMessageRequestHeader, properties: Mapping[str, str]) -> None:
+    is_half = properties.get(PROPERTY_TRANSACTION) == "true" and not (
+        header.reconsume_times > 0 and effective_level(properties.get(PROPERTY_DELAY), 1) > 0
+    )
+    if is_half or header.sys_flag & TRANSACTION_MASK:
+        raise RequestError(ResponseCode.NO_PERMISSION, "transactions are not supported yet")
+    if header.sys_flag & _INNER_BATCH_FLAGS:
+        raise _illegal("inner batches are not supported")
+    if any(name.startswith(_TIMER_PREFIX) for name in properties):
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, "timer message is not under support: use a delay level instead"
+        )
+
+
+def _illegal(remark: str) -> RequestError:
+    return RequestError(ResponseCode.MESSAGE_ILLEGAL, remark)

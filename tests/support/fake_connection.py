@@ -1,0 +1,52 @@
+"""A client's connection as a processor sees it: what was answered is kept, decoded."""
+
+from typing import Any, cast
+
+from remoting.command import RemotingCommand, decode_command, encode_command
+from remoting.connection import Connection
+from remoting.frame import FrameDecoder
+
+
+class FakeConnection:
+    """Answers in order of sending, as the client would read them."""
+
+    def __init__(self, connection_id: int = 1, host: str = "127.0.0.1", port: int = 50000) -> None:
+        self.connection_id = connection_id
+        self.remote_host = host
+        self.remote_port = port
+        self.remote_address = f"{host}:{port}"
+        self.born_host = bytes(map(int, host.split("."))) + port.to_bytes(4, "big")
+        self.attributes: dict[str, Any] = {}
+        self.is_open = True
+        self.answers: list[RemotingCommand] = []
+        self.warnings: list[str] = []
+
+    def send(self, command: RemotingCommand) -> None:
+        self._receive(encode_command(command))
+
+    def send_oneway(self, command: RemotingCommand) -> None:
+        command.flag = 2
+        self._receive(encode_command(command))
+
+    def send_bytes(self, data: bytes, answers: int = 1) -> None:
+        before = len(self.answers)
+        self._receive(data)
+        assert len(self.answers) == before + answers, f"{answers} answers were promised"
+
+    def _receive(self, data: bytes) -> None:
+        self.answers += [decode_command(payload) for payload in FrameDecoder().feed(data)]
+
+    def warn_once(self, kind: str, text: str) -> None:
+        self.warnings.append(f"{kind}: {text}")
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def take_answers(self) -> list[RemotingCommand]:
+        """The answers since the last call."""
+        answers, self.answers = self.answers, []
+        return answers
+
+    @property
+    def as_connection(self) -> Connection:
+        return cast("Connection", self)
