@@ -1,0 +1,211 @@
+"""What must hold after every event, checked from outside the core.
+
+The checker keeps its own record of what was ever appended and committed, so that a node can't be wrong and
+agree with itself. All checks are incremental: an event costs in proportion to what it changed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dledger.core.output import Completion
+from dledger.core.types import NO_INDEX, Epoch, ResponseCode, Role
+from tests.simulation.host import Host
+from tests.support.memory_log import StoredEntry
+
+EPOCH_CHECK_CHANGES = 16
+"""The epoch cache is compared with every entry after this many appends, and after each truncation."""
+
+
+class InvariantError(AssertionError):
+    """Something that must never happen; the message has the numbers."""
+
+
+def require(condition: object, *numbers: object) -> None:
+    """Raises InvariantError with the numbers unless the condition holds."""
+    if not condition:
+        raise InvariantError(" ".join(str(number) for number in numbers))
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """What the checker remembers of one life of one node, and of what its disk ever held."""
+
+    term: int = 0
+    commit_index: int = NO_INDEX
+    role: Role = Role.FOLLOWER
+    durable_term: int = 0
+    votes: dict[int, str] = field(default_factory=dict)
+    changes: int = 0
+
+
+class Checker:
+    """The Watcher of a world. `hosts` is filled by the world."""
+
+    def __init__(self, *, is_tracing: bool = False) -> None:
+        self.hosts: dict[str, Host] = {}
+        self.committed: list[StoredEntry] = []
+        self.leaders: dict[int, str] = {}
+        self.records: dict[str, NodeRecord] = {}
+        self.lines: list[str] = []
+        self.elections = 0
+        self._is_tracing = is_tracing
+        self._entries: dict[tuple[int, int], tuple[bytes, int]] = {}
+
+    @property
+    def commit_index(self) -> int:
+        """The highest index any node ever called committed."""
+        return len(self.committed) - 1
+
+    def trace(self, host: Host, *parts: object) -> None:
+        if self._is_tracing:
+            text = " ".join(str(part) for part in parts)
+            self.lines.append(f"{host.world.clock.now_us:>10} {host.name} {text}")
+
+    # ---- steps
+
+    def started(self, host: Host) -> None:
+        self.trace(host, "start", host.hard_state, host.store.log_state())
+        old = self.records.get(host.name, NodeRecord())
+        node = host.node
+        require(node.term >= old.durable_term, host.name, "restarts at term", node.term, old.durable_term)
+        require(node.role is not Role.LEADER, host.name, "starts as leader")
+        self.records[host.name] = NodeRecord(
+            node.term, NO_INDEX, node.role, old.durable_term, old.votes, EPOCH_CHECK_CHANGES
+        )
+        self.checked(host)
+
+    def appended(self, host: Host, first_index: int) -> None:
+        """Log matching (Raft §5.3): index and term name one entry and one predecessor."""
+        self.records[host.name].changes += 1
+        previous = host.store.entry(first_index - 1)
+        for index in range(first_index, host.store.end_index + 1):
+            entry = host.store.entry(index)
+            assert entry is not None, (host.name, index)
+            previous_term = previous.term if previous is not None else NO_INDEX
+            data, known_term = self._entries.setdefault((index, entry.term), (entry.data, previous_term))
+            require(data == entry.data, host.name, "other bytes at", index, "of term", entry.term)
+            if NO_INDEX not in (known_term, previous_term):
+                require(known_term == previous_term, host.name, "log matching broken at", index, entry.term)
+            elif known_term == NO_INDEX:
+                self._entries[index, entry.term] = (data, previous_term)
+            require(previous_term <= entry.term, host.name, "term falls at", index, previous_term, entry.term)
+            previous = entry
+
+    def cut(self, host: Host) -> None:
+        """Entries were dropped, at one end or the other."""
+        self.records[host.name].changes = EPOCH_CHECK_CHANGES
+
+    def durable(self, host: Host) -> None:
+        """One vote a term, and terms that never fall, on the disk."""
+        record = self.records[host.name]
+        state = host.hard_state
+        require(state.term >= record.durable_term, host.name, "durable term falls to", state)
+        record.durable_term = state.term
+        if state.voted_for is not None:
+            first = record.votes.setdefault(state.term, state.voted_for)
+            require(first == state.voted_for, host.name, "votes twice in term", state.term, first, state)
+        else:
+            require(state.term not in record.votes, host.name, "forgets its vote of term", state.term)
+
+    def completed(self, host: Host, completion: Completion) -> None:
+        """What is acknowledged is committed, with the bytes that were proposed."""
+        if completion.code is not ResponseCode.SUCCESS:
+            return
+        self._advance_commit(host)
+        require(completion.last_index <= self.commit_index, host.name, "acknowledges", completion)
+        for index in range(completion.first_index, completion.last_index + 1):
+            entry = host.store.entry(index)
+            if entry is None:
+                require(index < host.store.begin_index, host.name, "acknowledges missing", index)
+            else:
+                require(entry == self.committed[index], host.name, "acknowledges other bytes at", index)
+
+    def checked(self, host: Host) -> None:
+        """After every input of a node."""
+        node = host.node
+        node.check_invariants()
+        record = self.records[host.name]
+        require(node.term >= record.term, host.name, "term falls", record.term, node.term)
+        record.term = node.term
+        if node.role is Role.LEADER:
+            first = self.leaders.setdefault(node.term, host.name)
+            require(first == host.name, "two leaders in term", node.term, first, host.name)
+            if record.role is not Role.LEADER:
+                self.elections += 1
+                self._check_leader_completeness(host)
+        record.role = node.role
+        self._advance_commit(host)
+
+    def turned(self, host: Host) -> None:
+        """At the end of a turn, when the store has every operation of the node."""
+        node, store = host.node, host.store
+        ends = (node.begin_index, node.end_index)
+        require(ends == (store.begin_index, store.end_index), host.name, "node and log disagree", ends)
+        record = self.records[host.name]
+        if record.changes >= EPOCH_CHECK_CHANGES:
+            record.changes = 0
+            known = node.status(host.now_ms).epochs
+            epochs = tuple(Epoch(e.term, max(e.first_index, store.begin_index)) for e in known)
+            require(epochs == store.epochs(), host.name, "epoch cache", known, store.epochs())
+
+    def forget(self, host: Host) -> None:
+        """The host's disk was replaced by an empty one."""
+        self.records[host.name] = NodeRecord()
+
+    # ---- commit
+
+    def _advance_commit(self, host: Host) -> None:
+        record, node = self.records[host.name], host.node
+        commit_index = node.commit_index
+        if commit_index == record.commit_index:
+            return
+        known_index = record.commit_index
+        require(commit_index > known_index, host.name, "commit falls", known_index, commit_index)
+        require(commit_index <= node.end_index, host.name, "commit above end", commit_index, node.end_index)
+        first_index = max(record.commit_index + 1, host.store.begin_index)
+        for index in range(first_index, min(commit_index, host.store.end_index) + 1):
+            entry = host.store.entry(index)
+            assert entry is not None, (host.name, index)
+            self._commit(host, entry)
+        record.commit_index = min(commit_index, host.store.end_index)
+
+    def _commit(self, host: Host, entry: StoredEntry) -> None:
+        if entry.index <= self.commit_index:
+            known = self.committed[entry.index]
+            require(
+                entry == known,
+                host.name, "commits term", entry.term, "at", entry.index, "after term", known.term,
+            )  # fmt: skip
+            return
+        require(entry.index == self.commit_index + 1, host.name, "commits", entry.index, "with a gap")
+        holders = [name for name, other in self.hosts.items() if _has_durably(other, entry)]
+        require(
+            2 * len(holders) > len(self.hosts),
+            host.name, "commits", entry.index, "of term", entry.term, "that is on the disks of", holders,
+        )  # fmt: skip
+        self.committed.append(entry)
+
+    def _check_leader_completeness(self, host: Host) -> None:
+        """Raft §5.4.3: a new leader has every committed entry."""
+        store, node = host.store, host.node
+        require(node.end_index >= self.commit_index, host.name, "leads without", self.commit_index)
+        for entry in store.entries()[: self.commit_index + 1 - store.begin_index]:
+            require(entry == self.committed[entry.index], host.name, "leads with a wrong entry", entry.index)
+
+    # ---- whole-world checks, for the end of a run
+
+    def check_logs(self) -> None:
+        """Every durable log agrees with the committed one, and every epoch list with its entries."""
+        for name, host in self.hosts.items():
+            for entry in host.store.disk.entries:
+                if entry.index <= host.node.commit_index:
+                    require(entry == self.committed[entry.index], name, "holds other bytes at", entry.index)
+
+    def bodies(self) -> Mapping[int, bytes]:
+        """The committed bodies by index."""
+        return {entry.index: entry.body for entry in self.committed}
+
+
+def _has_durably(host: Host, entry: StoredEntry) -> bool:
+    disk = host.store.disk
+    return disk.begin_index > entry.index or disk.get(entry.index) == entry
