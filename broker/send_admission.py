@@ -120,7 +120,7 @@ class Admission:
         if queue_id >= topic.queue_nums:
             raise RequestError(
                 ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal, topic {header.topic} has {topic.queue_nums} queues",
+                f"queueId[{queue_id}] is illegal, topic {header.topic} has {topic.queue_nums} queues",
             )
         if queue_id < 0:
             queue_id = random.randrange(topic.write_queue_nums)
@@ -186,7 +186,7 @@ class Admission:
         if config is None or config.write_queue_nums == 0:
             raise RequestError(
                 ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{name}] not exist, apply first please! {header.default_topic[:127]} lets none be created.",
+                f"topic[{name}] not exist, apply first! {header.default_topic[:127]} does not allow it.",
             )
         return config
 
