@@ -1,0 +1,144 @@
+"""A producer that never pauses and a reader of whole topics, both over our own remoting client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from commitlog.record import Record, decode_record, record_size
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.route import parse_topic_route
+
+SEND_TIMEOUT_S = 2.0
+RETRY_PAUSE_S = 0.02
+SUBSCRIPTION_GIVEN = 4  # the pull's sysFlag bit: its header brings the subscription, no heartbeat is needed
+PULL_MESSAGES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What the answer to a successful send said of the message."""
+
+    body: bytes
+    number: int
+    queue: int
+    offset: int
+    at_s: float
+
+
+async def find_broker(client: RemotingClient, namesrv: str, topic: str = "TBW102") -> str | None:
+    """The address that takes messages for the topic, None while the name server knows none."""
+    request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic})
+    answer = await client.invoke(namesrv, request)
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    return next((broker.master_addr for broker in parse_topic_route(answer.body).broker_datas), None)
+
+
+class Stream:
+    """One closed-loop producer a queue. Each message is sent once only, so none may be stored twice."""
+
+    def __init__(self, namesrv: str, topic: str, queues: int) -> None:
+        self.namesrv = namesrv
+        self.topic = topic
+        self.queues = queues
+        self.acknowledged: list[Acknowledged] = []
+        self.errors = 0
+        self._is_stopped = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._client: RemotingClient | None = None
+
+    async def start(self) -> None:
+        self._client = RemotingClient()
+        self._tasks = [asyncio.create_task(self._run(queue)) for queue in range(self.queues)]
+
+    async def stop(self) -> None:
+        """Let every producer finish the message it is at. Raises what a producer raised."""
+        self._is_stopped = True
+        await asyncio.gather(*self._tasks)
+        assert self._client is not None
+        await self._client.close()
+
+    async def wait_acknowledged(self, more: int, limit_s: float = 30.0) -> None:
+        """Return when so many more sends are acknowledged than now."""
+        wanted = len(self.acknowledged) + more
+        async with asyncio.timeout(limit_s):
+            while len(self.acknowledged) < wanted:
+                await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _run(self, queue: int) -> None:
+        assert self._client is not None
+        broker: str | None = None
+        number = 0
+        while not self._is_stopped:
+            try:
+                broker = broker or await find_broker(self._client, self.namesrv)
+                is_stored = broker is not None and await self._send(broker, queue, number)
+            except RemotingError:
+                is_stored = False
+            if not is_stored:
+                self.errors += 1
+                broker = None
+                await asyncio.sleep(RETRY_PAUSE_S)
+            number += 1
+
+    async def _send(self, broker: str, queue: int, number: int) -> bool:
+        assert self._client is not None
+        body = b"queue %d, message %d" % (queue, number)
+        ext = {
+            "a": "Stream",
+            "b": self.topic,
+            "c": "TBW102",
+            "d": str(self.queues),
+            "e": str(queue),
+            "f": "0",
+        }
+        ext |= {"g": str(time.time_ns() // 1_000_000), "h": "0", "j": "0", "k": "false", "m": "false"}
+        request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=ext, body=body)
+        answer = await self._client.invoke(broker, request, SEND_TIMEOUT_S)
+        if answer.code != ResponseCode.SUCCESS:
+            return False
+        stored_queue, offset = int(answer.ext_fields["queueId"]), int(answer.ext_fields["queueOffset"])
+        self.acknowledged.append(Acknowledged(body, number, stored_queue, offset, time.time()))
+        return True
+
+
+async def read_topic(namesrv: str, topic: str, queues: int) -> dict[int, list[Record]]:
+    """Every message of the topic, queue by queue from its first offset to its last."""
+    client = RemotingClient()
+    try:
+        broker = await find_broker(client, namesrv, topic)
+        assert broker is not None, f"no broker takes messages for {topic}"
+        return {queue: await _read_queue(client, broker, topic, queue) for queue in range(queues)}
+    finally:
+        await client.close()
+
+
+async def _read_queue(client: RemotingClient, broker: str, topic: str, queue: int) -> list[Record]:
+    records: list[Record] = []
+    offset = 0
+    while True:
+        ext = {"consumerGroup": "ReadTopic", "topic": topic, "queueId": str(queue)}
+        ext |= {"queueOffset": str(offset), "maxMsgNums": str(PULL_MESSAGES), "commitOffset": "0"}
+        ext |= {"sysFlag": str(SUBSCRIPTION_GIVEN), "suspendTimeoutMillis": "0", "subscription": "*"}
+        ext |= {"subVersion": "0", "expressionType": "TAG"}
+        answer = await client.invoke(broker, RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=ext))
+        if answer.code != ResponseCode.SUCCESS:
+            assert offset == int(answer.ext_fields["maxOffset"]), answer
+            return records
+        records += split_records(answer.body)
+        offset = int(answer.ext_fields["nextBeginOffset"])
+
+
+def split_records(data: bytes) -> list[Record]:
+    """The records of a pull's answer, which stand back to back."""
+    records = []
+    start = 0
+    while start < len(data):
+        records.append(decode_record(data, start, check_crc=True))
+        start += record_size(data, start)
+    return records
