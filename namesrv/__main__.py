@@ -1,0 +1,59 @@
+"""`python -m namesrv --host 127.0.0.1 --port 9876 [--kv-config FILE]`: one name server until SIGTERM or
+SIGINT.
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from namesrv.config import NameServerConfig
+from namesrv.kv_config import KvConfigError
+from namesrv.server import NameServer
+from remoting.loop import run
+
+_log = logging.getLogger("namesrv")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return the exit status: 0 after a signal, 1 when it could not start."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    return run(_serve(_parse(arguments)))
+
+
+def _parse(arguments: Sequence[str] | None) -> NameServerConfig:
+    defaults = NameServerConfig()
+    parser = argparse.ArgumentParser(prog="python -m namesrv", description="LedgerMQ's name server")
+    parser.add_argument("--host", default=defaults.host, help="address to listen on (default %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=defaults.port, help="port to listen on (default %(default)s)"
+    )
+    parser.add_argument("--kv-config", type=Path, help="file that keeps the key-value table")
+    options = parser.parse_args(arguments)
+    return NameServerConfig(host=options.host, port=options.port, kv_config=options.kv_config)
+
+
+async def _serve(config: NameServerConfig) -> int:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        server = NameServer(config)
+        await server.start()
+    except (OSError, KvConfigError) as error:
+        _log.error("name server cannot start: %s", error)
+        return 1
+    await stopped.wait()
+    await server.stop()
+    _log.info("name server stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

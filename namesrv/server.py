@@ -1,0 +1,83 @@
+"""The name server: one set of tables, one listening server, one timer."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from namesrv.broker_processor import BrokerProcessor
+from namesrv.config import NameServerConfig, NameServerSwitches
+from namesrv.config_processor import ConfigProcessor
+from namesrv.kv_config import KvConfig
+from namesrv.query_processor import QueryProcessor
+from namesrv.route_info import RouteInfoManager
+from remoting.connection import Connection
+from remoting.router import Router
+from remoting.server import RemotingServer
+
+_log = logging.getLogger(__name__)
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class NameServer:
+    """Started once, stopped once. Holds nothing on disk but the key-value table."""
+
+    def __init__(self, config: NameServerConfig, clock_ms: Callable[[], int] = _monotonic_ms) -> None:
+        """Read the key-value table.
+
+        Raises:
+            KvConfigError: its file is damaged.
+        """
+        self._config = config
+        self._clock_ms = clock_ms
+        self._tables = RouteInfoManager(config.brokers_max, config.topics_max)
+        self._timer: asyncio.TimerHandle | None = None
+        switches = NameServerSwitches()
+        kv_config = KvConfig(config.kv_config, config.kv_items_max)
+        router = Router()
+        BrokerProcessor(self._tables, kv_config, config, switches, clock_ms).register(router)
+        QueryProcessor(self._tables, kv_config, switches).register(router)
+        ConfigProcessor(kv_config, config, switches).register(router)
+        self._server = RemotingServer(router, config.host, config.port)
+        self._server.on_connection_closed(self._drop_brokers_of)
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        await self._server.start()
+        self._arm()
+        _log.info("name server listens on %s:%d", self._config.host, self.port)
+
+    async def stop(self) -> None:
+        """Close all connections and the port."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._server.stop()
+
+    def expire(self) -> None:
+        """Drop the brokers that have been silent too long; the timer calls this."""
+        for addr in self._tables.expire(self._clock_ms()):
+            _log.warning("broker %s expired", addr)
+
+    def _drop_brokers_of(self, connection: Connection) -> None:
+        for addr in self._tables.connection_closed(connection.connection_id):
+            _log.warning("broker %s left: its connection closed", addr)
+
+    def _arm(self) -> None:
+        delay_s = self._config.expiry_check_interval_ms / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self.expire()
+        self._arm()
