@@ -49,7 +49,9 @@ _PLAIN_SYS_FLAGS = 0x703
 _INNER_BATCH_FLAGS = 0xC0
 _UNIQUE_KEY_START = PROPERTY_UNIQUE_KEY + "\x01"
 _TIMER_PREFIX = "TIMER_D"
-_RULED = tuple(name + "\x01" for name in (PROPERTY_DELAY, PROPERTY_TRANSACTION, PROPERTY_CLUSTER))
+_DELAY_START = PROPERTY_DELAY + "\x01"
+_TRANSACTION_START = PROPERTY_TRANSACTION + "\x01"
+_CLUSTER_START = PROPERTY_CLUSTER + "\x01"
 
 
 class SendTables(Protocol):
@@ -79,11 +81,12 @@ class NeedsTopic:
 
 @dataclass(frozen=True, slots=True)
 class _OpenTopic:
-    """A topic that an ordinary send may go to without another check."""
+    """A topic that sends may go to, with what they need to know of it."""
 
     queue_nums: int
     write_queue_nums: int
     sys_flag: int
+    is_retry: bool
 
 
 class Admission:
@@ -134,10 +137,10 @@ class Admission:
             or header.is_batch
             or header.sys_flag & ~_PLAIN_SYS_FLAGS
             or _TIMER_PREFIX in properties
-            or _RULED[0] in properties
-            or _RULED[1] in properties
-            or _RULED[2] in properties
-            or header.topic.startswith(RETRY_PREFIX)
+            or _DELAY_START in properties
+            or _TRANSACTION_START in properties
+            or _CLUSTER_START in properties
+            or topic.is_retry
         ):
             return self._admit_ruled(header, body, born_host, queue_id, topic.sys_flag)
         if properties[-1] != "\x02":
@@ -173,7 +176,9 @@ class Admission:
         if not config.perm & (PERM_WRITE | PERM_READ) or config.write_queue_nums == 0:
             raise RequestError(ResponseCode.NO_PERMISSION, f"the topic[{name}] can't be written to")
         multi_tags = MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0
-        topic = self._open[name] = _OpenTopic(config.queue_nums, config.write_queue_nums, multi_tags)
+        is_retry = name.startswith(RETRY_PREFIX)
+        topic = _OpenTopic(config.queue_nums, config.write_queue_nums, multi_tags, is_retry)
+        self._open[name] = topic
         return topic
 
     def _topic_to_create(self, header: SendMessageRequestHeader) -> TopicConfig:
