@@ -15,7 +15,7 @@ export function bytes(value) {
     rest /= 1024;
     step += 1;
   }
-  return `${rest >= 100 || step === 0 ? Math.round(rest) : rest.toFixed(1)} ${units[step]}`;
+  return `${rest >= 100 || step === 0 ? Math.round(rest) : rest.toFixed(1)}\u00a0${units[step]}`;
 }
 
 export function span(ms) {

@@ -19,7 +19,7 @@ export function createGroup() {
     make("div", "nodes"),
     make("div", "history",
       make("section", "elections", make("h3", "", "Elections"), table(["Time", "Term", "Leader", "Reason"])),
-      details("Watermarks by term"), details("Leader epochs")));
+      details("Watermarks by term", true), details("Leader epochs")));
   modes.set(section, "tail");
   section.querySelector(".switch").addEventListener("click", (event) => {
     const mode = event.target.closest("button")?.value;
@@ -52,8 +52,8 @@ export function updateGroup(section, group, nowMs) {
 }
 
 function verdict(group) {
-  const up = group.nodes.filter((node) => node.state === "up").length;
-  const nodes = `${up} of ${group.nodes.length} nodes up`;
+  const members = group.nodes.filter((node) => node.id !== null);
+  const nodes = `${members.filter((node) => node.state === "up").length} of ${members.length} nodes up`;
   if (group.leaderId === null) return `no leader known, ${nodes}`;
   return `${group.leaderId} leads in term ${count(group.term)}, ${nodes}`;
 }
@@ -88,8 +88,10 @@ function table(names) {
   return make("div", "scroll", make("table", "", make("thead", "", make("tr", "", ...names.map(cell))), make("tbody")));
 }
 
-function details(title) {
-  return make("details", "", make("summary", "", title), make("div", "scroll"));
+function details(title, isOpen = false) {
+  const made = make("details", "", make("summary", "", title), make("div", "scroll"));
+  made.open = isOpen;
+  return made;
 }
 
 const row = (cells) => make("tr", "", ...cells.map(() => make("td")));
