@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from commitlog.record import tags_code
 
 EXPRESSION_TYPE_TAG = "TAG"
-EXPRESSION_TYPE_SQL92 = "SQL92"
 SUB_ALL = "*"
 EXPRESSION_CHARS_MAX = 65_536
+SQL92_REFUSED = "The broker does not support consumer to filter message by SQL92"
+"""Remark of the answer 1 SYSTEM_ERROR that RocketMQ gives while its property filter is off."""
 _SEPARATOR = "||"
 
 

@@ -1,0 +1,128 @@
+"""Consumer offsets on their way into the replicated state.
+
+An offset a client commits by request 15 is proposed at once and acknowledged when it is committed and
+applied. One that comes along with a pull asks for no acknowledgement and may come with every pull: those are
+gathered and proposed together, once a second. Both count as the group's offset from the moment they arrive:
+what the old owner of a queue has consumed, the new one need not read again.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+
+from broker.context import BrokerContext
+from broker.state.changes import CommitOffsets
+from broker.state.state import ReplicatedState
+from commitlog.log import MessageLog, PutStatus
+
+FLUSH_INTERVAL_MS = 1_000
+NOTED_MAX = 100_000
+"""Offsets that came with pulls and wait for their flush; further ones are left to the client's next
+commit.
+"""
+OFFSETS_PER_CHANGE_MAX = 10_000
+
+Key = tuple[str, str, int]
+"""Group, topic and queue id."""
+
+
+class OffsetCommits:
+    """The one way consumer offsets of this broker change. Only the writable leader may use it."""
+
+    def __init__(self, state: ReplicatedState, log: MessageLog) -> None:
+        self._state = state
+        self._in_flight: dict[Key, tuple[int, asyncio.Future[PutStatus]]] = {}
+        self._noted: dict[Key, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        log.on_writable_change(self._on_writable_change)
+
+    @classmethod
+    def of(cls, context: BrokerContext) -> "OffsetCommits":
+        """The broker's one, made and put among its services by whoever asks first."""
+        for service in context.services:
+            if isinstance(service, cls):
+                return service
+        commits = cls(context.state, context.log)
+        context.services.append(commits)
+        return commits
+
+    def current(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The newest offset known here, committed or on its way; None when the group never had one."""
+        key = (group, topic, queue_id)
+        noted = self._noted.get(key)
+        return self._proposed(key) if noted is None else noted
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> asyncio.Future[PutStatus] | None:
+        """Store the offset, higher or lower than before; resolves when it is committed. None when it is
+        stored already: idle consumers commit the same offset every 5 s.
+
+        The future may be another request's too: wait for it behind asyncio.shield.
+        """
+        key = (group, topic, queue_id)
+        self._noted.pop(key, None)
+        in_flight = self._in_flight.get(key)
+        if in_flight is not None and in_flight[0] == offset:
+            return in_flight[1]
+        if in_flight is None and self._state.offsets.get(group, topic, queue_id) == offset:
+            return None
+        return self._propose(group, topic, {queue_id: offset})
+
+    def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store the offset with the next flush if it is beyond the newest known one."""
+        known = self.current(group, topic, queue_id)
+        if known is not None and known >= offset:
+            return
+        key = (group, topic, queue_id)
+        if key not in self._noted and len(self._noted) >= NOTED_MAX:
+            return
+        self._noted[key] = offset
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(FLUSH_INTERVAL_MS / 1000, self.flush)
+
+    def flush(self) -> None:
+        """Propose all noted offsets."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        noted, self._noted = self._noted, {}
+        by_topic: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        for (group, topic, queue_id), offset in noted.items():
+            by_topic[group, topic].append((queue_id, offset))
+        for (group, topic), rows in by_topic.items():
+            for start in range(0, len(rows), OFFSETS_PER_CHANGE_MAX):
+                self._propose(group, topic, dict(rows[start : start + OFFSETS_PER_CHANGE_MAX]))
+
+    async def start(self) -> None:
+        """Nothing to begin: the first noted offset arms the timer."""
+
+    async def stop(self) -> None:
+        """Put what is noted into the log; what does not get there in time is left to the clients."""
+        self.flush()
+        pending = [future for _, future in self._in_flight.values()]
+        if pending:
+            await asyncio.wait(pending, timeout=FLUSH_INTERVAL_MS / 1000)
+
+    def _proposed(self, key: Key) -> int | None:
+        in_flight = self._in_flight.get(key)
+        return self._state.offsets.get(*key) if in_flight is None else in_flight[0]
+
+    def _propose(self, group: str, topic: str, offsets: dict[int, int]) -> asyncio.Future[PutStatus]:
+        future = self._state.propose(CommitOffsets(group, topic, offsets))
+        for queue_id, offset in offsets.items():
+            self._in_flight[group, topic, queue_id] = (offset, future)
+        future.add_done_callback(lambda done: self._settle(group, topic, offsets, done))
+        return future
+
+    def _settle(
+        self, group: str, topic: str, offsets: Iterable[int], future: asyncio.Future[PutStatus]
+    ) -> None:
+        for queue_id in offsets:
+            in_flight = self._in_flight.get((group, topic, queue_id))
+            if in_flight is not None and in_flight[1] is future:
+                del self._in_flight[group, topic, queue_id]
+
+    def _on_writable_change(self, is_writable: bool) -> None:
+        """Offsets noted under one leadership are not the next one's to propose."""
+        if not is_writable:
+            self._noted.clear()

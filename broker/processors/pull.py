@@ -1,0 +1,234 @@
+"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): how every consumer gets its messages.
+
+A pull is checked once, then read: units, filter, one read of the log. With nothing to read it is held until a
+message comes (long polling). The writable leader's word is final. Every other node serves what it has
+applied, but never says that an offset is out of range: it may only be behind, and a consumer that believes it
+would be moved back.
+"""
+
+import time
+from dataclasses import dataclass
+
+from broker.clients import ClientConnection
+from broker.context import BrokerContext
+from broker.filters import TagFilter
+from broker.long_polling import HeldPull
+from broker.offset_commits import OffsetCommits
+from broker.pull_subscriptions import wanted_by
+from broker.pull_waits import PullWaits
+from broker.queue_reader import QueueReader, ReadLimits, ReadResult, ReadStatus
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.state import StateChangeError
+from broker.state.topics import PERM_READ
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, error_response, success_response
+from remoting.errors import RequestError
+from remoting.headers import PullMessageRequestHeader
+from remoting.router import HandlerResult
+
+SYS_FLAG_COMMIT_OFFSET = 1
+SYS_FLAG_SUSPEND = 2
+SUSPEND_MAX_MS = 60_000
+"""Clients ask for 15 or 20 s, and wait 30 s for the answer."""
+FOLLOWER_TOO_SMALL_SUSPEND_MS = 1_000
+"""How long a follower keeps a pull below its first message: the leader may have what was deleted here, but
+a client without a route to it would come back at once.
+"""
+SUGGESTED_BROKER_ID = "0"
+"""Always the leader: the client comes back to it as soon as its route names one."""
+TOO_MANY_HELD = "[OVERLOAD]too many pulls are held"
+"""With SYSTEM_BUSY, after which clients come back in 1 to 3 s."""
+
+_FINAL_CODES = {
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_FOLLOWER_CODES = _FINAL_CODES | {
+    ReadStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_RETRY_IMMEDIATELY,
+}
+_KEEPS_ASKED_OFFSET = frozenset(
+    {ReadStatus.NO_MESSAGE_IN_QUEUE, ReadStatus.OFFSET_OVERFLOW_BADLY, ReadStatus.OFFSET_TOO_SMALL}
+)
+"""On a follower: answered with the offset that was asked for."""
+
+
+@dataclass(slots=True)
+class Pull:
+    """A pull that passed all checks. `suspend_ms` is 0 when it may not be held."""
+
+    request: RemotingCommand
+    connection: ClientConnection
+    header: PullMessageRequestHeader
+    filter: TagFilter
+    suspend_ms: int
+
+
+class PullProcessor:
+    """Checks pulls, answers them or has them held."""
+
+    def __init__(
+        self, context: BrokerContext, commits: OffsetCommits, limits: ReadLimits | None = None
+    ) -> None:
+        self._context = context
+        self._config = context.config
+        self._log = context.log
+        self._state = context.state
+        self._commits = commits
+        self._reader = QueueReader(context.log, limits or ReadLimits())
+        self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, _monotonic_ms)
+
+    def handle(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
+        """11 and 361."""
+        header = PullMessageRequestHeader.parse(request.ext_fields)
+        group = self._state.groups.get(header.consumer_group)
+        if group is None:
+            return self._handle_new_group(request, connection, header)
+        return self._handle_checked(request, connection, header, group)
+
+    def connection_closed(self, connection: ClientConnection) -> None:
+        self.waits.drop_connection(connection.connection_id)
+
+    async def _handle_new_group(
+        self, request: RemotingCommand, connection: ClientConnection, header: PullMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """The group is created if it may be. A follower cannot create it and serves it as a group with
+        default values.
+        """
+        try:
+            group = await self._state.ensure_group(header.consumer_group)
+        except StateChangeError as error:
+            if self._log.is_writable():
+                raise RequestError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+            group = SubscriptionGroupConfig(header.consumer_group)
+        if group is None:
+            remark = f"subscription group [{header.consumer_group}] does not exist"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return self._handle_checked(request, connection, header, group)
+
+    def _handle_checked(
+        self,
+        request: RemotingCommand,
+        connection: ClientConnection,
+        header: PullMessageRequestHeader,
+        group: SubscriptionGroupConfig,
+    ) -> RemotingCommand | None:
+        self._check(header, group)
+        wanted = wanted_by(header, self._context.clients, group)
+        if header.sys_flag & SYS_FLAG_COMMIT_OFFSET and header.commit_offset >= 0 and self._log.is_writable():
+            self._commits.note(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        suspend_ms = 0 if request.is_oneway else self._suspend_ms(header)
+        pull = Pull(request, connection, header, wanted, suspend_ms)
+        return self._answer(pull, header.queue_offset, None)
+
+    def _check(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> None:
+        """PullMessageProcessor's checks, in its order. Raises RequestError."""
+        if not group.consume_enable:
+            remark = f"subscription group no permission, {header.consumer_group}"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
+        topic = self._state.topics.get(header.topic)
+        if topic is None:
+            raise RequestError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!"
+            )
+        if not topic.perm & PERM_READ:
+            remark = f"the topic[{header.topic}] pulling message is forbidden"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+            )
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+
+    def _suspend_ms(self, header: PullMessageRequestHeader) -> int:
+        if not header.sys_flag & SYS_FLAG_SUSPEND:
+            return 0
+        if not self._config.long_polling_enable:
+            return self._config.short_polling_time_ms
+        return max(0, min(header.suspend_timeout_ms, SUSPEND_MAX_MS))
+
+    def _answer(self, pull: Pull, offset: int, deadline_ms: int | None) -> RemotingCommand | None:
+        """The answer, or None when the pull is held. `offset` is where reading begins; with a deadline the
+        pull was held before and may be held again until then.
+        """
+        header = pull.header
+        result = self._reader.read(
+            header.topic, header.queue_id, offset, pull.filter, header.max_msg_nums, header.max_msg_bytes
+        )
+        if result.status is ReadStatus.FOUND:
+            stats = self._context.stats
+            stats.messages_got += result.count
+            stats.bytes_got += len(result.body)
+            return _response(pull.request, ResponseCode.SUCCESS, result)
+        is_final = self._log.is_writable()
+        code = _code(result, offset, is_final)
+        suspend_ms = _suspend_ms(pull, result, code, is_final)
+        if suspend_ms:
+            if deadline_ms is None:
+                deadline_ms = _monotonic_ms() + suspend_ms
+            if self._hold(pull, offset, deadline_ms):
+                return None
+            return error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD)
+        if not is_final and result.status in _KEEPS_ASKED_OFFSET:
+            result = ReadResult(result.status, offset, result.min_offset, result.max_offset)
+        return _response(pull.request, code, result)
+
+    def _hold(self, pull: Pull, offset: int, deadline_ms: int) -> bool:
+        key = (pull.header.topic, pull.header.queue_id)
+        return self.waits.hold(
+            HeldPull(key, offset, pull.filter, pull.connection.connection_id, deadline_ms, pull)
+        )
+
+    def _resume(self, held: HeldPull[Pull], may_hold: bool) -> None:
+        pull = held.request
+        if not may_hold:
+            pull.suspend_ms = 0
+        answer = self._answer(pull, held.offset, held.deadline_ms)
+        if answer is not None:
+            pull.connection.send(answer)
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _code(result: ReadResult, offset: int, is_final: bool) -> ResponseCode:
+    if not is_final:
+        return _FOLLOWER_CODES[result.status]
+    if result.status is ReadStatus.NO_MESSAGE_IN_QUEUE:
+        return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+    return _FINAL_CODES[result.status]
+
+
+def _suspend_ms(pull: Pull, result: ReadResult, code: ResponseCode, is_final: bool) -> int:
+    """How long the pull is to be held; 0 = it is answered now."""
+    if code is ResponseCode.PULL_NOT_FOUND:
+        return pull.suspend_ms
+    if not is_final and result.status is ReadStatus.OFFSET_TOO_SMALL:
+        return min(pull.suspend_ms, FOLLOWER_TOO_SMALL_SUSPEND_MS)
+    return 0
+
+
+def _response(request: RemotingCommand, code: ResponseCode, result: ReadResult) -> RemotingCommand:
+    """All four header fields on every answer: the C++ client fails on a 19, 20 or 21 without them."""
+    ext = {
+        "suggestWhichBrokerId": SUGGESTED_BROKER_ID,
+        "nextBeginOffset": str(result.next_offset),
+        "minOffset": str(result.min_offset),
+        "maxOffset": str(result.max_offset),
+    }
+    return success_response(request, ext, result.body, result.status.value, code)
+
+
+def register(context: BrokerContext) -> None:
+    processor = PullProcessor(context, OffsetCommits.of(context))
+    context.router.register(RequestCode.PULL_MESSAGE, processor.handle)
+    context.router.register(RequestCode.LITE_PULL_MESSAGE, processor.handle)
+    context.close_listeners.append(processor.connection_closed)
+    context.services.append(processor.waits)

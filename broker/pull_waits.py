@@ -1,0 +1,95 @@
+"""The loop's side of the held pulls: one timer for the earliest deadline, and the log's batches that wake
+them.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from broker.long_polling import HeldPull, LongPollingTable, group_arrivals
+from commitlog.log import DispatchRequest, MessageLog
+
+T = TypeVar("T")
+
+
+class PullWaits(Generic[T]):
+    """Holds pulls and gives each one to `resume` once: when a message it wants is there, when its time is
+    up, or when this node's role changed. `resume` is called in the turn in which the message was
+    dispatched.
+    """
+
+    def __init__(
+        self,
+        log: MessageLog,
+        resume: Callable[[HeldPull[T], bool], None],
+        now_ms: Callable[[], int],
+        table: LongPollingTable[T] | None = None,
+    ) -> None:
+        """`resume` is told whether the pull may be held again. `now_ms` is the clock of the deadlines,
+        which must be monotonic.
+        """
+        self._table: LongPollingTable[T] = LongPollingTable() if table is None else table
+        self._resume = resume
+        self._now_ms = now_ms
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        log.add_listener(self._on_dispatch)
+        log.on_writable_change(self._on_writable_change)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def hold(self, pull: HeldPull[T]) -> bool:
+        """Keep the pull; False when the table is full."""
+        if not self._table.hold(pull):
+            return False
+        self._arm()
+        return True
+
+    def drop_connection(self, connection_id: int) -> None:
+        """Forget the pulls of a connection that closed."""
+        self._table.drop_connection(connection_id)
+
+    def expire(self) -> None:
+        """Resume the pulls whose time is up, and wait for the next one."""
+        self._timer = None
+        for pull in self._table.expire(self._now_ms()):
+            self._resume(pull, False)
+        self._arm()
+
+    async def start(self) -> None:
+        """Nothing to begin: the first held pull arms the timer."""
+
+    async def stop(self) -> None:
+        """Answer everyone who waits: the connections are closed next."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for pull in self._table.take_all():
+            self._resume(pull, False)
+
+    def _arm(self) -> None:
+        """A timer that is earlier than need be is left: it finds nothing, and arms the next."""
+        deadline_ms = self._table.earliest_deadline_ms()
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        delay_s = max(deadline_ms - self._now_ms(), 0) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self.expire)
+
+    def _on_dispatch(self, requests: Sequence[DispatchRequest]) -> None:
+        if not len(self._table):
+            return
+        messages = ((each.topic, each.queue_id, each.queue_offset, each.tags_code) for each in requests)
+        for key, arrivals in group_arrivals(self._table.waiting_queues, messages).items():
+            for pull in self._table.wake(key, arrivals):
+                self._resume(pull, False)
+
+    def _on_writable_change(self, is_writable: bool) -> None:
+        """A new leader's word on a queue's end is final, where a follower's was not: ask again for those
+        beyond it.
+        """
+        if is_writable:
+            for pull in self._table.take_all():
+                self._resume(pull, True)

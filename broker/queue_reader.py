@@ -1,0 +1,116 @@
+"""Reads a batch of messages from one queue (DefaultMessageStore.getMessage): units, filter, one read of
+the log.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from broker.filters import TagFilter
+from commitlog.log import MessageLog, PositionError
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bounds of one answer. A message larger than `bytes_max` still comes, alone.
+
+    messages_max: Java's broker stops at 32, which is what its clients ask for by default; one that asks for
+    more gets more here, since what an answer costs goes by its bytes. examined_max: units looked at when a
+    filter passes few of them (Java: 16,000 bytes of a consume queue).
+    """
+
+    messages_max: int = 1_024
+    bytes_max: int = 256 * 1024
+    examined_max: int = 800
+
+
+class ReadStatus(Enum):
+    """GetMessageStatus."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    """All messages looked at were filtered out."""
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    """The file of the message went while the queue still named it."""
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    """The offset is the queue's end: the consumer has read everything."""
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """`next_offset` is where the consumer goes on; `body` holds `count` records back to back."""
+
+    status: ReadStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    count: int = 0
+    body: bytes = b""
+
+
+Unit = tuple[int, int, int]
+"""Position, size and tags code of one message; size 0 is a hole, an offset that no message has."""
+
+
+class QueueReader:
+    """Reads queues of one log."""
+
+    def __init__(self, log: MessageLog, limits: ReadLimits) -> None:
+        self._log = log
+        self._limits = limits
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        wanted: TagFilter,
+        messages_max: int,
+        bytes_max: int | None,
+    ) -> ReadResult:
+        """The messages from `offset` on, as many as the bounds and the client's own maxima allow, at least
+        one.
+        """
+        queue = self._log.queues.get(topic, queue_id)
+        if queue is None or queue.max_offset == 0:
+            return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        first, end = queue.min_offset, queue.max_offset
+        if offset == end:
+            return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, first, end)
+        if offset > end:
+            return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, end, first, end)
+        if offset < first:
+            return ReadResult(ReadStatus.OFFSET_TOO_SMALL, first, first, end)
+        count_max = max(1, min(messages_max, self._limits.messages_max))
+        looked_at = count_max if wanted.codes is None else max(count_max, self._limits.examined_max)
+        most_bytes = self._limits.bytes_max if bytes_max is None else min(bytes_max, self._limits.bytes_max)
+        taken, examined = _take(queue.units(offset, looked_at), wanted, count_max, most_bytes)
+        next_offset = offset + examined
+        if not taken:
+            return ReadResult(ReadStatus.NO_MATCHED_MESSAGE, next_offset, first, end)
+        try:
+            body = self._log.read_many(taken)
+        except PositionError:
+            return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, offset + 1, first, end)
+        return ReadResult(ReadStatus.FOUND, next_offset, first, end, len(taken), body)
+
+
+def _take(
+    units: Sequence[Unit], wanted: TagFilter, count_max: int, bytes_max: int
+) -> tuple[list[tuple[int, int]], int]:
+    """The wanted units' (position, size) within the bounds, and how many units were passed for them."""
+    taken: list[tuple[int, int]] = []
+    codes = wanted.codes
+    room = bytes_max
+    examined = 0
+    for position, size, code in units:
+        if size and (codes is None or code in codes):
+            if taken and (room < size or len(taken) >= count_max):
+                break
+            taken.append((position, size))
+            room -= size
+        examined += 1
+    return taken, examined
