@@ -149,13 +149,7 @@ class TakeLeadershipRequest:
     commit_index: int
 
 
-LeaderRequest = (
-    HeartbeatRequest
-    | CommitRequest
-    | AppendRequest
-    | CompareRequest
-    | TruncateRequest
-    | TakeLeadershipRequest
-)
+PushRequest = AppendRequest | CompareRequest | TruncateRequest
+LeaderRequest = HeartbeatRequest | CommitRequest | PushRequest | TakeLeadershipRequest
 PeerResponse = HeartbeatResponse | AppendResponse | CompareResponse | TruncateResponse
 Message = VoteRequest | VoteResponse | LeaderRequest | PeerResponse

@@ -1,77 +1,403 @@
-"""One member of a group as a machine without I/O: values in, `Output` out. See docs/dledger.md."""
+"""One member of a group as a machine without I/O: values in, `Output` out. See docs/dledger.md.
+
+The host hands in messages, proposals, what its disk has made durable, and the time; it carries out each
+Output in the order that dledger.core.output gives. The node never reads a clock and never waits.
+
+Node owns role, term, vote and commit index. What only a leader needs is in `Leadership`, what only a
+candidate needs in `Ballot`, the follower's side in `EntryHandler`, the shape of the log in `EpochCache`.
+"""
 
 from dledger.core.config import Config
-from dledger.core.messages import Message
-from dledger.core.output import Output, Proposal, Rejection
+from dledger.core.election import Ballot, Voter, can_grant_vote
+from dledger.core.election_timer import ElectionTimer
+from dledger.core.epochs import EpochCache
+from dledger.core.events import ElectionStarted, MessageIgnored, VoteAnswered
+from dledger.core.handler import EntryHandler
+from dledger.core.leadership import Leadership
+from dledger.core.messages import (
+    CommitRequest,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    LeaderRequest,
+    Message,
+    PeerResponse,
+    TakeLeadershipRequest,
+    VoteRequest,
+    VoteResponse,
+    VoteResult,
+)
+from dledger.core.output import Outbox, Output, Proposal, Rejection
 from dledger.core.ports import LogReader, Rng
-from dledger.core.status import NodeStatus
-from dledger.core.types import HardState, LogState, ResponseCode, Role
+from dledger.core.role_history import RoleHistory
+from dledger.core.status import NodeStatus, unknown_peers
+from dledger.core.types import NO_INDEX, HardState, LogState, ResponseCode, Role
 
 
 class Node:
-    """Signatures only until the core lands in the following commits."""
+    """After any input the host calls take_term_start, and in the end take_output.
+
+    Asserts stand for what can't happen while every member keeps the rules: if one fails, the node must stop.
+    """
 
     def __init__(
-        self,
-        config: Config,
-        hard_state: HardState,
-        log: LogState,
-        reader: LogReader,
-        rng: Rng,
-        now_ms: int,
+        self, config: Config, hard_state: HardState, log: LogState, reader: LogReader, rng: Rng, now_ms: int
     ) -> None:
-        raise NotImplementedError
+        self.config = config
+        self.role = Role.FOLLOWER
+        self.term = hard_state.term
+        self.voted_for = hard_state.voted_for
+        self.leader_id: str | None = None
+        self.commit_index = max(log.commit_index, log.begin_index - 1)
+        self.persisted_index = log.end_index
+        self._log = EpochCache(log)
+        self._reader = reader
+        self._outbox = Outbox()
+        self._handler = EntryHandler(config, self._log, self._outbox, self.commit_index)
+        self._leadership: Leadership | None = None
+        self._ballot: Ballot | None = None
+        self._timer = ElectionTimer(config, rng, now_ms)
+        self._history = RoleHistory(self._outbox)
+        self._now_ms = now_ms
+        self.check_invariants()
 
-    role: Role
-    term: int
-    leader_id: str | None
-    commit_index: int
-    begin_index: int
-    end_index: int
-    end_term: int
-    term_start_index: int
+    # -- what can be read ----------------------------------------------------------------------------------
 
-    def receive(self, sender: str, message: Message, now_ms: int) -> None:
-        raise NotImplementedError
+    @property
+    def begin_index(self) -> int:
+        return self._log.begin_index
 
-    def check_append(self, count: int) -> ResponseCode:
-        raise NotImplementedError
+    @property
+    def end_index(self) -> int:
+        return self._log.end_index
 
-    def propose(self, count: int, now_ms: int) -> Proposal | Rejection:
-        raise NotImplementedError
+    @property
+    def end_term(self) -> int:
+        """The term of the last entry."""
+        return self._log.last_term
 
-    def take_term_start(self) -> Proposal | None:
-        raise NotImplementedError
-
-    def persisted(self, last_index: int, term: int, now_ms: int) -> None:
-        raise NotImplementedError
-
-    def peer_connected(self, peer: str, now_ms: int) -> None:
-        raise NotImplementedError
-
-    def peer_disconnected(self, peer: str, now_ms: int) -> None:
-        raise NotImplementedError
-
-    def transfer_leadership(self, transferee: str, now_ms: int) -> ResponseCode:
-        raise NotImplementedError
-
-    def log_begins_at(self, begin_index: int) -> None:
-        raise NotImplementedError
-
-    def set_disk_full(self, is_full: bool) -> None:
-        raise NotImplementedError
-
-    def tick(self, now_ms: int) -> None:
-        raise NotImplementedError
-
-    def deadline_ms(self) -> int:
-        raise NotImplementedError
-
-    def take_output(self, now_ms: int) -> Output:
-        raise NotImplementedError
+    @property
+    def term_start_index(self) -> int:
+        """A leader's first entry of its own, NO_INDEX before it stands in the log and for others."""
+        return self._leadership.term_start_index if self._leadership else NO_INDEX
 
     def status(self, now_ms: int) -> NodeStatus:
-        raise NotImplementedError
+        leadership = self._leadership
+        return NodeStatus(
+            self.role,
+            self.term,
+            self.leader_id,
+            self.begin_index,
+            self.end_index,
+            self.commit_index,
+            self.persisted_index,
+            self.term_start_index,
+            self._log.epochs,
+            leadership.peer_statuses(now_ms) if leadership else unknown_peers(self.config.others),
+            {self.term: leadership.watermarks(self.persisted_index)} if leadership else {},
+            self._history.elections,
+        )
+
+    # -- inputs of the host --------------------------------------------------------------------------------
+
+    def check_append(self, count: int) -> ResponseCode:
+        """What `propose` would answer now, without side effects."""
+        if self._leadership is None:
+            return ResponseCode.NOT_LEADER
+        return self._leadership.check_append(count, self._handler.is_disk_full)
+
+    def propose(self, count: int, now_ms: int) -> Proposal | Rejection:
+        """Takes `count` new entries. The host lays them out in the log before the next take_output."""
+        self._now_ms = now_ms
+        if (code := self.check_append(count)) is not ResponseCode.SUCCESS or self._leadership is None:
+            return Rejection(code, self.leader_id)
+        proposal = self._leadership.append(count)
+        self._leadership.appends.add(proposal, now_ms)
+        return proposal
+
+    def take_term_start(self) -> Proposal | None:
+        """The one entry of its own that a new leader owes; the host lays it out like a proposal.
+
+        It waits until log operations of this node's time as a follower have been taken by the host.
+        """
+        leadership = self._leadership
+        if leadership is None or leadership.is_ready or self._outbox.log_ops:
+            return None
+        proposal = leadership.append(1)
+        leadership.term_start_index = proposal.first_index
+        return proposal
+
+    def persisted(self, last_index: int, term: int, now_ms: int) -> None:
+        """This node's disk holds the log up to the entry (last_index, term), if that entry still stands."""
+        self._now_ms = now_ms
+        if last_index <= self.persisted_index or self._log.term_at(last_index) != term:
+            return
+        self.persisted_index = last_index
+        self._count_watermarks()
+
+    def peer_connected(self, peer: str, now_ms: int) -> None:
+        """The peer can be reached (again): a leader compares at once, whatever it had pushed before."""
+        self._now_ms = now_ms
+        self._timer.peer_connected(peer)
+        if self._leadership is not None:
+            self._leadership.restart(peer, "connected")
+
+    def peer_disconnected(self, peer: str, now_ms: int) -> None:
+        """The peer's connection closed. A follower that loses its leader so soon asks for pre-votes."""
+        self._now_ms = now_ms
+        self._timer.peer_disconnected(peer)
+        if self._leadership is not None:
+            self._leadership.restart(peer, "disconnected")
+        if self.role is Role.FOLLOWER and peer == self.leader_id:
+            self._timer.leader_left(now_ms)
+        if self._ballot is not None:
+            self._judge_ballot(self._ballot)
+
+    def transfer_leadership(self, transferee: str, now_ms: int) -> ResponseCode:
+        """Begins to hand leadership over. SUCCESS means begun; the end is a role change or an event."""
+        self._now_ms = now_ms
+        if self._leadership is None:
+            return ResponseCode.NOT_LEADER
+        return self._leadership.transfer(transferee, now_ms)
+
+    def log_begins_at(self, begin_index: int) -> None:
+        """Retention removed the entries below begin_index; all of them are committed."""
+        assert begin_index <= self.commit_index + 1, f"retention to {begin_index}, commit {self.commit_index}"
+        self._log.truncate_before(begin_index)
+        if self._leadership is not None:
+            self._leadership.log_begins_at(begin_index)
+
+    def set_disk_full(self, is_full: bool) -> None:
+        """While it is full, nothing but a term's first entry is appended."""
+        self._handler.is_disk_full = is_full
+
+    def tick(self, now_ms: int) -> None:
+        """Does what is due by now."""
+        self._now_ms = now_ms
+        leadership = self._leadership
+        if leadership is None:
+            self._handler.check_abnormal(now_ms)
+            if now_ms >= self._timer.deadline_ms:
+                self._start_election()
+        elif now_ms >= leadership.quorum_lost_at_ms():
+            self._become_follower(self.term, None, "no answers of a majority")
+        else:
+            leadership.tick(now_ms)
+
+    def deadline_ms(self) -> int:
+        """When `tick` and take_output have something to do, unless something else is put in before."""
+        leadership = self._leadership
+        if leadership is None:
+            check_ms = self._handler.deadline_ms()
+            due_ms = self._timer.deadline_ms
+            return due_ms if check_ms is None else min(due_ms, check_ms)
+        return leadership.deadline_ms() if leadership.is_ready else self._now_ms
+
+    def take_output(self, now_ms: int) -> Output:
+        """All that must be done now. A leader pushes here, once for all that gathered."""
+        self._now_ms = now_ms
+        if self._leadership is not None and self._leadership.is_ready:
+            self._leadership.pump(now_ms, self.commit_index)
+        return self._outbox.take(self.commit_index)
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    def receive(self, sender: str, message: Message, now_ms: int) -> None:
+        """A message of a peer, well typed. What does not fit is answered with a code or ignored."""
+        self._now_ms = now_ms
+        if sender not in self.config.others:
+            self._ignore(sender, message, "not a peer")
+            return
+        self._timer.peer_connected(sender)
+        if isinstance(message, VoteRequest):
+            self._on_vote_request(sender, message)
+        else:
+            if message.term > self.term:
+                self._become_follower(message.term, None, f"term {message.term} of {sender}")
+            if isinstance(message, VoteResponse):
+                self._on_vote_response(sender, message)
+            elif isinstance(message, PeerResponse):
+                self._on_response(sender, message)
+            else:
+                self._on_leader_request(sender, message)
+
+    def _ignore(self, sender: str, message: Message, reason: str) -> None:
+        self._outbox.report(MessageIgnored(sender, type(message).__name__, reason))
+
+    def _on_response(self, sender: str, response: PeerResponse) -> None:
+        """Answers of an older term speak of another leadership: they must not be counted."""
+        if self._leadership is not None and response.term == self.term:
+            self._leadership.on_response(sender, response, self._now_ms)
+            self._count_watermarks()
+
+    def _on_leader_request(self, sender: str, request: LeaderRequest) -> None:
+        if request.term < self.term:
+            self._outbox.send_now(sender, HeartbeatResponse(self.term, self.end_index))
+            return
+        if self.leader_id != sender:
+            if self.leader_id is not None:
+                self._ignore(sender, request, f"{self.leader_id} leads term {self.term}")
+                return
+            self._become_follower(self.term, sender, f"{sender} leads")
+        self._timer.leader_heard(self._now_ms)
+        self._obey(sender, request)
+        self._follow_commit(request.commit_index)
+
+    def _obey(self, leader: str, request: LeaderRequest) -> None:
+        match request:
+            case HeartbeatRequest() | CommitRequest():
+                self._outbox.send_now(leader, HeartbeatResponse(self.term, self.end_index))
+            case TakeLeadershipRequest():
+                self._campaign(is_transfer=True, reason=f"{leader} hands over")
+            case _:
+                self._handler.on_push(leader, request, self.commit_index, self._now_ms)
+                self._fit_to_log()
+
+    def _fit_to_log(self) -> None:
+        """After a truncation: what stood before the log's begin is committed, what was dropped not stored."""
+        before_index = self.begin_index - 1
+        self.persisted_index = max(min(self.persisted_index, self.end_index), before_index)
+        self.commit_index = max(self.commit_index, before_index)
+
+    def _follow_commit(self, leader_commit_index: int) -> None:
+        """updateCommittedIndex at a follower: never back, and never past what is known to be the leader's."""
+        self.commit_index = max(self.commit_index, min(leader_commit_index, self._handler.verified_index))
+
+    def _count_watermarks(self) -> None:
+        """updateCommittedIndex at the leader, and the answers of those that waited for it."""
+        leadership = self._leadership
+        if leadership is None:
+            return
+        commit_index = leadership.committable(self.persisted_index, self.commit_index)
+        if commit_index > self.commit_index:
+            self.commit_index = commit_index
+            self._outbox.completions.extend(leadership.appends.ack(commit_index))
+
+    # -- elections -----------------------------------------------------------------------------------------
+
+    def _has_live_leader(self) -> bool:
+        return self._leadership is not None or self._timer.has_live_leader(self._now_ms)
+
+    def _on_vote_request(self, candidate: str, request: VoteRequest) -> None:
+        if request.ballot_term != request.term + request.is_pre_vote:
+            self._ignore(candidate, request, f"ballot term {request.ballot_term} in term {request.term}")
+            return
+        is_refused_by_lease = self._has_live_leader() and not request.is_transfer
+        if request.term > self.term and not is_refused_by_lease:
+            self._become_follower(request.term, None, f"term {request.term} of {candidate}")
+        voter = Voter(self.term, self.voted_for, self.end_index, self.end_term, self._has_live_leader())
+        result = can_grant_vote(request, candidate, voter)
+        self._outbox.report(VoteAnswered(candidate, request.ballot_term, request.is_pre_vote, result))
+        response = VoteResponse(self.term, request.ballot_term, request.is_pre_vote, result)
+        if request.is_pre_vote:
+            self._outbox.send_now(candidate, response)
+            return
+        if result is VoteResult.ACCEPT:
+            self._give_vote(candidate)
+        self._outbox.send_after_persist(candidate, response)
+
+    def _give_vote(self, candidate: str) -> None:
+        """The candidate gets its time; a round of this node's own is over."""
+        if self.role is not Role.FOLLOWER:
+            self._become_follower(self.term, None, f"votes for {candidate}")
+        self._vote_for(candidate)
+        self._timer.restart(self._now_ms)
+
+    def _vote_for(self, candidate: str) -> None:
+        if self.voted_for == candidate:
+            return
+        assert self.voted_for is None, f"term {self.term}: voted for {self.voted_for}, not {candidate}"
+        self.voted_for = candidate
+        self._outbox.hard_state = HardState(self.term, candidate)
+
+    def _on_vote_response(self, peer: str, response: VoteResponse) -> None:
+        ballot = self._ballot
+        if ballot is not None and ballot.is_answered_by(response):
+            ballot.count(peer, response.result is VoteResult.ACCEPT)
+            self._judge_ballot(ballot)
+
+    def _judge_ballot(self, ballot: Ballot) -> None:
+        if ballot.is_won:
+            self._timer.round_won()
+            if ballot.is_pre_vote:
+                self._campaign(is_transfer=False, reason="pre-votes of a majority")
+            else:
+                self._become_leader()
+        elif self._timer.is_lost(ballot):
+            self._ballot = None
+            self._timer.round_lost(self._now_ms)
+
+    def _start_election(self) -> None:
+        """The election time-out: asks whether an election could be won, before it disturbs anyone."""
+        reason = "no leader heard" if self.leader_id is None else f"lost {self.leader_id}"
+        ballot = Ballot(self.config, self.term + 1, is_pre_vote=True, is_transfer=False)
+        self._ask_for_votes(ballot, reason)
+
+    def _campaign(self, is_transfer: bool, reason: str) -> None:
+        """A new term with this node's own vote; durable before the first request for votes leaves."""
+        self.term += 1
+        self.voted_for = None
+        self._vote_for(self.config.self_id)
+        ballot = Ballot(self.config, self.term, is_pre_vote=False, is_transfer=is_transfer)
+        self._ask_for_votes(ballot, reason)
+
+    def _ask_for_votes(self, ballot: Ballot, reason: str) -> None:
+        self._ballot = ballot
+        self._handler.follow(self.commit_index)
+        self._timer.round_started(self._now_ms)
+        self._outbox.report(ElectionStarted(ballot.ballot_term, ballot.is_pre_vote, reason))
+        self._change_role(Role.CANDIDATE, None, reason)
+        request = ballot.request(self.term, self.end_index, self.end_term)
+        send = self._outbox.send_now if ballot.is_pre_vote else self._outbox.send_after_persist
+        for peer in self.config.others:
+            send(peer, request)
+        self._judge_ballot(ballot)
+
+    # -- role changes --------------------------------------------------------------------------------------
+
+    def _become_leader(self) -> None:
+        assert self.voted_for == self.config.self_id, f"term {self.term}: voted for {self.voted_for}"
+        self._ballot = None
+        self._leadership = Leadership(
+            self.term, self.config, self._log, self._reader, self._outbox, self._now_ms
+        )
+        self._change_role(Role.LEADER, self.config.self_id, "votes of a majority")
+
+    def _become_follower(self, term: int, leader_id: str | None, reason: str) -> None:
+        """Of a newer term, of this term's leader, or of nobody."""
+        assert term >= self.term, f"term goes back from {self.term} to {term}"
+        if self._leadership is not None:
+            self._leadership.end(ResponseCode.TERM_CHANGED, reason)
+            self._leadership = None
+            self._timer.restart(self._now_ms)
+        if term > self.term:
+            self.term, self.voted_for = term, None
+            self._outbox.hard_state = HardState(term, None)
+        self._ballot = None
+        self._timer.end_lease()
+        if leader_id is not None:
+            self._timer.follow()
+        self._handler.follow(self.commit_index)
+        self._change_role(Role.FOLLOWER, leader_id, reason)
+
+    def _change_role(self, role: Role, leader_id: str | None, reason: str) -> None:
+        self.role, self.leader_id = role, leader_id
+        self._history.changed(role, self.term, leader_id, reason, self._now_ms)
+
+    # -- invariants ----------------------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        raise NotImplementedError
+        """What holds after every input."""
+        self._log.check_invariants()
+        begin_index, end_index = self.begin_index, self.end_index
+        assert begin_index - 1 <= self.commit_index <= end_index, (begin_index, self.commit_index, end_index)
+        assert self.persisted_index <= end_index, (self.persisted_index, end_index)
+        assert self.end_term <= self.term, f"last entry of term {self.end_term}, own term {self.term}"
+        assert (self.role is Role.LEADER) == (self._leadership is not None), self.role
+        assert (self.leader_id == self.config.self_id) == (self.role is Role.LEADER), self.leader_id
+        assert self._ballot is None or self.role is Role.CANDIDATE, self.role
+        if self._leadership is None:
+            self._handler.check_invariants(self.commit_index)
+            return
+        assert self._leadership.term == self.term, (self._leadership.term, self.term)
+        assert self.voted_for == self.config.self_id, (self.voted_for, self.term)
+        self._leadership.check_invariants(self.commit_index)

@@ -1,6 +1,6 @@
 """What a node tells of itself. Unknown is None, never 0."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dledger.core.types import Epoch, PushState, Role
@@ -45,3 +45,8 @@ class NodeStatus:
     watermarks_by_term: Mapping[int, Mapping[str, int]]
     """Leader: under its term, up to where each member's disk is known to hold its log; else empty."""
     elections: tuple[ElectionRecord, ...]
+
+
+def unknown_peers(peers: Iterable[str]) -> tuple[PeerStatus, ...]:
+    """What a node that does not lead knows of its peers' progress: nothing."""
+    return tuple(PeerStatus(peer, None, None, None, None, None, None) for peer in peers)

@@ -1,0 +1,374 @@
+"""EntryDispatcher: all a leader knows about one peer, and all its transitions.
+
+    COMPARE  -> APPEND    the peer's log is a prefix of ours
+             -> TRUNCATE  it holds entries we don't, or nothing we could continue (reset)
+    TRUNCATE -> APPEND    done
+             -> COMPARE   the peer's log is not what it was, or no answer in time
+    APPEND   -> COMPARE   INCONSISTENT_STATE, a closed connection, or entries it needs were removed
+
+COMMIT is not a state: it is what an idle leader's beat says once in commit_interval_ms.
+
+Invariants in APPEND: the pending pushes are contiguous from match_index + 1 to next_index - 1.
+"""
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+from dledger.core.config import Config
+from dledger.core.epochs import EpochCache
+from dledger.core.events import PushRefused, PushRepeated, PushStateChanged, PushThrottled
+from dledger.core.messages import (
+    AppendRequest,
+    AppendResponse,
+    CommitRequest,
+    CompareRequest,
+    CompareResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    Message,
+    TruncateRequest,
+    TruncateResponse,
+)
+from dledger.core.output import Outbox
+from dledger.core.ports import LogReader
+from dledger.core.status import PeerStatus
+from dledger.core.throttle import NEVER_MS, Throttle
+from dledger.core.types import NO_INDEX, UNKNOWN_TERM, PushState, ResponseCode
+
+
+@dataclass(slots=True)
+class _Push:
+    """One unacknowledged push."""
+
+    first_index: int
+    last_index: int
+    sent_ms: int
+    size_bytes: int
+
+
+class EntryDispatcher:
+    """Lives for one leadership. `pump` sends what is due; the `on_` methods take the peer's answers."""
+
+    def __init__(
+        self, peer: str, term: int, config: Config, log: EpochCache, reader: LogReader, outbox: Outbox
+    ) -> None:
+        self.peer = peer
+        self.state = PushState.COMPARE
+        self.match_index = NO_INDEX
+        """Up to here the peer's disk holds our log; meaningful once `is_matched`."""
+        self.is_matched = False
+        self.next_index = log.end_index + 1
+        self._term = term
+        self._config = config
+        self._log = log
+        self._reader = reader
+        self._outbox = outbox
+        self._compare_index = log.end_index
+        self._truncate: TruncateRequest | None = None
+        self._request_sent_ms = NEVER_MS
+        self._pending: deque[_Push] = deque()
+        self._pending_bytes = 0
+        self._throttle = Throttle(config.throttle_bytes_per_s)
+        self._throttled_until_ms: int | None = None
+        self._throttle_reported_ms = NEVER_MS
+        self._last_sent_ms = NEVER_MS
+        self._last_beat_ms = NEVER_MS
+        self._last_push_ms = NEVER_MS
+        self._last_answer_ms = NEVER_MS
+
+    # -- sending -------------------------------------------------------------------------------------------
+
+    def pump(self, now_ms: int, commit_index: int) -> None:
+        """Sends all that is due now."""
+        if self.state is PushState.APPEND:
+            self._push(now_ms, commit_index)
+        if self.state is not PushState.APPEND:
+            self._ask(now_ms, commit_index)
+        if self._beat_due_ms() <= now_ms:
+            self._beat(now_ms, commit_index)
+
+    def deadline_ms(self) -> int:
+        """When `pump` has something to do again, unless something arrives before."""
+        due_ms = self._beat_due_ms()
+        if self.state is not PushState.APPEND:
+            return min(due_ms, self._request_sent_ms + self._config.compare_timeout_ms)
+        if self._pending:
+            due_ms = min(due_ms, self._pending[0].sent_ms + self._config.push_timeout_ms)
+        return due_ms if self._throttled_until_ms is None else min(due_ms, self._throttled_until_ms)
+
+    def _send(self, message: Message, now_ms: int) -> None:
+        self._outbox.send_now(self.peer, message)
+        self._last_sent_ms = now_ms
+
+    def _beat_due_ms(self) -> int:
+        """One interval after the last word to the peer; or after the last beat, if the peer is silent.
+
+        Answers to pushes wait for the peer's disk; a beat is answered at once and keeps a slow disk from
+        looking like a dead peer.
+        """
+        heard_or_beat_ms = max(self._last_answer_ms, self._last_beat_ms)
+        return min(self._last_sent_ms, heard_or_beat_ms) + self._config.heartbeat_interval_ms
+
+    def _beat(self, now_ms: int, commit_index: int) -> None:
+        self._last_beat_ms = now_ms
+        is_idle = self.state is PushState.APPEND and not self._pending
+        if is_idle and now_ms - self._last_push_ms >= self._config.commit_interval_ms:
+            self._last_push_ms = now_ms
+            self._send(CommitRequest(self._term, commit_index), now_ms)
+        else:
+            self._send(HeartbeatRequest(self._term, commit_index), now_ms)
+
+    def _push(self, now_ms: int, commit_index: int) -> None:
+        oldest_index = self._pending[0].first_index if self._pending else self.next_index
+        if oldest_index < self._log.begin_index:
+            self._compare_again("the entries it needs were removed")
+            return
+        self._push_again(now_ms, commit_index)
+        self._throttled_until_ms = None
+        while self.next_index <= self._log.end_index and self._may_push(now_ms):
+            size_bytes = self._push_range(self.next_index, self._log.end_index, now_ms, commit_index)
+            self._throttle.sample(size_bytes, now_ms)
+
+    def _may_push(self, now_ms: int) -> bool:
+        """The limits at which nothing new goes to this peer until it acknowledges or a second is over."""
+        if len(self._pending) >= self._config.pending_pushes_max:
+            return False
+        if self._pending_bytes >= self._config.pending_push_bytes_max:
+            return False
+        until_ms = self._throttle.blocked_until_ms(now_ms)
+        if until_ms is None or (lag_bytes := self._lag_bytes()) < self._config.throttle_lag_bytes:
+            return True
+        self._throttled_until_ms = until_ms
+        if until_ms != self._throttle_reported_ms:
+            self._throttle_reported_ms = until_ms
+            self._outbox.report(PushThrottled(self.peer, lag_bytes, until_ms))
+        return False
+
+    def _push_range(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> int:
+        """Sends the next new range. Returns its bytes."""
+        push = self._send_entries(first_index, last_index, now_ms, commit_index)
+        self._pending.append(push)
+        self._pending_bytes += push.size_bytes
+        self.next_index = push.last_index + 1
+        return push.size_bytes
+
+    def _send_entries(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> _Push:
+        entries = self._reader.read_range(first_index, last_index, self._config.push_bytes_max)
+        assert entries.first_index == first_index <= entries.last_index <= last_index, (
+            f"asked for {first_index}..{last_index}, read {entries.first_index}..{entries.last_index}"
+        )
+        prev_term = self._log.term_at(first_index - 1)
+        self._send(AppendRequest(self._term, commit_index, prev_term, entries), now_ms)
+        self._last_push_ms = now_ms
+        return _Push(entries.first_index, entries.last_index, now_ms, len(entries.data))
+
+    def _push_again(self, now_ms: int, commit_index: int) -> None:
+        """doCheckAppendResponse: only the first unacknowledged push is ever repeated."""
+        if not self._pending or now_ms - self._pending[0].sent_ms < self._config.push_timeout_ms:
+            return
+        late = self._pending.popleft()
+        push = self._send_entries(late.first_index, late.last_index, now_ms, commit_index)
+        rest_bytes = 0
+        if push.last_index < late.last_index:
+            rest_bytes = max(0, late.size_bytes - push.size_bytes)
+            self._pending.appendleft(_Push(push.last_index + 1, late.last_index, late.sent_ms, rest_bytes))
+        self._pending.appendleft(push)
+        self._pending_bytes += push.size_bytes + rest_bytes - late.size_bytes
+        self._outbox.report(PushRepeated(self.peer, push.first_index, push.last_index))
+
+    def _ask(self, now_ms: int, commit_index: int) -> None:
+        """The one COMPARE or TRUNCATE that is under way, again when it timed out."""
+        if now_ms - self._request_sent_ms < self._config.compare_timeout_ms:
+            return
+        self._request_sent_ms = self._last_beat_ms = now_ms
+        if self._truncate is not None:
+            self._send(replace(self._truncate, commit_index=commit_index), now_ms)
+            return
+        if self._compare_index < self._log.begin_index - 1:
+            self._compare_index = self._log.end_index
+        compare_term = self._log.term_at(self._compare_index)
+        self._send(CompareRequest(self._term, commit_index, self._compare_index, compare_term), now_ms)
+
+    # -- answers -------------------------------------------------------------------------------------------
+
+    def heard(self, now_ms: int) -> None:
+        """The peer answered something in our term."""
+        self._last_answer_ms = now_ms
+
+    def on_heartbeat_response(self, response: HeartbeatResponse, now_ms: int) -> None:
+        """Beats answered but our request not: it may be lost. A log shorter than it was: entries are."""
+        if self.state is not PushState.APPEND:
+            if now_ms - self._request_sent_ms >= self._config.heartbeat_interval_ms:
+                self._request_sent_ms = NEVER_MS
+        elif response.end_index < self.match_index:
+            self._compare_again(f"its log ends at {response.end_index}")
+
+    def on_append_response(self, response: AppendResponse) -> None:
+        """SUCCESS is cumulative: the peer's disk holds our log up to last_index."""
+        if response.code is ResponseCode.SUCCESS:
+            self._acknowledged(response.last_index)
+        elif response.code is not ResponseCode.INCONSISTENT_STATE:
+            self._outbox.report(PushRefused(self.peer, response.first_index, response.code))
+        elif self.state is PushState.APPEND and response.first_index > self.match_index:
+            self._compare_again(f"INCONSISTENT_STATE at {response.first_index}")
+
+    def _acknowledged(self, last_index: int) -> None:
+        if self.state is not PushState.APPEND or last_index <= self.match_index:
+            return
+        assert last_index <= self._log.end_index, (
+            f"{self.peer} acknowledges {last_index}, the log ends at {self._log.end_index}"
+        )
+        self.match_index = last_index
+        self.next_index = max(self.next_index, last_index + 1)
+        while self._pending and self._pending[0].last_index <= last_index:
+            self._pending_bytes -= self._pending.popleft().size_bytes
+        if self._pending and self._pending[0].first_index <= last_index:
+            self._pending[0].first_index = last_index + 1
+
+    def on_compare_response(self, response: CompareResponse) -> None:
+        """doCompare: where the peer's log leaves ours, and so what comes next."""
+        if self.state is not PushState.COMPARE or response.compare_index != self._compare_index:
+            return
+        log = self._log
+        if self._is_prefix(response):
+            self._append_from(response.end_index, "its log is a prefix of ours")
+        elif response.code is ResponseCode.SUCCESS:
+            self._truncate_peer(response.compare_index + 1, False, response, "it holds what we don't")
+        elif response.end_index < log.begin_index or response.begin_index > log.end_index:
+            self._truncate_peer(log.begin_index, True, response, "the logs do not meet")
+        else:
+            self._compare_before(response)
+
+    def _is_prefix(self, response: CompareResponse) -> bool:
+        log = self._log
+        if response.code is ResponseCode.SUCCESS and response.end_index == response.compare_index:
+            return True
+        if response.end_index < response.begin_index:
+            return log.begin_index <= response.begin_index <= log.end_index + 1
+        term = log.term_at(response.end_index)
+        return term != UNKNOWN_TERM and term == response.end_term
+
+    def _compare_before(self, response: CompareResponse) -> None:
+        """One step down per term: the last entry that can still match, by both sides' epochs."""
+        log = self._log
+        index = response.conflict_index
+        if response.conflict_term != UNKNOWN_TERM:
+            index, _ = log.last_not_above(index, response.conflict_term)
+        index = min(index, response.compare_index - 1)
+        if index < log.begin_index:
+            is_known = index == log.begin_index - 1 and log.prev_term != UNKNOWN_TERM
+            if not is_known or index < response.begin_index - 1:
+                self._truncate_peer(log.begin_index, True, response, "what it would need was removed")
+                return
+        self._compare_index = index
+        self._request_sent_ms = NEVER_MS
+
+    def on_truncate_response(self, response: TruncateResponse) -> None:
+        truncate = self._truncate
+        if truncate is None or response.truncate_index != truncate.truncate_index:
+            return
+        if response.code is ResponseCode.SUCCESS:
+            self._append_from(response.truncate_index - 1, "truncated")
+        else:
+            self._compare_again("its log changed before TRUNCATE")
+
+    # -- transitions ---------------------------------------------------------------------------------------
+
+    def restart(self, reason: str) -> None:
+        """The connection closed or came back: what was under way may be lost."""
+        self._compare_again(reason)
+
+    def log_begins_at(self, begin_index: int) -> None:
+        """Retention removed entries; a COMPARE or TRUNCATE under way that speaks of them is void."""
+        if self.state is PushState.APPEND:
+            return
+        asked_index = self._compare_index if self._truncate is None else self._truncate.truncate_index - 1
+        if asked_index < begin_index - 1:
+            self._compare_again("the entries it needs were removed")
+
+    def _compare_again(self, reason: str) -> None:
+        self._compare_index = self._log.end_index
+        self._request_sent_ms = NEVER_MS
+        self._truncate = None
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._change_state(PushState.COMPARE, self._compare_index, reason)
+
+    def _truncate_peer(
+        self, truncate_index: int, is_reset: bool, answer: CompareResponse, reason: str
+    ) -> None:
+        """TRUNCATE what the peer holds from there on, or all it holds."""
+        is_inside = truncate_index <= self._log.end_index
+        self._truncate = TruncateRequest(
+            self._term,
+            NO_INDEX,
+            truncate_index,
+            self._log.term_at(truncate_index - 1),
+            self._reader.position_of(truncate_index) if is_inside else self._reader.end_position,
+            is_reset,
+            answer.end_index,
+            answer.end_term,
+        )
+        self._request_sent_ms = NEVER_MS
+        self._change_state(PushState.TRUNCATE, truncate_index, reason)
+
+    def _append_from(self, match_index: int, reason: str) -> None:
+        self._truncate = None
+        self.match_index = match_index
+        self.is_matched = True
+        self.next_index = match_index + 1
+        self._change_state(PushState.APPEND, match_index, reason)
+
+    def _change_state(self, new: PushState, index: int, reason: str) -> None:
+        if new is self.state:
+            return
+        self._outbox.report(PushStateChanged(self.peer, self.state, new, index, reason))
+        self.state = new
+
+    # -- what others ask -----------------------------------------------------------------------------------
+
+    @property
+    def watermark(self) -> int:
+        """For counting: what is known of the peer's disk in this term."""
+        return self.match_index if self.is_matched else NO_INDEX
+
+    @property
+    def holds_everything(self) -> bool:
+        return self.state is PushState.APPEND and self.match_index == self._log.end_index
+
+    @property
+    def lag_entries(self) -> int | None:
+        return self._log.end_index - self.match_index if self.is_matched else None
+
+    def _lag_bytes(self) -> int:
+        return self._bytes_from(self.next_index)
+
+    def _bytes_from(self, index: int) -> int:
+        if index > self._log.end_index:
+            return 0
+        return self._reader.end_position - self._reader.position_of(max(index, self._log.begin_index))
+
+    def status(self, last_contact_ms_ago: int | None) -> PeerStatus:
+        return PeerStatus(
+            self.peer,
+            self.state,
+            self.match_index if self.is_matched else None,
+            self.next_index if self.is_matched else None,
+            self.lag_entries,
+            self._bytes_from(self.match_index + 1) if self.is_matched else None,
+            last_contact_ms_ago,
+        )
+
+    def check_invariants(self) -> None:
+        end_index = self._log.end_index
+        assert self.match_index <= end_index, (self.peer, self.match_index, end_index)
+        assert self._pending_bytes == sum(push.size_bytes for push in self._pending), self._pending_bytes
+        assert (self.state is PushState.TRUNCATE) == (self._truncate is not None), self.state
+        if self.state is not PushState.APPEND:
+            assert not self._pending, (self.peer, self.state, self._pending)
+            return
+        expected = self.match_index + 1
+        for push in self._pending:
+            assert push.first_index == expected, (self.peer, push, expected)
+            expected = push.last_index + 1
+        assert self.next_index == expected, (self.peer, self.next_index, expected)

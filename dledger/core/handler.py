@@ -1,0 +1,273 @@
+"""EntryHandler: the follower's side of replication.
+
+DLedger keeps two queues: COMPARE, TRUNCATE and COMMIT go first, APPENDs wait in a map by first index until
+their turn comes. Here a message is handled when it is received, so the first queue is always empty; the map
+remains, for pushes that arrive before an earlier one.
+
+A push is taken only where it continues this log: its first entry is the next one and the entry before it is
+of the term the leader says (Raft 5.3). Taken pushes make the whole log a prefix of the leader's.
+
+Invariants: commit index <= verified_index <= end_index; what waits begins beyond end_index + 1 or is looked
+at by the next abnormal check; both bounds of the configuration hold.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from dledger.core.config import Config
+from dledger.core.epochs import EpochCache
+from dledger.core.events import LogReset, LogTruncated, PushFellBehind, PushWaitedInVain
+from dledger.core.messages import (
+    AppendRequest,
+    AppendResponse,
+    CompareRequest,
+    CompareResponse,
+    PushRequest,
+    TruncateRequest,
+    TruncateResponse,
+)
+from dledger.core.output import Append, Outbox, Reset, TruncateFrom
+from dledger.core.types import UNKNOWN_TERM, EntryRange, ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A push that came before its turn."""
+
+    leader: str
+    request: AppendRequest
+    arrived_ms: int
+
+
+class EntryHandler:
+    """Lives as long as its node; `follow` begins anew under each leader."""
+
+    def __init__(self, config: Config, log: EpochCache, outbox: Outbox, commit_index: int) -> None:
+        self.is_disk_full = False
+        self.verified_index = commit_index
+        """Up to here this log is known to be the leader's; only so far may it be committed."""
+        self._config = config
+        self._log = log
+        self._outbox = outbox
+        self._waiting: dict[int, _Waiting] = {}
+        self._waiting_bytes = 0
+        self._next_check_ms = 0
+
+    def follow(self, commit_index: int) -> None:
+        """A new leader, or none: what the last one pushed before its turn is void."""
+        self.verified_index = commit_index
+        self._clear_waiting()
+
+    def _clear_waiting(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def on_push(self, leader: str, request: PushRequest, commit_index: int, now_ms: int) -> None:
+        """handlePush."""
+        match request:
+            case AppendRequest():
+                self._on_append(leader, request, now_ms)
+            case CompareRequest():
+                self._on_compare(leader, request)
+            case TruncateRequest():
+                self._on_truncate(leader, request, commit_index)
+            case _:
+                assert_never(request)
+
+    # -- APPEND --------------------------------------------------------------------------------------------
+
+    def _on_append(self, leader: str, request: AppendRequest, now_ms: int) -> None:
+        entries = request.entries
+        if self.is_disk_full and entries.last_index > self._log.end_index:
+            self._answer_now(leader, request, ResponseCode.DISK_FULL)
+            return
+        if entries.first_index > self._log.end_index + 1:
+            self._keep_waiting(leader, request, now_ms)
+            return
+        self._take(leader, request)
+        while self._waiting and (kept := self._waiting.pop(self._log.end_index + 1, None)) is not None:
+            self._waiting_bytes -= len(kept.request.entries.data)
+            self._take(kept.leader, kept.request)
+
+    def _take(self, leader: str, request: AppendRequest) -> None:
+        """A push whose turn has come, or is over."""
+        log, entries = self._log, request.entries
+        if entries.first_index <= log.end_index:
+            self._judge_behind(leader, request)
+        elif not self._continues(request):
+            self._answer_now(leader, request, ResponseCode.INCONSISTENT_STATE)
+        else:
+            self._outbox.log_ops.append(Append(entries))
+            log.extend(entries.term, entries.last_index)
+            self._promise(leader, request, entries.last_index)
+
+    def _continues(self, request: AppendRequest) -> bool:
+        """The push begins at end_index + 1 after an entry that both sides have, of the same term."""
+        log = self._log
+        if not log.last_term <= request.entries.term <= request.term:
+            return False
+        if log.is_empty and UNKNOWN_TERM in (log.prev_term, request.prev_term):
+            return True
+        return request.prev_term == log.last_term
+
+    def _judge_behind(self, leader: str, request: AppendRequest) -> None:
+        """A push of entries we have, if they are the same; both sides' terms tell, by Log Matching."""
+        log, entries = self._log, request.entries
+        last_index = min(entries.last_index, log.end_index)
+        first_index = max(entries.first_index, log.begin_index)
+        is_equal = last_index < first_index or self._is_equal(first_index, last_index, entries)
+        self._outbox.report(PushFellBehind(entries.first_index, entries.last_index, log.end_index, is_equal))
+        if is_equal:
+            self._promise(leader, request, last_index)
+        else:
+            self._answer_now(leader, request, ResponseCode.INCONSISTENT_STATE)
+
+    def _is_equal(self, first_index: int, last_index: int, entries: EntryRange) -> bool:
+        return self._log.term_at(first_index) == entries.term == self._log.term_at(last_index)
+
+    def _promise(self, leader: str, request: AppendRequest, last_index: int) -> None:
+        """SUCCESS leaves when the disk holds the log up to last_index."""
+        self.verified_index = max(self.verified_index, last_index)
+        self._outbox.send_after_persist(
+            leader,
+            AppendResponse(
+                request.term,
+                ResponseCode.SUCCESS,
+                request.entries.first_index,
+                last_index,
+                self._log.end_index,
+            ),
+        )
+
+    def _answer_now(self, leader: str, request: AppendRequest, code: ResponseCode) -> None:
+        entries = request.entries
+        self._outbox.send_now(
+            leader,
+            AppendResponse(request.term, code, entries.first_index, entries.last_index, self._log.end_index),
+        )
+
+    def _keep_waiting(self, leader: str, request: AppendRequest, now_ms: int) -> None:
+        entries = request.entries
+        if entries.first_index in self._waiting:
+            self._answer_now(leader, request, ResponseCode.REPEATED_PUSH)
+            return
+        size_bytes = len(entries.data)
+        has_room = (
+            len(self._waiting) < self._config.out_of_order_pushes_max
+            and self._waiting_bytes + size_bytes <= self._config.out_of_order_bytes_max
+        )
+        if not has_room:
+            self._answer_now(leader, request, ResponseCode.PUSH_REQUEST_IS_FULL)
+            return
+        if not self._waiting:
+            self._next_check_ms = now_ms + self._config.abnormal_check_interval_ms
+        self._waiting[entries.first_index] = _Waiting(leader, request, now_ms)
+        self._waiting_bytes += size_bytes
+
+    # -- the abnormal check --------------------------------------------------------------------------------
+
+    def deadline_ms(self) -> int | None:
+        return self._next_check_ms if self._waiting else None
+
+    def check_abnormal(self, now_ms: int) -> None:
+        """checkAbnormalFuture: pushes that are behind by now, and the first that waited in vain.
+
+        Since no push that could be taken is ever left waiting, all that still wait are behind or beyond.
+        """
+        if not self._waiting or now_ms < self._next_check_ms:
+            return
+        self._next_check_ms = now_ms + self._config.abnormal_check_interval_ms
+        end_index = self._log.end_index
+        for first_index in sorted(index for index in self._waiting if index <= end_index):
+            behind = self._forget(first_index)
+            self._judge_behind(behind.leader, behind.request)
+        late_ms = now_ms - self._config.push_timeout_ms
+        late = [index for index, waiting in self._waiting.items() if waiting.arrived_ms <= late_ms]
+        if late:
+            first_index = min(late)
+            in_vain = self._forget(first_index)
+            self._outbox.report(PushWaitedInVain(first_index, end_index))
+            self._answer_now(in_vain.leader, in_vain.request, ResponseCode.INCONSISTENT_STATE)
+
+    def _forget(self, first_index: int) -> _Waiting:
+        waiting = self._waiting.pop(first_index)
+        self._waiting_bytes -= len(waiting.request.entries.data)
+        return waiting
+
+    # -- COMPARE and TRUNCATE ------------------------------------------------------------------------------
+
+    def _on_compare(self, leader: str, request: CompareRequest) -> None:
+        """Whether the leader's entry is here. The answer waits for the disk: a match counts as stored."""
+        self._clear_waiting()
+        log = self._log
+        is_here = request.compare_index <= log.end_index and (
+            log.term_at(request.compare_index) == request.compare_term
+            if request.compare_index >= log.begin_index
+            else request.compare_index <= self.verified_index
+        )
+        if is_here:
+            self.verified_index = max(self.verified_index, request.compare_index)
+        conflict_index, conflict_term = log.last_not_above(request.compare_index, request.compare_term)
+        self._outbox.send_after_persist(
+            leader,
+            CompareResponse(
+                request.term,
+                ResponseCode.SUCCESS if is_here else ResponseCode.INCONSISTENT_STATE,
+                request.compare_index,
+                log.begin_index,
+                log.end_index,
+                log.last_term,
+                conflict_index,
+                conflict_term,
+            ),
+        )
+
+    def _on_truncate(self, leader: str, request: TruncateRequest, commit_index: int) -> None:
+        """Obeyed only by the log it was meant for, and never below the commit index."""
+        self._clear_waiting()
+        log = self._log
+        code = ResponseCode.SUCCESS
+        if self._is_meant(request):
+            self._truncate(request, commit_index)
+        elif not self._is_done(request):
+            code = ResponseCode.INCONSISTENT_STATE
+        self._outbox.send_after_persist(
+            leader, TruncateResponse(request.term, code, request.truncate_index, log.end_index)
+        )
+
+    def _is_meant(self, request: TruncateRequest) -> bool:
+        log = self._log
+        is_within = request.is_reset or request.truncate_index <= log.end_index + 1
+        return is_within and (log.end_index, log.last_term) == (request.end_index, request.end_term)
+
+    def _is_done(self, request: TruncateRequest) -> bool:
+        """The same request came before."""
+        log = self._log
+        if log.end_index != request.truncate_index - 1:
+            return False
+        return log.is_empty if request.is_reset else log.last_term == request.prev_term
+
+    def _truncate(self, request: TruncateRequest, commit_index: int) -> None:
+        log, index = self._log, request.truncate_index
+        assert index > commit_index, f"the leader truncates from {index}, committed is {commit_index}"
+        if request.is_reset:
+            self._outbox.report(LogReset(index, log.begin_index, log.end_index))
+            self._outbox.log_ops.append(Reset(index, request.position))
+            log.reset(index, request.prev_term)
+        elif index <= log.end_index:
+            self._outbox.report(LogTruncated(index, log.end_index))
+            self._outbox.log_ops.append(TruncateFrom(index))
+            log.truncate_from(index)
+        self.verified_index = index - 1
+
+    def check_invariants(self, commit_index: int) -> None:
+        assert commit_index <= self.verified_index <= self._log.end_index, (
+            commit_index,
+            self.verified_index,
+            self._log.end_index,
+        )
+        waiting_bytes = sum(len(waiting.request.entries.data) for waiting in self._waiting.values())
+        assert waiting_bytes == self._waiting_bytes <= self._config.out_of_order_bytes_max, waiting_bytes
+        assert len(self._waiting) <= self._config.out_of_order_pushes_max, len(self._waiting)
+        for first_index in self._waiting:
+            assert first_index != self._log.end_index + 1, f"{first_index} could be taken but waits"

@@ -1,0 +1,218 @@
+"""What a node owns while, and only while, it leads: dispatchers, pending appends, contacts, a transfer.
+
+It is made when an election is won and thrown away when the leader steps down, so nothing of an old term can
+be left over in a new one.
+"""
+
+from dledger.core.config import Config
+from dledger.core.dispatcher import EntryDispatcher
+from dledger.core.epochs import EpochCache
+from dledger.core.events import AppendTimedOut, MessageIgnored, TransferEnded, TransferStarted
+from dledger.core.messages import (
+    AppendResponse,
+    CompareResponse,
+    HeartbeatResponse,
+    PeerResponse,
+    TakeLeadershipRequest,
+)
+from dledger.core.output import Outbox, Proposal
+from dledger.core.pending_appends import PendingAppends
+from dledger.core.ports import LogReader
+from dledger.core.quorum import committable_index, quorum_index
+from dledger.core.status import PeerStatus
+from dledger.core.types import NO_INDEX, ResponseCode
+
+
+class Leadership:
+    """One term of leading."""
+
+    def __init__(
+        self, term: int, config: Config, log: EpochCache, reader: LogReader, outbox: Outbox, now_ms: int
+    ) -> None:
+        self.term = term
+        self.term_start_index = NO_INDEX
+        self.appends = PendingAppends(config.pending_appends_max, config.wait_ack_timeout_ms)
+        self.dispatchers = {
+            peer: EntryDispatcher(peer, term, config, log, reader, outbox) for peer in config.others
+        }
+        self._config = config
+        self._log = log
+        self._outbox = outbox
+        self._contact_ms = dict.fromkeys(config.others, now_ms)
+        self._has_answered: set[str] = set()
+        self.transferee: str | None = None
+        self._transfer_deadline_ms = 0
+        self._is_take_sent = False
+        self._next_preferred_check_ms = now_ms + config.preferred_check_interval_ms
+
+    @property
+    def is_ready(self) -> bool:
+        """Its own first entry stands in the log."""
+        return self.term_start_index != NO_INDEX
+
+    # -- appends and commit --------------------------------------------------------------------------------
+
+    def check_append(self, count: int, is_disk_full: bool) -> ResponseCode:
+        if self.transferee is not None:
+            return ResponseCode.LEADER_TRANSFERRING
+        if not self.is_ready:
+            return ResponseCode.LEADER_NOT_READY
+        if count < 1:
+            return ResponseCode.REQUEST_WITH_EMPTY_BODYS
+        if not self.appends.has_room(count):
+            return ResponseCode.LEADER_PENDING_FULL
+        return ResponseCode.DISK_FULL if is_disk_full else ResponseCode.SUCCESS
+
+    def append(self, count: int) -> Proposal:
+        """appendAsLeader: the next count entries are ours."""
+        proposal = Proposal(self._log.end_index + 1, count, self.term)
+        self._log.extend(self.term, proposal.last_index)
+        return proposal
+
+    def watermarks(self, persisted_index: int) -> dict[str, int]:
+        """Member -> up to where its disk holds our log. The leader itself counts what it has persisted."""
+        marks = {peer: dispatcher.watermark for peer, dispatcher in self.dispatchers.items()}
+        marks[self._config.self_id] = persisted_index
+        return dict(sorted(marks.items()))
+
+    def committable(self, persisted_index: int, commit_index: int) -> int:
+        if not self.is_ready:
+            return commit_index
+        marks = self.watermarks(persisted_index).values()
+        return committable_index(marks, self._config.quorum, self.term_start_index, commit_index)
+
+    # -- answers -------------------------------------------------------------------------------------------
+
+    def on_response(self, peer: str, response: PeerResponse, now_ms: int) -> None:
+        """An answer in our term."""
+        self._contact_ms[peer] = now_ms
+        self._has_answered.add(peer)
+        dispatcher = self.dispatchers[peer]
+        dispatcher.heard(now_ms)
+        if not self._is_possible(response):
+            self._outbox.report(MessageIgnored(peer, type(response).__name__, "impossible numbers"))
+        elif isinstance(response, AppendResponse):
+            dispatcher.on_append_response(response)
+        elif isinstance(response, HeartbeatResponse):
+            dispatcher.on_heartbeat_response(response, now_ms)
+        elif isinstance(response, CompareResponse):
+            dispatcher.on_compare_response(response)
+        else:
+            dispatcher.on_truncate_response(response)
+
+    def _is_possible(self, response: PeerResponse) -> bool:
+        if isinstance(response, AppendResponse):
+            return response.last_index <= self._log.end_index
+        if isinstance(response, CompareResponse):
+            return response.end_index >= response.begin_index - 1
+        return True
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def pump(self, now_ms: int, commit_index: int) -> None:
+        """Sends what is due to every peer; hands leadership over when the transferee holds everything."""
+        for dispatcher in self.dispatchers.values():
+            dispatcher.pump(now_ms, commit_index)
+        if self.transferee is None or self._is_take_sent:
+            return
+        if self.dispatchers[self.transferee].holds_everything:
+            self._is_take_sent = True
+            self._outbox.send_now(self.transferee, TakeLeadershipRequest(self.term, commit_index))
+
+    def tick(self, now_ms: int) -> None:
+        late = self.appends.expire(now_ms)
+        self._outbox.completions.extend(late)
+        for completion in late:
+            self._outbox.report(AppendTimedOut(completion.first_index, completion.last_index))
+        if self.transferee is not None and now_ms >= self._transfer_deadline_ms:
+            self._end_transfer("timed out")
+        self._prefer(now_ms)
+
+    def deadline_ms(self) -> int:
+        due = [dispatcher.deadline_ms() for dispatcher in self.dispatchers.values()]
+        due.append(self.quorum_lost_at_ms())
+        if (append_ms := self.appends.deadline_ms()) is not None:
+            due.append(append_ms)
+        if self.transferee is not None:
+            due.append(self._transfer_deadline_ms)
+        if self._has_preference:
+            due.append(self._next_preferred_check_ms)
+        return min(due)
+
+    def quorum_lost_at_ms(self) -> int:
+        """When this leader must step down unless more peers answer (check-quorum)."""
+        needed = self._config.quorum - 1
+        if needed == 0:
+            return 1 << 62
+        return quorum_index(self._contact_ms.values(), needed) + self._config.election_timeout_max_ms
+
+    def end(self, code: ResponseCode, reason: str) -> None:
+        """Stepping down: every caller that still waits is told."""
+        self._outbox.completions.extend(self.appends.fail_all(code))
+        if self.transferee is not None:
+            self._end_transfer(reason)
+
+    # -- transfer ------------------------------------------------------------------------------------------
+
+    def transfer(self, transferee: str, now_ms: int) -> ResponseCode:
+        """handleLeadershipTransfer at the leader. SUCCESS: begun; appends are refused until it ends."""
+        if self.transferee is not None:
+            return ResponseCode.LEADER_TRANSFERRING
+        if transferee == self._config.self_id:
+            return ResponseCode.UNEXPECTED_MEMBER
+        if transferee not in self.dispatchers:
+            return ResponseCode.UNKNOWN_MEMBER
+        if not self.is_ready:
+            return ResponseCode.LEADER_NOT_READY
+        lag_entries = self.dispatchers[transferee].lag_entries
+        if lag_entries is None or lag_entries > self._config.transfer_lag_max:
+            return ResponseCode.FALL_BEHIND_TOO_MUCH
+        self.transferee = transferee
+        self._transfer_deadline_ms = now_ms + self._config.transfer_timeout_ms
+        self._is_take_sent = False
+        self._outbox.report(TransferStarted(transferee, lag_entries))
+        return ResponseCode.SUCCESS
+
+    def _end_transfer(self, reason: str) -> None:
+        assert self.transferee is not None
+        self._outbox.report(TransferEnded(self.transferee, reason))
+        self.transferee = None
+
+    @property
+    def _has_preference(self) -> bool:
+        return self._config.preferred_leader_id not in (None, self._config.self_id)
+
+    def _prefer(self, now_ms: int) -> None:
+        """A leader that is not the preferred one hands over as soon as that one is live and near enough."""
+        preferred = self._config.preferred_leader_id
+        if preferred is None or not self._has_preference or now_ms < self._next_preferred_check_ms:
+            return
+        self._next_preferred_check_ms = now_ms + self._config.preferred_check_interval_ms
+        is_live = (
+            preferred in self._has_answered
+            and now_ms - self._contact_ms[preferred] < self._config.election_timeout_min_ms
+        )
+        if is_live:
+            self.transfer(preferred, now_ms)
+
+    def restart(self, peer: str, reason: str) -> None:
+        """The peer's connection closed or came back: what was under way to it may be lost."""
+        if peer in self.dispatchers:
+            self.dispatchers[peer].restart(reason)
+
+    # -- what others ask -----------------------------------------------------------------------------------
+
+    def log_begins_at(self, begin_index: int) -> None:
+        for dispatcher in self.dispatchers.values():
+            dispatcher.log_begins_at(begin_index)
+
+    def peer_statuses(self, now_ms: int) -> tuple[PeerStatus, ...]:
+        return tuple(
+            dispatcher.status(now_ms - self._contact_ms[peer] if peer in self._has_answered else None)
+            for peer, dispatcher in self.dispatchers.items()
+        )
+
+    def check_invariants(self, commit_index: int) -> None:
+        self.appends.check_invariants(commit_index)
+        for dispatcher in self.dispatchers.values():
+            dispatcher.check_invariants()
