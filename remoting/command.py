@@ -196,16 +196,15 @@ def _from_json(header: Any, body: bytes) -> RemotingCommand:
     """What `_decode_json` does, for every other header: fields absent, null or of a kindred type."""
     if not isinstance(header, dict):
         raise CommandError("header is not a JSON object")
-    ext, remark, language = (
-        header.get("extFields") or {},
-        header.get("remark"),
-        header.get("language") or "OTHER",
-    )
+    known = {key: value for key, value in header.items() if value is not None}
+    ext, remark, language = known.get("extFields", {}), known.get("remark"), known.get("language", "OTHER")
     if not isinstance(ext, dict):
         raise CommandError("extFields is not a JSON object")
     if not (remark is None or isinstance(remark, str)) or not isinstance(language, str):
         raise CommandError("remark or language is not a string")
-    code, opaque, flag, version = (_as_int(header.get(key)) for key in ("code", "opaque", "flag", "version"))
+    code, opaque, flag, version = (
+        _as_int(known.get(key, 0)) for key in ("code", "opaque", "flag", "version")
+    )
     return RemotingCommand(
         code, opaque, flag, remark, _as_text_fields(ext), body, language, version, JSON_HEADER
     )
@@ -221,11 +220,9 @@ def _as_text(value: Any) -> str:
 
 
 def _as_int(value: Any) -> int:
-    """A missing number is 0, as every client reads it; a number in quotes is a number, as fastjson reads
-    it.
-    """
+    """A number in quotes is a number, as fastjson reads it."""
     try:
-        number = int(value) if isinstance(value, int | str) else 0 if value is None else _INT32_MAX + 1
+        number = int(value) if isinstance(value, int | str) else _INT32_MAX + 1
     except ValueError:
         number = _INT32_MAX + 1
     if not -_INT32_MAX - 1 <= number <= _INT32_MAX:

@@ -1,0 +1,68 @@
+"""The dialect: unquoted integer keys and object keys, read and written."""
+
+import orjson
+import pytest
+
+from remoting.fastjson import DEPTH_MAX, FastjsonError, loads, object_key_map
+
+_QUEUE = {"topic": "T", "queueId": 0, "brokerName": "b"}
+_QUEUE_TEXT = '{"brokerName":"b","queueId":0,"topic":"T"}'
+
+
+def test_plain_json_is_read_as_such() -> None:
+    assert loads(b'{"a":[1,2.5,null,true,"\\u00e9"]}') == {"a": [1, 2.5, None, True, "é"]}
+
+
+def test_unquoted_integer_keys_become_text() -> None:
+    assert loads(b'{0:"10.0.0.1:10911", -1 : {2:[]}}') == {"0": "10.0.0.1:10911", "-1": {"2": []}}
+
+
+def test_object_keys_become_their_sorted_text() -> None:
+    text = b'{"offsetTable":{{"topic":"T","queueId":0,"brokerName":"b"}:123},"x":1}\n'
+    assert loads(text) == {"offsetTable": {_QUEUE_TEXT: 123}, "x": 1}
+
+
+def test_object_key_map_is_written_as_java_reads_it() -> None:
+    body = orjson.dumps({"offsetTable": object_key_map([(_QUEUE, 123), ({**_QUEUE, "queueId": 1}, 0)])})
+    second = _QUEUE_TEXT.replace(":0", ":1")
+    assert body.decode() == f'{{"offsetTable":{{{_QUEUE_TEXT}:123,{second}:0}}}}'
+    assert loads(body)["offsetTable"] == {_QUEUE_TEXT: 123, second: 0}
+
+
+def test_strings_keep_their_braces_and_escapes() -> None:
+    assert loads('{0:"{\\"a\\":1}, [x]"}') == {"0": '{"a":1}, [x]'}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b" ",
+        b"{",
+        b"{0",
+        b"{0:",
+        b"{0:1",
+        b"{0 1}",
+        b"{0:1}x",
+        b"{0:1}{",
+        b"{0:01}",
+        b"{0:1-2}",
+        b"{0:tru}",
+        b"[0:1]",
+        b'{0:"a}',
+        b'{0:"\\q"}',
+        b"{,}",
+        b"\xff",
+        b"[" * 100_000 + b"{0:1}",
+        b"{" * 100_000,
+    ],
+)
+def test_text_that_is_neither_raises(text: bytes) -> None:
+    with pytest.raises(FastjsonError):
+        loads(text)
+
+
+def test_depth_is_bounded() -> None:
+    assert loads("{0:" * DEPTH_MAX + "1" + "}" * DEPTH_MAX)
+    with pytest.raises(FastjsonError, match="nested"):
+        loads("{0:" * (DEPTH_MAX + 1) + "1" + "}" * (DEPTH_MAX + 1))
