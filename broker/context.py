@@ -54,6 +54,8 @@ class BrokerContext:
     stats: BrokerStats
     engine: ReplicationEngine | None = None
     """The replication engine beside the log; None for a plain log."""
+    end_position: Callable[[], int | None] = lambda: None
+    """First byte after the log's last entry, committed or not; None when not known."""
     close_listeners: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called with every client connection that has closed; processors append theirs."""
     services: list[Service] = field(default_factory=list)

@@ -5,50 +5,36 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.admin_types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
-from broker.config import BrokerConfig, Peer
+from broker.config import Peer
+from broker.context import BrokerContext
 from broker.replication import ReplicationEngine
-from commitlog.log import MessageLog
 from dledger.core.status import ElectionRecord, NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
 
 
 class NodeStatusBuilder:
-    """Reads log and engine. `monotonic_ms` is the engine's clock, `clock` the wall's; `end_position` tells
-    the first byte after the last entry, committed or not.
-    """
+    """Reads log and engine. `monotonic_ms` is the engine's clock; the context's is the wall's."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        log: MessageLog,
-        engine: ReplicationEngine | None,
-        clock: Callable[[], int],
-        monotonic_ms: Callable[[], int],
-        started_at_ms: int,
-        end_position: Callable[[], int | None],
-    ) -> None:
-        self._config = config
-        self._log = log
-        self._engine = engine
-        self._clock = clock
+    def __init__(self, context: BrokerContext, monotonic_ms: Callable[[], int]) -> None:
+        self._context = context
+        self._config = context.config
         self._monotonic_ms = monotonic_ms
-        self._started_at_ms = started_at_ms
-        self._end_position = end_position
 
     def build(self) -> NodeStatusMessage:
         config = self._config
-        engine_fields = self._plain_fields() if self._engine is None else self._engine_fields(self._engine)
+        engine = self._context.engine
+        engine_fields = self._plain_fields() if engine is None else self._engine_fields(engine)
         return NodeStatusMessage(
             cluster=config.broker_cluster_name,
             group=config.group,
             broker_name=config.broker_name,
             node_id=config.dledger_self_id,
-            is_writable=self._log.is_writable(),
+            is_writable=self._context.log.is_writable(),
             durability=config.durability,
             remoting_address=config.broker_address,
-            applied_index=self._log.applied_index,
-            committed_position=self._log.max_position,
-            started_at_ms=self._started_at_ms,
+            applied_index=self._context.log.applied_index,
+            committed_position=self._context.log.max_position,
+            started_at_ms=self._context.stats.started_at_ms,
             pid=os.getpid(),
             **engine_fields,
         )
@@ -59,7 +45,7 @@ class NodeStatusBuilder:
             "role": NodeRole.LEADER,
             "term": NO_TERM,
             "leader_id": self._config.dledger_self_id,
-            "end_position": self._end_position(),
+            "end_position": self._context.end_position(),
         }
 
     def _engine_fields(self, engine: ReplicationEngine) -> dict[str, Any]:
@@ -74,7 +60,7 @@ class NodeStatusBuilder:
             "end_index": status.end_index,
             "committed_index": status.commit_index,
             "persisted_index": status.persisted_index,
-            "end_position": self._end_position(),
+            "end_position": self._context.end_position(),
             "epochs": tuple(EpochStatus(term=e.term, first_index=e.first_index) for e in status.epochs),
             "peers": self._peers(engine, status),
             "watermarks_by_term": {term: dict(marks) for term, marks in status.watermarks_by_term.items()},
@@ -89,7 +75,7 @@ class NodeStatusBuilder:
 
     def _elections(self, records: tuple[ElectionRecord, ...]) -> tuple[ElectionView, ...]:
         """The engine's times are of a monotonic clock; they are shown as the wall's."""
-        offset_ms = self._clock() - self._monotonic_ms()
+        offset_ms = self._context.clock() - self._monotonic_ms()
         return tuple(
             ElectionView(at_ms=r.at_ms + offset_ms, term=r.term, leader_id=r.leader_id, reason=r.reason)
             for r in records

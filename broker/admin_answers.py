@@ -1,0 +1,51 @@
+"""Small parts that the admin processors share."""
+
+import asyncio
+from typing import Any
+
+import orjson
+
+from broker.put_errors import put_error
+from commitlog.log import MessageLog, PutStatus
+from commitlog.record import CorruptRecordError, decode_record
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.errors import RequestError
+
+
+def json_answer(request: RemotingCommand, value: Any) -> RemotingCommand:
+    """A success whose body is the value as JSON."""
+    return success_response(request, body=orjson.dumps(value))
+
+
+async def committed_answer(request: RemotingCommand, change: asyncio.Future[PutStatus]) -> RemotingCommand:
+    """A success once the change is committed. Raises RequestError when it is not."""
+    status = await change
+    if status is not PutStatus.PUT_OK:
+        code, remark = put_error(status)
+        raise RequestError(code, remark)
+    return success_response(request)
+
+
+def invalid(remark: str) -> RequestError:
+    return RequestError(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def message_queue(topic: str, broker_name: str, queue_id: int) -> dict[str, Any]:
+    """RocketMQ's MessageQueue, the key of its per-queue tables."""
+    return {"brokerName": broker_name, "queueId": queue_id, "topic": topic}
+
+
+def store_timestamp_ms(log: MessageLog, topic: str, queue_id: int, offset: int) -> int:
+    """When the message at an offset was stored; 0 when it is not there, as RocketMQ's tables say it."""
+    queue = log.queues.get(topic, queue_id)
+    units = [] if queue is None else queue.units(offset, 1)
+    if not units or units[0][1] <= 0:
+        return 0
+    data = log.record_at(units[0][0])
+    if data is None:
+        return 0
+    try:
+        return decode_record(data).store_timestamp_ms
+    except CorruptRecordError:
+        return 0
