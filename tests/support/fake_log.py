@@ -7,11 +7,13 @@ committed until `commit()`, or `fail(status)` which answers the waiting puts wit
 """
 
 import asyncio
+import bisect
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from commitlog.consume_queue import Boundary
 from commitlog.log import DispatchListener, DispatchRequest, MessageLog, PositionError, PutResult, PutStatus
 from commitlog.record import (
     PROPERTY_DELAY,
@@ -24,7 +26,6 @@ from commitlog.record import (
 
 if TYPE_CHECKING:
     from commitlog.consume_queues import ConsumeQueues
-
     from dledger.core.status import NodeStatus
 
 ENTRY_HEADER_BYTES = 48
@@ -37,6 +38,7 @@ class FakeQueue:
     def __init__(self) -> None:
         self.min_offset = 0
         self.rows: list[tuple[int, int, int]] = []
+        self.store_times: list[int] = []
 
     @property
     def max_offset(self) -> int:
@@ -49,7 +51,15 @@ class FakeQueue:
     def drop_before(self, offset: int) -> None:
         """As if the messages before `offset` had been deleted with their files."""
         del self.rows[: offset - self.min_offset]
+        del self.store_times[: offset - self.min_offset]
         self.min_offset = offset
+
+    def offset_by_time(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """As ConsumeQueue's; the store times never go back here."""
+        if boundary is Boundary.LOWER:
+            return self.min_offset + bisect.bisect_left(self.store_times, timestamp_ms)
+        found = bisect.bisect_right(self.store_times, timestamp_ms) - 1
+        return self.min_offset + max(found, 0)
 
 
 class FakeQueues:
@@ -69,6 +79,7 @@ class FakeQueues:
         queue = self.by_key.setdefault((request.topic, request.queue_id), FakeQueue())
         assert queue.max_offset == request.queue_offset, (queue.max_offset, request)
         queue.rows.append((request.position, request.size, request.tags_code))
+        queue.store_times.append(request.store_timestamp_ms)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from broker.heartbeats import (
     Subscription,
     parse_heartbeat,
 )
-from tests.unit.broker.fake_connection import FakeConnection
+from tests.support.fake_connection import FakeConnection
 from tests.unit.broker.heartbeat_samples import CPP_CONSUMER, GO_CONSUMER, JAVA_CONSUMER
 
 
