@@ -68,13 +68,13 @@ class NodeStatusMessage(_Message):
     is_writable: bool
     durability: str
     remoting_address: str
-    replication_address: str | None
-    begin_index: int | None
-    end_index: int | None
-    committed_index: int | None
-    persisted_index: int | None
+    replication_address: str | None = None
+    begin_index: int | None = None
+    end_index: int | None = None
+    committed_index: int | None = None
+    persisted_index: int | None = None
     applied_index: int
-    end_position: int | None
+    end_position: int | None = None
     committed_position: int
     epochs: tuple[EpochStatus, ...] = ()
     peers: tuple[PeerView, ...] = ()

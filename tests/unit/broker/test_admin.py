@@ -1,0 +1,332 @@
+"""What operators ask a broker, and how it answers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from broker.admin_types import NodeRole, NodeStatusMessage
+from broker.clients import Client
+from broker.context import BrokerContext
+from broker.heartbeats import parse_heartbeat
+from broker.processors import admin_broker, admin_groups, admin_topics
+from broker.rates import RateMeter
+from broker.state.changes import CommitOffsets, PutTopic
+from broker.state.topics import TopicConfig
+from commitlog.log import PutStatus
+from commitlog.record import Message
+from dledger.core.status import ElectionRecord, NodeStatus, PeerStatus
+from dledger.core.types import Epoch, PushState, Role
+from dledger.core.types import ResponseCode as EngineCode
+from dledger.server import monotonic_ms
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.fastjson import loads
+from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.fake_connection import FakeConnection
+from tests.support.fake_log import FakeLog
+
+PEERS = "n0-127.0.0.1:10914;n1-127.0.0.1:10924"
+Ask = Callable[..., Awaitable[RemotingCommand]]
+
+
+class Operator:
+    """A broker with its admin processors, and a connection to ask over."""
+
+    def __init__(self, tmp_path: Path, engine: FakeEngine | None) -> None:
+        self.log = FakeLog()
+        self.engine = engine
+        self.context: BrokerContext = make_context(tmp_path, self.log, engine, dLegerPeers=PEERS)
+        for module in (admin_topics, admin_groups, admin_broker):
+            module.register(self.context)
+        self.connection = FakeConnection()
+
+    async def ask(self, code: RequestCode, body: bytes = b"", /, **ext: str) -> RemotingCommand:
+        request = RemotingCommand(code, opaque=5, ext_fields=ext, body=body)
+        self.context.router.dispatch([(self.connection.as_connection, request)])
+        for _ in range(12):
+            await asyncio.sleep(0)
+        (answer,) = self.connection.take_answers()
+        return answer
+
+    async def read(self, code: RequestCode, **ext: str) -> Any:
+        answer = await self.ask(code, **ext)
+        assert answer.code == 0, answer
+        return loads(answer.body)
+
+    async def store(self, topic: str, queue_id: int, count: int) -> None:
+        self.log.put([Message(topic, queue_id, b"x")] * count, lambda status: None)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path, FakeEngine())
+
+
+async def test_a_topic_is_created_changed_shown_and_deleted(operator: Operator) -> None:
+    fields = {
+        "topic": "t",
+        "defaultTopic": "TBW102",
+        "readQueueNums": "4",
+        "writeQueueNums": "4",
+        "perm": "6",
+    }
+    created = await operator.ask(
+        RequestCode.UPDATE_AND_CREATE_TOPIC, **fields, topicFilterType="SINGLE_TAG", attributes="+a=1,+b=2"
+    )
+    assert created.code == 0
+    assert operator.context.state.topics["t"] == TopicConfig("t", 4, 4, attributes={"a": "1", "b": "2"})
+    records = len(operator.log.messages)
+    again = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields, attributes="+a=1")
+    assert again.code == 0
+    assert len(operator.log.messages) == records, "an unchanged topic needs no record"
+    await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **{**fields, "perm": "4"}, attributes="-a")
+    shown = await operator.read(RequestCode.GET_TOPIC_CONFIG, topic="t")
+    assert (shown["perm"], shown["attributes"], shown["readQueueNums"]) == (4, {"b": "2"}, 4)
+    everything = await operator.read(RequestCode.GET_ALL_TOPIC_CONFIG)
+    assert everything["topicConfigTable"]["t"] == shown
+    assert everything["dataVersion"] == {"counter": 2, "stateVersion": 3, "timestamp": operator.log.now_ms}
+    assert (await operator.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="t")).code == 0
+    assert (await operator.ask(RequestCode.GET_TOPIC_CONFIG, topic="t")).code == 17
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topic": "bad name!"},
+        {"topic": "TBW102"},
+        {"topic": "rmq_sys_LEDGERMQ_STATE"},
+        {"topic": "DefaultCluster"},
+        {"perm": "16"},
+        {"readQueueNums": "-1"},
+        {"writeQueueNums": "65537"},
+        {"topicFilterType": "ANY"},
+        {"attributes": "a=1"},
+    ],
+)
+async def test_bad_topics_are_refused(operator: Operator, change: dict[str, str]) -> None:
+    answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **{"topic": "t", **change})
+    assert answer.code == 29
+    assert operator.log.messages == []
+
+
+async def test_system_topics_cannot_be_deleted(operator: Operator) -> None:
+    assert (await operator.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="SCHEDULE_TOPIC_XXXX")).code == 29
+
+
+async def test_a_follower_sends_operators_elsewhere(operator: Operator) -> None:
+    operator.log.set_writable(False)
+    for code, ext, body in (
+        (RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "t"}, b""),
+        (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"}, b""),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}'),
+        (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"}, b""),
+    ):
+        assert (await operator.ask(code, body, **ext)).code == 14
+
+
+async def test_a_change_that_is_not_committed_is_no_success(operator: Operator) -> None:
+    operator.log.next_status = PutStatus.OS_PAGE_CACHE_BUSY
+    assert (await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="t")).code == 2
+
+
+async def test_topic_stats_name_every_queue(operator: Operator) -> None:
+    await operator.context.state.propose(PutTopic(TopicConfig("t", 2, 2)))
+    await operator.store("t", 1, 3)
+    answer = await operator.ask(RequestCode.GET_TOPIC_STATS_INFO, topic="t")
+    assert answer.body == (
+        b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:'
+        b'{"lastUpdateTimestamp":0,"maxOffset":0,"minOffset":0},'
+        b'{"brokerName":"broker-a","queueId":1,"topic":"t"}:'
+        b'{"lastUpdateTimestamp":%d,"maxOffset":3,"minOffset":0}}}' % operator.log.now_ms
+    )
+
+
+async def test_groups_are_created_shown_and_deleted(operator: Operator) -> None:
+    body = (
+        b'{"groupName":"g","retryMaxTimes":3,"consumeEnable":false,"groupRetryPolicy":{"type":"CUSTOMIZED"}}'
+    )
+    assert (await operator.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)).code == 0
+    shown = await operator.read(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")
+    assert (shown["groupName"], shown["retryMaxTimes"], shown["consumeEnable"]) == ("g", 3, False)
+    everything = await operator.read(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert everything["subscriptionGroupTable"]["g"] == shown
+    await operator.context.state.propose(CommitOffsets("g", "t", {0: 1}))
+    deleted = await operator.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g", cleanOffset="true")
+    assert deleted.code == 0
+    assert "g" not in operator.context.state.groups
+    assert len(operator.context.state.offsets) == 0
+    assert (await operator.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")).code == 26
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b"{}", b'{"groupName":""}', b'{"groupName":"g","retryMaxTimes":"x"}']
+)
+async def test_bad_groups_are_refused(operator: Operator, body: bytes) -> None:
+    assert (await operator.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)).code == 29
+
+
+def connect_client(operator: Operator) -> None:
+    heartbeat = {
+        "clientID": "c1",
+        "producerDataSet": [{"groupName": "p"}],
+        "consumerDataSet": [
+            {
+                "groupName": "g",
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "subscriptionDataSet": [{"topic": "t", "subString": "*", "subVersion": 1}],
+            }
+        ],
+    }
+    client = Client("c1", FakeConnection(7, "10.0.0.9", 1234).as_connection, "JAVA", 409)
+    operator.context.clients.beat(client, parse_heartbeat(orjson.dumps(heartbeat)), NOW_MS)
+
+
+async def test_connections_of_groups_are_listed(operator: Operator) -> None:
+    connect_client(operator)
+    expected = [{"clientAddr": "10.0.0.9:1234", "clientId": "c1", "language": "JAVA", "version": 409}]
+    consumers = await operator.read(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="g")
+    assert consumers["connectionSet"] == expected
+    assert (consumers["consumeType"], consumers["messageModel"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    assert consumers["subscriptionTable"]["t"]["subString"] == "*"
+    producers = await operator.read(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="p")
+    assert producers == {"connectionSet": expected}
+    assert (await operator.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="x")).code == 206
+    assert (await operator.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="x")).code == 1
+
+
+async def test_consume_stats_show_what_is_left(operator: Operator) -> None:
+    state = operator.context.state
+    await state.propose(PutTopic(TopicConfig("t", 2, 2)), CommitOffsets("g", "t", {1: 2}))
+    await operator.store("t", 1, 5)
+    stats = await operator.read(RequestCode.GET_CONSUME_STATS, consumerGroup="g")
+    rows = {loads(key)["queueId"]: row for key, row in stats["offsetTable"].items()}
+    assert rows[1] == {
+        "brokerOffset": 5,
+        "consumerOffset": 2,
+        "lastTimestamp": operator.log.now_ms,
+        "pullOffset": 2,
+    }
+    assert rows[0]["brokerOffset"] == 0
+    connect_client(operator)
+    by_topic = await operator.read(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topic="t")
+    assert len(by_topic["offsetTable"]) == 2
+    absent = await operator.read(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topic="absent")
+    assert absent == {"offsetTable": {}}
+
+
+async def test_configuration_and_figures_are_shown(operator: Operator) -> None:
+    answer = await operator.ask(RequestCode.GET_BROKER_CONFIG)
+    lines = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
+    assert (lines["brokerName"], lines["autoCreateTopicEnable"]) == ("broker-a", "true")
+    assert orjson.loads(answer.ext_fields["version"])["counter"] == 0
+    operator.context.stats.messages_put = 7
+    table = (await operator.read(RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
+    assert (table["putMessageTimesTotal"], table["brokerActive"]) == ("7", "true")
+    assert all(isinstance(value, str) for value in table.values())
+
+
+def test_rates_are_over_their_windows() -> None:
+    count = 0
+    meter = RateMeter(lambda: (count,))
+    assert meter.rates(0, 0.0) == [0.0, 0.0, 0.0]
+    for step in range(100):
+        meter.add(step * 10.0)
+        count += 50
+    meter.add(1000.0)
+    assert meter.rates(0, 1000.0) == [5.0, 5.0, 5.0]
+    assert meter.rates(0, 1010.0) == [0.0, pytest.approx(250 / 60), pytest.approx(2950 / 600)]
+
+
+async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
+    elected_ms = monotonic_ms() - 5_000
+    status = NodeStatus(
+        Role.LEADER,
+        3,
+        "n0",
+        0,
+        9,
+        8,
+        9,
+        4,
+        (Epoch(1, 0), Epoch(3, 4)),
+        (PeerStatus("n1", PushState.APPEND, 7, 8, 2, 200, 12),),
+        {3: {"n0": 9, "n1": 7}},
+        (ElectionRecord(elected_ms, 3, "n0", "votes"),),
+    )
+    engine = FakeEngine(
+        node_status=status, client_addresses={"n1": "127.0.0.1:10921"}, connected=frozenset({"n1"})
+    )
+    operator = Operator(tmp_path, engine)
+    answer = await operator.ask(RequestCode.LEDGERMQ_NODE_STATUS)
+    wire = orjson.loads(answer.body)
+    assert wire["peers"] == [
+        {
+            "id": "n1",
+            "replicationAddress": "127.0.0.1:10924",
+            "remotingAddress": "127.0.0.1:10921",
+            "isConnected": True,
+            "pushState": "APPEND",
+            "matchIndex": 7,
+            "nextIndex": 8,
+            "lagEntries": 2,
+            "lagBytes": 200,
+            "lastContactMs": 12,
+        }
+    ]
+    assert wire["watermarksByTerm"] == {"3": {"n0": 9, "n1": 7}}
+    assert wire["epochs"] == [{"term": 1, "firstIndex": 0}, {"term": 3, "firstIndex": 4}]
+    read = NodeStatusMessage.from_json(answer.body)
+    assert (read.role, read.term, read.committed_index, read.persisted_index) == (NodeRole.LEADER, 3, 8, 9)
+    assert (read.replication_address, read.remoting_address) == ("127.0.0.1:10914", "127.0.0.1:10911")
+    assert NOW_MS - 6_000 < read.elections[0].at_ms <= NOW_MS - 5_000
+
+
+async def test_what_a_follower_does_not_know_is_null(tmp_path: Path) -> None:
+    status = NodeStatus(Role.FOLLOWER, 3, None, 0, 9, 8, 9, -1, (), (), {}, ())
+    operator = Operator(tmp_path, FakeEngine(node_status=status))
+    wire = orjson.loads((await operator.ask(RequestCode.LEDGERMQ_NODE_STATUS)).body)
+    (peer,) = wire["peers"]
+    assert (peer["id"], peer["isConnected"]) == ("n1", False)
+    assert {peer[key] for key in ("pushState", "matchIndex", "lagEntries", "remotingAddress")} == {None}
+    assert (wire["leaderId"], wire["endPosition"]) == (None, None)
+
+
+async def test_a_node_without_a_group_leads_itself(tmp_path: Path) -> None:
+    operator = Operator(tmp_path, None)
+    read = NodeStatusMessage.from_json((await operator.ask(RequestCode.LEDGERMQ_NODE_STATUS)).body)
+    assert (read.role, read.is_writable, read.peers, read.committed_index) == (
+        NodeRole.LEADER,
+        True,
+        (),
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine_code", "code"),
+    [
+        (EngineCode.SUCCESS, 0),
+        (EngineCode.NOT_LEADER, 14),
+        (EngineCode.UNKNOWN_MEMBER, 29),
+        (EngineCode.FALL_BEHIND_TOO_MUCH, 1),
+    ],
+)
+async def test_leadership_is_handed_over_by_the_engine(
+    operator: Operator, engine_code: EngineCode, code: int
+) -> None:
+    assert operator.engine is not None
+    operator.engine.transfer_code = engine_code
+    assert (await operator.ask(RequestCode.LEDGERMQ_TRANSFER_LEADER, transferee="n1")).code == code
+    assert operator.engine.transferees == ["n1"]
+
+
+async def test_without_a_group_there_is_nobody_to_hand_over_to(tmp_path: Path) -> None:
+    operator = Operator(tmp_path, None)
+    assert (await operator.ask(RequestCode.LEDGERMQ_TRANSFER_LEADER, transferee="n1")).code == 16

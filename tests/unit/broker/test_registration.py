@@ -1,0 +1,152 @@
+"""Registration at name servers, over real connections on loopback."""
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+from broker.registration import Registration
+from broker.state.changes import PutTopic
+from broker.state.topics import TopicConfig
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
+from remoting.router import Router
+from remoting.server import RemotingServer
+from tests.support.broker_context import make_context
+from tests.support.fake_log import FakeLog
+
+LIMIT_S = 10.0
+
+
+class NameServer:
+    """Keeps what brokers say to it."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.requests: list[RemotingCommand] = []
+        router = Router()
+        for code in (RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER):
+            router.register(code, self._take)
+        self.server = RemotingServer(router, "127.0.0.1", port)
+
+    def _take(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        self.requests.append(request)
+        return success_response(request)
+
+    @property
+    def ids(self) -> list[tuple[int, str]]:
+        return [(request.code, request.ext_fields["brokerId"]) for request in self.requests]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def name_server() -> AsyncIterator[NameServer]:
+    server = NameServer()
+    await server.server.start()
+    yield server
+    await server.server.stop()
+
+
+class Node:
+    """A broker's registration over a fake log."""
+
+    def __init__(self, tmp_path: Path, addresses: str) -> None:
+        self.log = FakeLog(is_writable=False)
+        self.context = make_context(
+            tmp_path,
+            self.log,
+            namesrvAddr=addresses,
+            dLegerSelfId="n1",
+            dLegerPeers="n0-127.0.0.1:1;n1-127.0.0.1:2",
+        )
+        self.client = RemotingClient()
+        self.registration = Registration(
+            self.context.config, self.context.state, self.log, self.client, lambda: 3
+        )
+
+
+@contextlib.asynccontextmanager
+async def registered_node(tmp_path: Path, addresses: str) -> AsyncIterator[Node]:
+    node = Node(tmp_path, addresses)
+    await node.registration.start()
+    try:
+        yield node
+    finally:
+        await node.registration.stop()
+        await node.client.close()
+
+
+async def test_a_node_registers_as_follower_then_as_leader_and_takes_itself_off(
+    tmp_path: Path, name_server: NameServer
+) -> None:
+    async with registered_node(tmp_path, f"127.0.0.1:{name_server.server.port}") as node:
+        await until(lambda: len(name_server.requests) == 1)
+        node.log.set_writable(True)
+        await until(lambda: len(name_server.requests) == 2)
+        node.log.set_writable(False)
+        await until(lambda: len(name_server.requests) == 3)
+    register, unregister = int(RequestCode.REGISTER_BROKER), int(RequestCode.UNREGISTER_BROKER)
+    assert name_server.ids == [(register, "2"), (register, "0"), (register, "2"), (unregister, "2")]
+
+
+async def test_the_body_holds_topics_and_a_version_with_the_term(
+    tmp_path: Path, name_server: NameServer
+) -> None:
+    async with registered_node(tmp_path, f"127.0.0.1:{name_server.server.port}"):
+        await until(lambda: len(name_server.requests) == 1)
+    request = name_server.requests[0]
+    ext = request.ext_fields
+    assert ext["brokerAddr"] == "127.0.0.1:10911"
+    assert (ext["brokerName"], ext["clusterName"]) == ("broker-a", "DefaultCluster")
+    assert int(ext["bodyCrc32"]) == zlib.crc32(request.body) & 0x7FFFFFFF
+    wrapper = orjson.loads(request.body)["topicConfigSerializeWrapper"]
+    assert wrapper["dataVersion"] == {"counter": 0, "stateVersion": 3, "timestamp": 0}
+    assert wrapper["topicConfigTable"]["TBW102"]["perm"] == 7
+
+
+async def test_topic_changes_are_told_at_once_and_together(tmp_path: Path, name_server: NameServer) -> None:
+    async with registered_node(tmp_path, f"127.0.0.1:{name_server.server.port}") as node:
+        await until(lambda: len(name_server.requests) == 1)
+        node.log.set_writable(True)
+        await until(lambda: len(name_server.requests) == 2)
+        await asyncio.gather(*(node.context.state.propose(PutTopic(TopicConfig(f"t{n}"))) for n in range(20)))
+        await until(lambda: len(name_server.requests) >= 3)
+        topics = orjson.loads(name_server.requests[-1].body)["topicConfigSerializeWrapper"][
+            "topicConfigTable"
+        ]
+        assert {f"t{n}" for n in range(20)} <= set(topics)
+        assert len(name_server.requests) == 3
+
+
+async def test_every_name_server_is_told_and_a_dead_one_holds_up_no_other(
+    tmp_path: Path, name_server: NameServer
+) -> None:
+    closed = NameServer()
+    await closed.server.start()
+    dead = closed.server.port
+    await closed.server.stop()
+    async with registered_node(tmp_path, f"127.0.0.1:{dead};127.0.0.1:{name_server.server.port}"):
+        await until(lambda: len(name_server.requests) == 1)
+
+
+async def test_a_restarted_name_server_is_told_anew(tmp_path: Path) -> None:
+    first = NameServer()
+    await first.server.start()
+    port = first.server.port
+    async with registered_node(tmp_path, f"127.0.0.1:{port}"):
+        await until(lambda: len(first.requests) == 1)
+        await first.server.stop()
+        second = NameServer(port)
+        await second.server.start()
+        await until(lambda: len(second.requests) >= 1)
+        await second.server.stop()
