@@ -1,0 +1,64 @@
+"""Where figures go: bench/results/NAME.json, with the machine, the versions and the date they belong to."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench/results"
+PACKAGES = ("ledgermq", "uvloop", "orjson", "isal", "msgpack")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on: nothing that names the machine itself."""
+    cpu_info = Path("/proc/cpuinfo")
+    model = re.search(r"model name\s*: (.+)", cpu_info.read_text()) if cpu_info.exists() else None
+    return {
+        "cpu": model.group(1) if model else platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "load_before": [round(value, 2) for value in os.getloadavg()],
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "commit": _commit()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    return result.stdout.strip() or "unknown"
+
+
+def save(name: str, load: dict[str, Any], result: Any) -> Path:
+    """Write one measurement; a name measured before is overwritten."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    document = {
+        "name": name,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine(),
+        "versions": versions(),
+        "load": load,
+        "result": result,
+    }
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
