@@ -32,8 +32,8 @@ from dledger.core.messages import (
 from dledger.core.output import Outbox
 from dledger.core.ports import LogReader
 from dledger.core.status import PeerStatus
-from dledger.core.throttle import NEVER_MS, Throttle
-from dledger.core.types import NO_INDEX, UNKNOWN_TERM, PushState, ResponseCode
+from dledger.core.throttle import Throttle
+from dledger.core.types import LONG_AGO_MS, NO_INDEX, UNKNOWN_TERM, PushState, ResponseCode
 
 
 @dataclass(slots=True)
@@ -65,16 +65,17 @@ class EntryDispatcher:
         self._outbox = outbox
         self._compare_index = log.end_index
         self._truncate: TruncateRequest | None = None
-        self._request_sent_ms = NEVER_MS
+        self._request_sent_ms = LONG_AGO_MS
+        self._is_refused = False
         self._pending: deque[_Push] = deque()
         self._pending_bytes = 0
         self._throttle = Throttle(config.throttle_bytes_per_s)
         self._throttled_until_ms: int | None = None
-        self._throttle_reported_ms = NEVER_MS
-        self._last_sent_ms = NEVER_MS
-        self._last_beat_ms = NEVER_MS
-        self._last_push_ms = NEVER_MS
-        self._last_answer_ms = NEVER_MS
+        self._throttle_reported_ms = LONG_AGO_MS
+        self._last_sent_ms = LONG_AGO_MS
+        self._last_beat_ms = LONG_AGO_MS
+        self._last_push_ms = LONG_AGO_MS
+        self._last_answer_ms = LONG_AGO_MS
 
     # -- sending -------------------------------------------------------------------------------------------
 
@@ -181,6 +182,7 @@ class EntryDispatcher:
         if now_ms - self._request_sent_ms < self._config.compare_timeout_ms:
             return
         self._request_sent_ms = self._last_beat_ms = now_ms
+        self._is_refused = False
         if self._truncate is not None:
             self._send(replace(self._truncate, commit_index=commit_index), now_ms)
             return
@@ -198,8 +200,9 @@ class EntryDispatcher:
     def on_heartbeat_response(self, response: HeartbeatResponse, now_ms: int) -> None:
         """Beats answered but our request not: it may be lost. A log shorter than it was: entries are."""
         if self.state is not PushState.APPEND:
-            if now_ms - self._request_sent_ms >= self._config.heartbeat_interval_ms:
-                self._request_sent_ms = NEVER_MS
+            is_late = now_ms - self._request_sent_ms >= self._config.heartbeat_interval_ms
+            if is_late and not self._is_refused:
+                self._request_sent_ms = LONG_AGO_MS
         elif response.end_index < self.match_index:
             self._compare_again(f"its log ends at {response.end_index}")
 
@@ -261,7 +264,7 @@ class EntryDispatcher:
                 self._truncate_peer(log.begin_index, True, response, "what it would need was removed")
                 return
         self._compare_index = index
-        self._request_sent_ms = NEVER_MS
+        self._request_sent_ms = LONG_AGO_MS
 
     def on_truncate_response(self, response: TruncateResponse) -> None:
         truncate = self._truncate
@@ -269,8 +272,11 @@ class EntryDispatcher:
             return
         if response.code is ResponseCode.SUCCESS:
             self._append_from(response.truncate_index - 1, "truncated")
-        else:
+        elif response.code is ResponseCode.INCONSISTENT_STATE:
             self._compare_again("its log changed before TRUNCATE")
+        else:
+            self._is_refused = True
+            self._outbox.report(PushRefused(self.peer, response.truncate_index, response.code))
 
     # -- transitions ---------------------------------------------------------------------------------------
 
@@ -288,7 +294,7 @@ class EntryDispatcher:
 
     def _compare_again(self, reason: str) -> None:
         self._compare_index = self._log.end_index
-        self._request_sent_ms = NEVER_MS
+        self._request_sent_ms = LONG_AGO_MS
         self._truncate = None
         self._pending.clear()
         self._pending_bytes = 0
@@ -309,7 +315,7 @@ class EntryDispatcher:
             answer.end_index,
             answer.end_term,
         )
-        self._request_sent_ms = NEVER_MS
+        self._request_sent_ms = LONG_AGO_MS
         self._change_state(PushState.TRUNCATE, truncate_index, reason)
 
     def _append_from(self, match_index: int, reason: str) -> None:

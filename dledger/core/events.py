@@ -103,6 +103,15 @@ class LogReset:
 
 
 @dataclass(frozen=True, slots=True)
+class TruncationRefused:
+    """A leader without entries that are committed here: the group has lost a disk it counted on."""
+
+    leader: str
+    truncate_index: int
+    commit_index: int
+
+
+@dataclass(frozen=True, slots=True)
 class AppendTimedOut:
     """Proposed entries were not committed in time. They may be later."""
 
@@ -141,6 +150,7 @@ Event = (
     | PushWaitedInVain
     | LogTruncated
     | LogReset
+    | TruncationRefused
     | AppendTimedOut
     | TransferStarted
     | TransferEnded

@@ -16,7 +16,7 @@ from typing import assert_never
 
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
-from dledger.core.events import LogReset, LogTruncated, PushFellBehind, PushWaitedInVain
+from dledger.core.events import LogReset, LogTruncated, PushFellBehind, PushWaitedInVain, TruncationRefused
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -27,7 +27,7 @@ from dledger.core.messages import (
     TruncateResponse,
 )
 from dledger.core.output import Append, Outbox, Reset, TruncateFrom
-from dledger.core.types import UNKNOWN_TERM, EntryRange, ResponseCode
+from dledger.core.types import NEVER_DUE_MS, UNKNOWN_TERM, EntryRange, ResponseCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class EntryHandler:
 
     # -- the abnormal check --------------------------------------------------------------------------------
 
-    def deadline_ms(self) -> int | None:
-        return self._next_check_ms if self._waiting else None
+    def deadline_ms(self) -> int:
+        return self._next_check_ms if self._waiting else NEVER_DUE_MS
 
     def check_abnormal(self, now_ms: int) -> None:
         """checkAbnormalFuture: pushes that are behind by now, and the first that waited in vain.
@@ -227,10 +227,13 @@ class EntryHandler:
         self._clear_waiting()
         log = self._log
         code = ResponseCode.SUCCESS
-        if self._is_meant(request):
-            self._truncate(request, commit_index)
-        elif not self._is_done(request):
-            code = ResponseCode.INCONSISTENT_STATE
+        if not self._is_meant(request):
+            code = code if self._is_done(request) else ResponseCode.INCONSISTENT_STATE
+        elif request.truncate_index <= commit_index:
+            self._outbox.report(TruncationRefused(leader, request.truncate_index, commit_index))
+            code = ResponseCode.ILLEGAL_MEMBER_STATE
+        else:
+            self._truncate(request)
         self._outbox.send_after_persist(
             leader, TruncateResponse(request.term, code, request.truncate_index, log.end_index)
         )
@@ -247,9 +250,8 @@ class EntryHandler:
             return False
         return log.is_empty if request.is_reset else log.last_term == request.prev_term
 
-    def _truncate(self, request: TruncateRequest, commit_index: int) -> None:
+    def _truncate(self, request: TruncateRequest) -> None:
         log, index = self._log, request.truncate_index
-        assert index > commit_index, f"the leader truncates from {index}, committed is {commit_index}"
         if request.is_reset:
             self._outbox.report(LogReset(index, log.begin_index, log.end_index))
             self._outbox.log_ops.append(Reset(index, request.position))

@@ -20,7 +20,7 @@ from dledger.core.pending_appends import PendingAppends
 from dledger.core.ports import LogReader
 from dledger.core.quorum import committable_index, quorum_index
 from dledger.core.status import PeerStatus
-from dledger.core.types import NO_INDEX, ResponseCode
+from dledger.core.types import NEVER_DUE_MS, NO_INDEX, ResponseCode
 
 
 class Leadership:
@@ -130,9 +130,7 @@ class Leadership:
 
     def deadline_ms(self) -> int:
         due = [dispatcher.deadline_ms() for dispatcher in self.dispatchers.values()]
-        due.append(self.quorum_lost_at_ms())
-        if (append_ms := self.appends.deadline_ms()) is not None:
-            due.append(append_ms)
+        due += (self.quorum_lost_at_ms(), self.appends.deadline_ms())
         if self.transferee is not None:
             due.append(self._transfer_deadline_ms)
         if self._has_preference:
@@ -143,7 +141,7 @@ class Leadership:
         """When this leader must step down unless more peers answer (check-quorum)."""
         needed = self._config.quorum - 1
         if needed == 0:
-            return 1 << 62
+            return NEVER_DUE_MS
         return quorum_index(self._contact_ms.values(), needed) + self._config.election_timeout_max_ms
 
     def end(self, code: ResponseCode, reason: str) -> None:

@@ -47,7 +47,7 @@ class Node:
         self.term = hard_state.term
         self.voted_for = hard_state.voted_for
         self.leader_id: str | None = None
-        self.commit_index = max(log.commit_index, log.begin_index - 1)
+        self.commit_index = max(min(log.commit_index, log.end_index), log.begin_index - 1)
         self.persisted_index = log.end_index
         self._log = EpochCache(log)
         self._reader = reader
@@ -167,7 +167,7 @@ class Node:
             self._leadership.log_begins_at(begin_index)
 
     def set_disk_full(self, is_full: bool) -> None:
-        """While it is full, nothing but a term's first entry is appended."""
+        """While it is full, only a term's first entry is appended."""
         self._handler.is_disk_full = is_full
 
     def tick(self, now_ms: int) -> None:
@@ -185,12 +185,9 @@ class Node:
 
     def deadline_ms(self) -> int:
         """When `tick` and take_output have something to do, unless something else is put in before."""
-        leadership = self._leadership
-        if leadership is None:
-            check_ms = self._handler.deadline_ms()
-            due_ms = self._timer.deadline_ms
-            return due_ms if check_ms is None else min(due_ms, check_ms)
-        return leadership.deadline_ms() if leadership.is_ready else self._now_ms
+        if self._leadership is None:
+            return min(self._timer.deadline_ms, self._handler.deadline_ms())
+        return self._leadership.deadline_ms() if self._leadership.is_ready else self._now_ms
 
     def take_output(self, now_ms: int) -> Output:
         """All that must be done now. A leader pushes here, once for all that gathered."""
@@ -328,7 +325,7 @@ class Node:
 
     def _start_election(self) -> None:
         """The election time-out: asks whether an election could be won, before it disturbs anyone."""
-        reason = "no leader heard" if self.leader_id is None else f"lost {self.leader_id}"
+        reason = f"lost {self.leader_id}" if self.leader_id else "no leader heard"
         ballot = Ballot(self.config, self.term + 1, is_pre_vote=True, is_transfer=False)
         self._ask_for_votes(ballot, reason)
 
@@ -388,9 +385,9 @@ class Node:
     def check_invariants(self) -> None:
         """What holds after every input."""
         self._log.check_invariants()
-        begin_index, end_index = self.begin_index, self.end_index
-        assert begin_index - 1 <= self.commit_index <= end_index, (begin_index, self.commit_index, end_index)
-        assert self.persisted_index <= end_index, (self.persisted_index, end_index)
+        numbers = (self.begin_index, self.commit_index, self.persisted_index, self.end_index)
+        assert self.begin_index - 1 <= self.commit_index <= self.end_index, numbers
+        assert self.persisted_index <= self.end_index, numbers
         assert self.end_term <= self.term, f"last entry of term {self.end_term}, own term {self.term}"
         assert (self.role is Role.LEADER) == (self._leadership is not None), self.role
         assert (self.leader_id == self.config.self_id) == (self.role is Role.LEADER), self.leader_id

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from dledger.core.output import Completion, Proposal
-from dledger.core.types import ResponseCode
+from dledger.core.types import NEVER_DUE_MS, ResponseCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class PendingAppends:
         self.entries = 0
         return failed
 
-    def deadline_ms(self) -> int | None:
-        return self._waiting[0].deadline_ms if self._waiting else None
+    def deadline_ms(self) -> int:
+        return self._waiting[0].deadline_ms if self._waiting else NEVER_DUE_MS
 
     def _pop(self) -> _Waiting:
         waiting = self._waiting.popleft()

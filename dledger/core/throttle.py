@@ -1,7 +1,6 @@
 """How much a peer that is far behind may get (DLedger's Quota): so many bytes in each second."""
 
-NEVER_MS = -(1 << 62)
-"""A moment before all others."""
+from dledger.core.types import LONG_AGO_MS
 
 _SECOND_MS = 1_000
 
@@ -11,7 +10,7 @@ class Throttle:
 
     def __init__(self, bytes_per_s: int) -> None:
         self._bytes_per_s = bytes_per_s
-        self._window_ms = NEVER_MS
+        self._window_ms = LONG_AGO_MS
         self._used_bytes = 0
 
     def sample(self, size_bytes: int, now_ms: int) -> None:

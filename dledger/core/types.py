@@ -16,6 +16,12 @@ NO_TERM = 0
 UNKNOWN_TERM = -1
 """The term of an entry that retention removed, when no epoch tells it any more."""
 
+LONG_AGO_MS = -(1 << 62)
+"""A moment before all others."""
+
+NEVER_DUE_MS = 1 << 62
+"""A moment that does not come."""
+
 
 class CorruptRangeError(ValueError):
     """Entry bytes that do not bear out what is said of them: index, term, size, position or CRC."""
