@@ -20,7 +20,7 @@ from tests.simulation.network import Network
 from tests.support.memory_log import MemoryLog, MemoryWrites
 
 IDLE_TICKS_MAX = 5
-"""Ticks in a row at one moment of the node's clock; more means the deadline does not move."""
+"""Ticks in a row at one moment of the node's clock, nothing received; more: the deadline does not move."""
 
 NodeFactory = Callable[[Config, HardState, MemoryLog, "SeededRng", int], Node]
 OnDone = Callable[[ResponseCode], None]
@@ -75,7 +75,7 @@ class Batch:
     last_term: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Surroundings:
     """What all hosts of a world share."""
 
@@ -228,6 +228,8 @@ class Host:
         if self._turn is not None:
             return
         now_ms = self.now_ms
+        if self._inbox:
+            self._idle_ticks = 0
         self._receive_all(now_ms)
         if now_ms >= self.node.deadline_ms():
             self._tick(now_ms)

@@ -46,12 +46,16 @@ class FaultOptions:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """Clients: each proposes a batch, every `interval_ms` on average."""
+    """Clients: each proposes a batch every `interval_ms` on average.
+
+    They hold back while a leader has more than `backlog_max` entries uncommitted.
+    """
 
     clients: int = 2
     interval_ms: int = 50
     batch_max: int = 4
     body_bytes_max: int = 64
+    backlog_max: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +173,9 @@ def _draw_faults(rng: random.Random) -> FaultOptions:
 
 def _draw_workload(rng: random.Random) -> WorkloadOptions:
     return WorkloadOptions(
-        clients=rng.choice((1, 2, 5)),
-        interval_ms=rng.choice((10, 50, 200)),
-        batch_max=rng.choice((1, 4, 20)),
+        clients=rng.choice((1, 2, 4)),
+        interval_ms=rng.choice((20, 50, 200)),
+        batch_max=rng.choice((1, 1, 3, 10)),
         body_bytes_max=rng.choice((16, 64, 600)),
+        backlog_max=rng.choice((10, 100, 500)),
     )

@@ -89,7 +89,7 @@ class Workload:
         if not self.is_running:
             return
         host = self._choose()
-        if host is not None:
+        if host is not None and host.node.end_index - host.node.commit_index <= self.options.backlog_max:
             self.propose(host, self.rng.randint(1, self.options.batch_max))
         self._later(self._propose_and_go_on)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dledger.core.types import NO_INDEX, Role
 from tests.simulation.clock import NodeClock, VirtualClock
 from tests.simulation.faults import Faults
-from tests.simulation.host import Host, NodeFactory, Surroundings, make_node
+from tests.simulation.host import DiskOptions, Host, NodeFactory, Surroundings, make_node
 from tests.simulation.invariants import Checker, require
 from tests.simulation.network import Network, NetworkOptions
 from tests.simulation.options import Options, draw_options
@@ -16,6 +16,7 @@ from tests.support.memory_log import MemoryLog
 
 LIVENESS_LIMIT_MS = 60_000
 QUIET_MS = 6_000
+RETRY_MS = 20
 EVENTS_MAX = 400_000
 
 
@@ -44,11 +45,16 @@ class World:
         self.network = Network(self.clock, self.rng, options.network)
         self.network.is_encoded = options.is_encoded
         self.checker = Checker(is_tracing=is_tracing)
-        surroundings = Surroundings(self.clock, self.network, self.checker, self.rng, options.disk, factory)
+        self.surroundings = Surroundings(
+            self.clock, self.network, self.checker, self.rng, options.disk, factory
+        )
         self.hosts: dict[str, Host] = {}
         for number in range(options.nodes):
             host = Host(
-                surroundings, options.config_of(number), self._draw_clock(), MemoryLog(options.file_bytes)
+                self.surroundings,
+                options.config_of(number),
+                self._draw_clock(),
+                MemoryLog(options.file_bytes),
             )
             self.hosts[host.name] = host
             self.network.attach(host.name, host)
@@ -126,6 +132,7 @@ class World:
         self.workload.stop()
         self.faults.stop()
         self.network.options = NetworkOptions()
+        self.surroundings.disk = DiskOptions()
         healed_ms = self.clock.now_us // 1_000
         self._become_writable()
         self.run_until(self.is_converged, "all nodes at one end", LIVENESS_LIMIT_MS)
@@ -147,17 +154,20 @@ class World:
         """Within the bound some leader must acknowledge a new batch."""
         attempts: list[Operation] = []
 
-        def is_written() -> bool:
-            if any(attempt.outcome is Outcome.ACKNOWLEDGED for attempt in attempts):
-                return True
+        def attempt() -> None:
             leader = self.leader()
             is_waiting = attempts and attempts[-1].code is None and self._is_alive(attempts[-1])
             if leader is not None and not is_waiting:
-                attempt = self.workload.propose(leader, 1)
-                if attempt.first_index != NO_INDEX:
-                    attempts.append(attempt)
-            return False
+                operation = self.workload.propose(leader, 1)
+                if operation.first_index != NO_INDEX:
+                    attempts.append(operation)
+            if not is_written():
+                self.clock.schedule(1_000 * RETRY_MS, attempt)
 
+        def is_written() -> bool:
+            return any(operation.outcome is Outcome.ACKNOWLEDGED for operation in attempts)
+
+        attempt()
         self.run_until(is_written, "an acknowledged write", LIVENESS_LIMIT_MS)
 
     def _is_alive(self, operation: Operation) -> bool:
