@@ -76,10 +76,14 @@ class Script:
 
     def lead(self, name: str) -> Host:
         """As `elect`, without waiting for a commit."""
-        self._candidate = name
+        self.let_only(name)
         self.until(lambda: self.leads(name), f"{name} leads", 20_000)
-        self._candidate = None
+        self.let_only(None)
         return self.hosts[name]
+
+    def let_only(self, candidate: str | None) -> None:
+        """From now on only this node's requests for votes arrive (None: everybody's)."""
+        self._candidate = candidate
 
     def leads(self, name: str) -> bool:
         host = self.hosts[name]
