@@ -65,6 +65,7 @@ class SendProcessor:
         self._answers = SendAnswers(context.store_host, config.region_id, config.trace_on)
         unique_keys = UniqueKeys.of_process(context.store_host, context.clock)
         self._admission = Admission(config, context.state, context.store_host, unique_keys)
+        self._put_max = min(PUT_MESSAGES_MAX, config.pending_appends_max)
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0
         context.state.on_topics_changed(self._admission.forget_topics)
@@ -99,7 +100,7 @@ class SendProcessor:
         if isinstance(admitted, NeedsTopic):
             self._hold(item, admitted.config)
             return turn
-        if turn.messages and len(turn.messages) + len(admitted.messages) > PUT_MESSAGES_MAX:
+        if turn.messages and len(turn.messages) + len(admitted.messages) > self._put_max:
             self._put(turn)
             turn = _Turn()
         turn.sends.append((connection, request, admitted))

@@ -213,12 +213,20 @@ class ReplicatedState:
         self._is_changed = True
         self._proposals.applied(request.queue_offset)
 
-    def restore(self) -> None:
+    def restore(self, log_end_index: int | None = None) -> None:
         """Load the snapshot and listen to the log from the entry after it on. Before MessageLog.start.
 
-        A damaged snapshot is put aside and the state rebuilt from the log.
+        A snapshot that is damaged, or of an entry behind the log's end (the log was wiped, and its numbers
+        may come to mean other entries), is passed over and the state rebuilt from the log.
         """
         snapshot = self._read_snapshot()
+        if snapshot is not None and log_end_index is not None and snapshot.applied_index > log_end_index:
+            logger.warning(
+                "state snapshot of entry %d is not used: the log ends at %d",
+                snapshot.applied_index,
+                log_end_index,
+            )
+            snapshot = None
         if snapshot is not None:
             self._tables.load_json(snapshot.tables)
             self.applied_index = self._saved_index = snapshot.applied_index

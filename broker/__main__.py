@@ -1,0 +1,90 @@
+"""`python -m broker --config FILE [--set KEY=VALUE …]`: one node in the foreground, its log on stderr.
+
+SIGTERM and SIGINT stop it cleanly. Exit code 0: stopped; 1: it could not start or go on; 2: the configuration
+is wrong.
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker.app import Broker
+from broker.config import BrokerConfig, ConfigError, load_config
+from broker.store_lock import StoreLockedError
+from commitlog.recovery import CorruptLogError
+from dledger.hard_state import CorruptHardStateError
+from remoting.loop import run
+
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+
+logger = logging.getLogger("broker")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one node until it is told to stop; the exit code."""
+    assert __debug__, "the broker's assertions guard its data: start Python without -O"
+    options = _parse_options(arguments)
+    logging.basicConfig(
+        level=options.log_level,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        config = load_config(options.config, options.set)
+    except ConfigError as error:
+        logger.error("the configuration cannot be used: %s", error)
+        return EXIT_CONFIG
+    return run(serve(config))
+
+
+def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m broker", description="One LedgerMQ broker node.")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with RocketMQ's broker keys")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a key over the file's"
+    )
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    return parser.parse_args(arguments)
+
+
+async def serve(config: BrokerConfig) -> int:
+    """One node until a signal or its failure; the exit code."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        broker = Broker(config)
+    except (OSError, CorruptLogError, CorruptHardStateError, StoreLockedError) as error:
+        logger.critical("the node cannot start: %s", error)
+        return EXIT_FAILED
+    code = await _serve_until(broker, stop)
+    try:
+        await broker.stop()
+    except OSError as error:
+        logger.critical("the node could not be stopped cleanly: %s", error)
+        return EXIT_FAILED
+    logger.info("stopped")
+    return code
+
+
+async def _serve_until(broker: Broker, stop: asyncio.Event) -> int:
+    try:
+        await broker.start()
+    except OSError as error:
+        logger.critical("the node cannot start: %s", error)
+        return EXIT_FAILED
+    broker.failure.add_done_callback(lambda _: stop.set())
+    await stop.wait()
+    if not broker.failure.done():
+        return 0
+    logger.critical("the node must stop: %s", broker.failure.result())
+    return EXIT_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

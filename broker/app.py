@@ -1,0 +1,134 @@
+"""Composition root of one broker: makes its parts, and starts and stops them in order.
+
+Start: store lock, log (recovered), state (snapshot), processors, then the log joins its group, background
+services, the server for clients, and last the name servers hear of the node. Stop: the same backwards.
+"""
+
+import asyncio
+import logging
+import time
+
+from broker import delay
+from broker.clients import ClientRegistry
+from broker.config import BrokerConfig
+from broker.context import BrokerContext, BrokerStats
+from broker.message_log import open_log
+from broker.processors import (
+    admin_broker,
+    admin_groups,
+    admin_topics,
+    clients,
+    locks,
+    offsets,
+    pull,
+    query,
+    send,
+    send_back,
+)
+from broker.registration import Registration
+from broker.state.state import ReplicatedState
+from broker.store_lock import StoreLock
+from commitlog.record import host_bytes
+from remoting.client import RemotingClient
+from remoting.router import Router
+from remoting.server import RemotingServer
+
+PROCESSORS = (
+    send,
+    pull,
+    clients,
+    offsets,
+    locks,
+    send_back,
+    query,
+    delay,
+    admin_topics,
+    admin_groups,
+    admin_broker,
+)
+"""Each has `register(context)`."""
+
+logger = logging.getLogger(__name__)
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """One node. Made and used on a running event loop.
+
+    Making it recovers the log. Raises StoreLockedError, CorruptLogError, CorruptHardStateError, OSError.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        """Gets its result when the node cannot go on: a failed write, or a broken invariant."""
+        self._lock = StoreLock(config.store_path_root_dir)
+        store_host = host_bytes(config.broker_ip, config.listen_port)
+        try:
+            opened = open_log(config, store_host, wall_clock_ms, self._fail)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._log = opened.log
+        self._state = ReplicatedState(config, self._log, wall_clock_ms)
+        self._state.restore(opened.last_index)
+        self._client = RemotingClient()
+        self.context = BrokerContext(
+            config=config,
+            log=self._log,
+            state=self._state,
+            clients=ClientRegistry(),
+            router=Router(),
+            remoting_client=self._client,
+            clock=wall_clock_ms,
+            store_host=store_host,
+            stats=BrokerStats(started_at_ms=wall_clock_ms()),
+            engine=opened.engine,
+            end_position=opened.end_position,
+        )
+        for module in PROCESSORS:
+            module.register(self.context)
+        self._registration = Registration(config, self._state, self._log, self._client, self._term)
+        self._server = RemotingServer(self.context.router, config.bind_address, config.listen_port)
+        for listener in self.context.close_listeners:
+            self._server.on_connection_closed(listener)
+
+    async def start(self) -> None:
+        """Serve. Raises OSError when an address cannot be bound; call `stop` then too."""
+        await self._log.start()
+        await self._state.start()
+        for service in self.context.services:
+            await service.start()
+        await self._server.start()
+        await self._registration.start()
+        config = self.config
+        logger.info(
+            "%s of %s serves clients at %s", config.dledger_self_id, config.group, config.broker_address
+        )
+
+    async def stop(self) -> None:
+        """Take the node off the name servers, close all connections, leave the group, and bring everything to
+        the disk.
+        """
+        await self._registration.stop()
+        await self._server.stop()
+        for service in reversed(self.context.services):
+            await service.stop()
+        await self.context.cancel_tasks()
+        await self._state.stop()
+        try:
+            await self._log.stop()
+        finally:
+            await self._client.close()
+            self._lock.release()
+
+    def _term(self) -> int:
+        return 0 if self.context.engine is None else self.context.engine.term
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failure.done():
+            self.failure.set_result(error)

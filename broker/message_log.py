@@ -1,0 +1,104 @@
+"""Opens the log a configuration asks for: a member of a replica group, or the plain log of one node."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.config import BrokerConfig
+from broker.replication import ReplicationEngine
+from commitlog.commit_log import CommitLog
+from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term_start_record
+from commitlog.entry import write_physical_offset
+from commitlog.entry_files import EntryStoreConfig
+from commitlog.entry_store import EntryStore, open_entry_store
+from commitlog.indexer import MessageLogConfig
+from commitlog.log import MessageLog
+from commitlog.record_files import RecordStoreConfig
+from dledger.core.config import Config
+from dledger.persister import Durability
+from dledger.server import DLedgerServer
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLog:
+    """A log, recovered but not started. `last_index` is the last entry found on the disk, -1 for none."""
+
+    log: MessageLog
+    engine: ReplicationEngine | None
+    last_index: int
+    end_position: Callable[[], int | None]
+
+
+def open_log(
+    config: BrokerConfig,
+    store_host: bytes,
+    clock: Callable[[], int],
+    on_fatal: Callable[[BaseException], None],
+) -> OpenedLog:
+    """Recover what is on the disk. `on_fatal` is called once when the node must stop.
+
+    Raises CorruptLogError, CorruptHardStateError, OSError.
+    """
+    message_config = MessageLogConfig(
+        message_bytes_max=config.body_bytes_max, delay_levels_ms=config.delay_levels_ms
+    )
+    if config.enable_dledger:
+        return _open_group_log(config, message_config, store_host, clock, on_fatal)
+    record_config = RecordStoreConfig(
+        file_bytes=config.data_file_bytes, pending_messages_max=config.pending_appends_max
+    )
+    log = CommitLog(config.store_path_root_dir, message_config, record_config, on_fatal=on_fatal, clock=clock)
+    return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position)
+
+
+def _open_group_log(
+    config: BrokerConfig,
+    message_config: MessageLogConfig,
+    store_host: bytes,
+    clock: Callable[[], int],
+    on_fatal: Callable[[BaseException], None],
+) -> OpenedLog:
+    directory = store_directory(config.store_path_root_dir, config.dledger_self_id)
+    entries = open_entry_store(
+        directory, EntryStoreConfig(data_file_bytes=config.data_file_bytes), write_physical_offset
+    )
+    last_index = entries.end_index
+    try:
+        engine = _make_engine(config, entries, store_host, clock)
+        log = DLedgerCommitLog(
+            engine, entries, config.store_path_root_dir, message_config, on_fatal=on_fatal, clock=clock
+        )
+    except BaseException:
+        entries.close()
+        raise
+    return OpenedLog(log, engine, last_index, lambda: entries.end_position)
+
+
+def _make_engine(
+    config: BrokerConfig, entries: EntryStore, store_host: bytes, clock: Callable[[], int]
+) -> DLedgerServer:
+    self_id = config.dledger_self_id
+    return DLedgerServer(
+        engine_config(config),
+        listen=(config.bind_address, config.own_peer.port),
+        peers={peer.id: (peer.host, peer.port) for peer in config.peers},
+        store=entries,
+        state_dir=entries.directory,
+        term_start_body=lambda term: term_start_record(term, self_id, store_host, clock()),
+        durability=Durability(config.durability),
+        client_address=config.broker_address,
+    )
+
+
+def engine_config(config: BrokerConfig) -> Config:
+    """The part of the configuration that the replication engine has."""
+    return Config(
+        group=config.group,
+        self_id=config.dledger_self_id,
+        peers=tuple(peer.id for peer in config.peers),
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        election_timeout_min_ms=config.election_timeout_min_ms,
+        election_timeout_max_ms=config.election_timeout_max_ms,
+        wait_ack_timeout_ms=config.wait_ack_timeout_ms,
+        pending_appends_max=config.pending_appends_max,
+        preferred_leader_id=config.preferred_leader_id,
+    )
