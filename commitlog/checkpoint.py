@@ -9,7 +9,7 @@ import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -54,8 +54,8 @@ class LogBegin:
     epochs: tuple[Epoch, ...] = ()
 
     def encode(self) -> bytes:
-        """One line of JSON and one with its CRC-32."""
-        line = orjson.dumps(
+        """The `epochs` file's content."""
+        return seal(
             {
                 "version": EPOCHS_VERSION,
                 "beginIndex": self.begin_index,
@@ -63,22 +63,33 @@ class LogBegin:
                 "epochs": [[epoch.term, epoch.first_index] for epoch in self.epochs],
             }
         )
-        return b"%s\n%08x\n" % (line, zlib.crc32(line))
 
 
 def decode_log_begin(content: bytes | None) -> LogBegin | None:
     """None when the file is missing, damaged, or of a version that is not known."""
-    line, _, rest = (content or b"").partition(b"\n")
-    if rest.strip() != b"%08x" % zlib.crc32(line):
-        return None
-    fields = orjson.loads(line)
-    if fields["version"] != EPOCHS_VERSION:
+    fields = unseal(content)
+    if fields is None or fields["version"] != EPOCHS_VERSION:
         return None
     return LogBegin(
         fields["beginIndex"],
         fields["beginPosition"],
         tuple(Epoch(term, first_index) for term, first_index in fields["epochs"]),
     )
+
+
+def seal(fields: dict[str, Any]) -> bytes:
+    """One line of JSON and one with its CRC-32."""
+    line = orjson.dumps(fields)
+    return b"%s\n%08x\n" % (line, zlib.crc32(line))
+
+
+def unseal(content: bytes | None) -> dict[str, Any] | None:
+    """The fields of a sealed file; None when it is missing or damaged."""
+    line, _, rest = (content or b"").partition(b"\n")
+    if not line or rest.strip() != b"%08x" % zlib.crc32(line):
+        return None
+    fields: dict[str, Any] = orjson.loads(line)
+    return fields
 
 
 def encode_format(kind: str, data_file_bytes: int, index_file_bytes: int) -> bytes:

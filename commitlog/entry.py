@@ -32,6 +32,7 @@ HEADER: Final = struct.Struct(">iiqqqiiIi")
 UNIT: Final = struct.Struct(">iqiqq")
 BLANK: Final = struct.Struct(">ii")
 _INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
 
 Buffer = bytes | memoryview
 AppendHook = Callable[[bytearray, int, int], None]
@@ -137,3 +138,15 @@ def encode_units(data: Buffer) -> bytes:
         units.append(encode_unit(magic, position, size, index, term))
         at += size
     return b"".join(units)
+
+
+def entry_starts(data: Buffer) -> list[int]:
+    """Where each verified entry begins in `data`."""
+    sizes_at = _INT32.unpack_from
+    starts = []
+    at = 0
+    end = len(data)
+    while at < end:
+        starts.append(at)
+        at += sizes_at(data, at + 4)[0]
+    return starts

@@ -32,7 +32,7 @@ from commitlog.entry import (
 from commitlog.entry_cache import Chunk, EntryCache
 from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
 from commitlog.entry_recovery import RecoveredLog, recover
-from commitlog.fs import Fs, OsFs, replace_file
+from commitlog.fs import DiskWatch, Fs, OsFs, replace_file
 from commitlog.recovery import CorruptLogError
 from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState
 
@@ -83,7 +83,8 @@ def open_entry_store(
     except BaseException:
         files.close()
         raise
-    return EntryStore(fs, directory, config, files, log, append_hook, clock)
+    disk = DiskWatch(fs, directory, config.disk_full_ratio, config.disk_check_interval_ms, clock)
+    return EntryStore(directory, config, files, log, append_hook, disk)
 
 
 class EntryStore:
@@ -91,20 +92,18 @@ class EntryStore:
 
     def __init__(
         self,
-        fs: Fs,
         directory: Path,
         config: EntryStoreConfig,
         files: EntryFiles,
         log: RecoveredLog,
         append_hook: AppendHook | None,
-        clock: Callable[[], float],
+        disk: DiskWatch,
     ) -> None:
         self.directory = directory
         self.config = config
-        self._fs = fs
         self._files = files
+        self._disk = disk
         self._append_hook = append_hook
-        self._clock = clock
         self._cache = EntryCache(config.cache_bytes_max)
         self._begin_index = log.begin.begin_index
         self._begin_position = log.begin.begin_position
@@ -116,8 +115,6 @@ class EntryStore:
         self._new_chunks: list[Chunk] = []
         self._has_new_epochs = False
         self._has_failed = False
-        self._is_disk_full = False
-        self._disk_check_due = 0.0
 
     @property
     def begin_index(self) -> int:
@@ -295,17 +292,17 @@ class EntryStore:
             return chunk.data[start : start + size_bytes]
         return self._files.data.read(position, size_bytes)
 
+    def is_cached(self, position: int) -> bool:
+        """Whether `read` there needs no file."""
+        return self._cache.chunk_at(position) is not None
+
     def end_of(self, index: int) -> int:
         """First byte after an entry; the log's begin for the entry before the first."""
         return self._begin_position if index < self._begin_index else self._end_of(index)
 
     def is_disk_full(self) -> bool:
         """Whether the file system is fuller than the configured ratio; looked at once a second at most."""
-        now = self._clock()
-        if now >= self._disk_check_due:
-            self._disk_check_due = now + self.config.disk_check_interval_ms / 1000
-            self._is_disk_full = self._fs.used_ratio(self.directory) > self.config.disk_full_ratio
-        return self._is_disk_full
+        return self._disk.is_full()
 
     def close(self) -> None:
         """Close the files. The writer thread must have come to rest."""

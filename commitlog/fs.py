@@ -4,7 +4,7 @@ A storage test or simulation gives its own `Fs`, one that counts what a crash wo
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -51,7 +51,7 @@ class Fs(Protocol):
         """Delete an empty directory."""
 
     def make_directory(self, path: Path) -> None:
-        """With its parents; an existing one is fine."""
+        """With its parents, durably; an existing one is fine."""
 
     def list(self, path: Path) -> list[str]:
         """The names in a directory, sorted; none when it does not exist."""
@@ -117,7 +117,11 @@ class OsFs:
         path.rmdir()
 
     def make_directory(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            return
+        self.make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        self.fsync_directory(path.parent)
 
     def list(self, path: Path) -> list[str]:
         try:
@@ -129,6 +133,30 @@ class OsFs:
         usage = os.statvfs(path)
         used = usage.f_blocks - usage.f_bfree
         return used / max(1, used + usage.f_bavail)
+
+
+class DiskWatch:
+    """Whether a file system is too full to take more; looked at now and then, not with every question."""
+
+    def __init__(
+        self, fs: Fs, path: Path, full_ratio: float, interval_ms: int, clock: Callable[[], float]
+    ) -> None:
+        """`clock` gives seconds that never go back."""
+        self._fs = fs
+        self._path = path
+        self._full_ratio = full_ratio
+        self._interval_s = interval_ms / 1000
+        self._clock = clock
+        self._is_full = False
+        self._check_due_s: float | None = None
+
+    def is_full(self) -> bool:
+        """Whether more than the ratio was used when last looked at."""
+        now_s = self._clock()
+        if self._check_due_s is None or now_s >= self._check_due_s:
+            self._check_due_s = now_s + self._interval_s
+            self._is_full = self._fs.used_ratio(self._path) > self._full_ratio
+        return self._is_full
 
 
 def _write_rest(fd: int, data: memoryview, position: int) -> None:

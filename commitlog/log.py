@@ -51,7 +51,8 @@ class DispatchRequest:
     """One committed message, as the derived indexes and waiting pulls need it."""
 
     index: int
-    """The entry's number in the replicated log; in a plain log, which has none, the record's position."""
+    """The entry's number in the replicated log; in a plain log, which has none, the position of the
+    record's last byte."""
     topic: str
     queue_id: int
     queue_offset: int

@@ -1,0 +1,215 @@
+"""One consume queue: where the messages of one (topic, queue id) stand in the log, in the order of their
+offsets.
+
+    unit: position of the record 8 | size of the record 4 | tags code 8          offset = number of the unit
+
+New units gather in memory and go to the files in batches; what is in the files is read from there.
+Source: RocketMQ's ConsumeQueue.
+"""
+
+import enum
+import logging
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from commitlog.unit_files import UnitFiles
+
+logger = logging.getLogger(__name__)
+
+UNIT: Final = struct.Struct(">qiq")
+UNIT_BYTES: Final = 20
+HOLE_SIZE: Final = 2**31 - 1
+"""The size in a unit that stands for no message."""
+PREFIX_UNIT: Final = UNIT.pack(0, HOLE_SIZE, 0)
+"""Java's unit for the offsets below a queue's first message, in the first file."""
+HOLE_TAGS_CODE: Final = -1
+"""Tells a hole inside a queue from the units before its first message."""
+HOLES_MAX: Final = 300_000
+
+Unit = tuple[int, int, int]
+
+
+class Boundary(enum.Enum):
+    """BoundaryType: which of several messages a search by time means."""
+
+    LOWER = "LOWER"
+    """The first message stored at the time or later."""
+    UPPER = "UPPER"
+    """The last message stored at the time or earlier."""
+
+
+class QueuedLog(Protocol):
+    """What the queues ask of the log that they index."""
+
+    @property
+    def min_position(self) -> int: ...
+
+    def record_at(self, position: int) -> bytes | None: ...
+
+    def store_timestamp_at(self, position: int) -> int | None:
+        """When the record at a position was stored; None when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitWrites:
+    """A queue's units on their way to its files."""
+
+    queue: "ConsumeQueue"
+    life: int
+    """How often the queue had begun anew."""
+    is_new: bool
+    """Whether files of an earlier life of the queue are to be dropped first."""
+    first_offset: int
+    units: bytes
+
+
+class ConsumeQueue:
+    """A queue from `begin_offset` on, ending before `max_offset`."""
+
+    def __init__(
+        self, topic: str, queue_id: int, directory: Path, files: UnitFiles, log: "QueuedLog"
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = directory
+        self.begin_offset = 0
+        self.max_offset = 0
+        self.last_position = -1
+        """Position of the last message; what stands at or before it is a repeat."""
+        self._files = files
+        self._log = log
+        self._life = 0
+        self._tail = bytearray()
+        self._tail_offset = 0
+        self._is_new = True
+        self._min_for_position = -1
+        self._min_offset = 0
+
+    def restore(self, begin_offset: int, max_offset: int) -> None:
+        """Take over what the files hold."""
+        self.begin_offset = begin_offset
+        self.max_offset = max_offset
+        self._tail_offset = max_offset
+        self._is_new = False
+        self.last_position = self._unit(max_offset - 1)[0]
+
+    def put(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
+        """Add a message; one that is already here is passed over."""
+        if position <= self.last_position:
+            return
+        if queue_offset != self.max_offset:
+            self._continue_at(queue_offset)
+        self._tail += UNIT.pack(position, size, tags_code)
+        self.max_offset += 1
+        self.last_position = position
+
+    def units(self, start: int, count: int) -> list[Unit]:
+        """(position, size, tags code) of the messages from offset `start` on, at most `count`.
+
+        Empty when `start` is not in the queue. A hole has size 0: nothing is to be read for it.
+        """
+        if not self.begin_offset <= start < self.max_offset:
+            return []
+        end = min(start + count, self.max_offset)
+        raw = b""
+        if start < self._tail_offset:
+            in_files = min(end, self._tail_offset) - start
+            raw = self._files.read(self.directory, start * UNIT_BYTES, in_files * UNIT_BYTES)
+            start += in_files
+        if start < end:
+            first = (start - self._tail_offset) * UNIT_BYTES
+            raw += self._tail[first : first + (end - start) * UNIT_BYTES]
+        found: list[Unit] = list(UNIT.iter_unpack(raw))
+        if any(size == HOLE_SIZE for _, size, _ in found):
+            return [(position, 0 if size == HOLE_SIZE else size, tags) for position, size, tags in found]
+        return found
+
+    @property
+    def min_offset(self) -> int:
+        """The first offset whose message the log still holds."""
+        min_position = self._log.min_position
+        if min_position != self._min_for_position:
+            self._min_for_position = min_position
+            self._min_offset = self._first(lambda unit: unit[0] >= min_position, self.begin_offset)
+        return self._min_offset
+
+    def offset_by_time(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Search by the messages' store times, which grow with the offset but for small steps back.
+
+        Past the last message LOWER gives max_offset; before the first one UPPER gives min_offset.
+        """
+
+        def is_past(unit: Unit) -> bool:
+            time_ms = self._log.store_timestamp_at(unit[0])
+            if time_ms is None:
+                return False
+            return time_ms >= timestamp_ms if boundary is Boundary.LOWER else time_ms > timestamp_ms
+
+        found = self._first(is_past, self.min_offset)
+        return found if boundary is Boundary.LOWER else max(self.min_offset, found - 1)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How much is not yet in the files."""
+        return len(self._tail)
+
+    def take_writes(self) -> UnitWrites | None:
+        """What is to go to the files; it stays readable here until `written`."""
+        if not self._tail:
+            return None
+        return UnitWrites(self, self._life, self._is_new, self._tail_offset, bytes(self._tail))
+
+    def written(self, writes: UnitWrites) -> None:
+        """These units are in the files."""
+        if writes.life != self._life:
+            return
+        del self._tail[: len(writes.units)]
+        self._tail_offset += len(writes.units) // UNIT_BYTES
+        self._is_new = False
+
+    def begin_at(self, queue_offset: int) -> None:
+        """Forget all units; the next message has this offset."""
+        self._files.forget(self.directory)
+        self._tail.clear()
+        self.begin_offset = self.max_offset = self._tail_offset = queue_offset
+        self.last_position = -1
+        self._is_new = True
+        self._life += 1
+        self._min_for_position = -1
+
+    def _continue_at(self, queue_offset: int) -> None:
+        missing = queue_offset - self.max_offset
+        if self.begin_offset == self.max_offset:
+            self.begin_at(queue_offset)
+        elif 0 < missing <= HOLES_MAX:
+            logger.warning("%s queue %d: no messages %d to %d", *self._place(queue_offset))
+            self._tail += UNIT.pack(self.last_position, HOLE_SIZE, HOLE_TAGS_CODE) * missing
+            self.max_offset = queue_offset
+        else:
+            # The topic was deleted and made again, or the log was begun anew behind what this queue knows.
+            logger.warning("%s queue %d: ends at %d, begins anew at %d", *self._place(queue_offset))
+            self.begin_at(queue_offset)
+
+    def _place(self, queue_offset: int) -> tuple[str, int, int, int]:
+        return self.topic, self.queue_id, self.max_offset, queue_offset
+
+    def _unit(self, offset: int) -> Unit:
+        if offset >= self._tail_offset:
+            raw = bytes(self._tail[(offset - self._tail_offset) * UNIT_BYTES :][:UNIT_BYTES])
+        else:
+            raw = self._files.read(self.directory, offset * UNIT_BYTES, UNIT_BYTES)
+        position, size, tags = UNIT.unpack(raw)
+        return position, size, tags
+
+    def _first(self, is_past: Callable[[Unit], bool], low: int) -> int:
+        high = self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            if is_past(self._unit(middle)):
+                high = middle
+            else:
+                low = middle + 1
+        return low

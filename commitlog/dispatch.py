@@ -1,0 +1,140 @@
+"""From committed records to what the consume queues and the listeners are told of them.
+
+Reads of each record only the fields that an index needs, many records in one call.
+"""
+
+import logging
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from commitlog.log import DispatchRequest
+from commitlog.record import (
+    BORN_HOST_V6,
+    MAGIC_V1,
+    PROPERTY_DELAY,
+    PROPERTY_TAGS,
+    STORE_HOST_V6,
+    CorruptRecordError,
+    Record,
+    decode_record,
+    get_property,
+    tags_code,
+)
+
+logger = logging.getLogger(__name__)
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+"""Where delayed messages wait; the tags code of one of these is the time it is due."""
+TOPIC_FORBIDDEN: Final = frozenset("/\\\0")
+NAMES_KNOWN_MAX: Final = 100_000
+"""Topics and tags remembered at most; then all are forgotten and learnt anew."""
+
+# size magic . queueId . queueOffset . sysFlag . . storeTime . . . bodySize, with two IPv4 hosts
+_FIELDS: Final = struct.Struct(">iI4xi4xq8xi8x8xq8x4x8xi")
+_TAGS_KEY: Final = PROPERTY_TAGS + b"\x01"
+_TAGS_KEY_INSIDE: Final = b"\x02" + _TAGS_KEY
+_HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+
+
+def is_topic_name(topic: str) -> bool:
+    """Whether a topic can name a directory: not empty, no separator, no leading dot, at most 255 bytes."""
+    is_plain = bool(topic) and topic[0] != "." and TOPIC_FORBIDDEN.isdisjoint(topic)
+    return is_plain and len(topic.encode(errors="replace")) <= 255
+
+
+class Dispatcher:
+    """Parses records. Remembers the names it has met, so that each is decoded once."""
+
+    def __init__(self, delay_levels_ms: Sequence[int] = ()) -> None:
+        self._delay_levels_ms = tuple(delay_levels_ms)
+        self._topics: dict[bytes, str] = {}
+        self._codes: dict[bytes, int] = {b"": 0}
+
+    def parse(
+        self, data: bytes, starts: Sequence[int], position: int, indexes: Sequence[int]
+    ) -> list[DispatchRequest]:
+        """Requests for the records at data[start], where data[0] stands at `position` in the log.
+
+        What is no record, or has a topic that can be none, is logged and left out.
+        """
+        found = []
+        fields_at = _FIELDS.unpack_from
+        topics = self._topics
+        codes = self._codes
+        for start, index in zip(starts, indexes, strict=True):
+            size, magic, queue_id, queue_offset, sys_flag, stored_ms, body_bytes = fields_at(data, start)
+            topic_at = start + 89 + body_bytes
+            if magic != MAGIC_V1 or sys_flag & _HOSTS_V6 or body_bytes < 0 or topic_at > len(data):
+                request = self._parse_other(data, start, position, index)
+                if request is not None:
+                    found.append(request)
+                continue
+            properties_at = topic_at + data[topic_at - 1] + 2
+            topic = topics.get(data[topic_at : properties_at - 2])
+            end = start + size
+            properties_bytes = int.from_bytes(data[properties_at - 2 : properties_at], "big")
+            is_whole = properties_at + properties_bytes == end <= len(data)
+            if topic is None or topic is SCHEDULE_TOPIC or not is_whole:
+                request = self._parse_other(data, start, position, index)
+                if request is not None:
+                    found.append(request)
+                continue
+            tags_at = data.find(_TAGS_KEY, properties_at, end)
+            code = 0
+            if tags_at >= 0:
+                tag_at = tags_at + 5
+                tag_end = data.find(2, tag_at, end)
+                tag = data[tag_at : tag_end if tag_end >= 0 else end]
+                is_property = tags_at == properties_at or data[tags_at - 1] == 2
+                if not is_property or data.find(_TAGS_KEY_INSIDE, tag_at, end) >= 0:
+                    tag = get_property(data[properties_at:end], PROPERTY_TAGS) or b""
+                known = codes.get(tag)
+                code = self._learn_tag(tag) if known is None else known
+            found.append(
+                DispatchRequest(
+                    index, topic, queue_id, queue_offset, position + start, size, code, stored_ms, sys_flag
+                )
+            )
+        return found
+
+    def _parse_other(self, data: bytes, start: int, position: int, index: int) -> DispatchRequest | None:
+        """As `parse`, for one record of any kind; learns its topic."""
+        try:
+            record = decode_record(data, start)
+        except CorruptRecordError as error:
+            logger.warning("entry %d, position %d: no record: %s", index, position + start, error)
+            return None
+        if not is_topic_name(record.topic):
+            logger.warning("entry %d, position %d: topic %r", index, position + start, record.topic)
+            return None
+        if len(self._topics) >= NAMES_KNOWN_MAX:
+            self._topics.clear()
+        # The very constant, so that `parse` knows it by identity.
+        topic = SCHEDULE_TOPIC if record.topic == SCHEDULE_TOPIC else record.topic
+        topic = self._topics.setdefault(topic.encode(), topic)
+        return DispatchRequest(
+            index,
+            topic,
+            record.queue_id,
+            record.queue_offset,
+            position + start,
+            record.size,
+            self._code_of(record),
+            record.store_timestamp_ms,
+            record.sys_flag,
+        )
+
+    def _code_of(self, record: Record) -> int:
+        if record.topic == SCHEDULE_TOPIC and self._delay_levels_ms:
+            level = get_property(record.properties, PROPERTY_DELAY)
+            if level is not None and level.isdigit() and int(level) > 0:
+                last = len(self._delay_levels_ms)
+                return record.store_timestamp_ms + self._delay_levels_ms[min(int(level), last) - 1]
+        return self._learn_tag(get_property(record.properties, PROPERTY_TAGS) or b"")
+
+    def _learn_tag(self, tag: bytes) -> int:
+        if len(self._codes) >= NAMES_KNOWN_MAX:
+            self._codes.clear()
+        code = self._codes[tag] = tags_code(tag.decode(errors="replace"))
+        return code

@@ -1,0 +1,299 @@
+"""The commit log of a replica group: each message one entry of a DLedger log, served on its leader.
+
+As RocketMQ's DLedgerCommitLog. A put checks, assigns queue offsets, encodes and appends in one synchronous
+step, so that an offset is only assigned when the append cannot fail any more. A message's position is that
+of its entry plus 48.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+import orjson
+
+from commitlog.clock import wall_clock_ms
+from commitlog.consume_queues import Applied, ConsumeQueues
+from commitlog.dispatch import Dispatcher
+from commitlog.entry import HEADER_BYTES, Buffer, entry_position, entry_starts, write_physical_offset
+from commitlog.entry_store import EntryStore
+from commitlog.fs import Fs, OsFs
+from commitlog.indexer import Indexer, MessageLogConfig
+from commitlog.log import DispatchListener, DispatchRequest, PutResult, PutStatus
+from commitlog.queue_offsets import QueueOffsets
+from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
+from commitlog.reput import STRETCH_BYTES_MAX, STRETCH_ENTRIES_MAX
+from dledger.core.status import NodeStatus
+from dledger.core.types import ResponseCode, Role
+
+if TYPE_CHECKING:
+    from dledger.server import AppendResult, Observer
+
+TERM_TOPIC: Final = "rmq_sys_LEDGERMQ_TERM"
+"""The topic of the record that a leader writes at the start of its term; it is in no queue."""
+
+PUT_STATUS: Final = {
+    ResponseCode.SUCCESS: PutStatus.PUT_OK,
+    ResponseCode.NOT_LEADER: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.INCONSISTENT_LEADER: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.LEADER_NOT_READY: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.LEADER_TRANSFERRING: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.DISK_FULL: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.LEADER_PENDING_FULL: PutStatus.OS_PAGE_CACHE_BUSY,
+    ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
+}
+"""How an append ended, for the broker; what is not named here is UNKNOWN_ERROR."""
+
+
+class Engine(Protocol):
+    """The part of dledger.server.DLedgerServer that the log uses."""
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def term(self) -> int: ...
+
+    @property
+    def term_start_index(self) -> int: ...
+
+    def set_observer(self, observer: "Observer") -> None: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def status(self) -> NodeStatus: ...
+
+    def check_append(self, count: int) -> ResponseCode: ...
+
+    def handle_append(
+        self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]
+    ) -> "AppendResult": ...
+
+
+def store_directory(store: Path, self_id: str) -> Path:
+    """Where DLedger keeps the log of one member, under storePathRootDir."""
+    return store / f"dledger-{self_id}"
+
+
+def term_start_record(term: int, leader_id: str, store_host: bytes, now_ms: int) -> bytes:
+    """The body of the entry that a leader writes first in its term: a record that no reader shows to
+    anyone.
+    """
+    message = Message(
+        topic=TERM_TOPIC,
+        queue_id=0,
+        body=orjson.dumps({"term": term, "leader": leader_id}),
+        sys_flag=TRANSACTION_ROLLBACK,
+        born_timestamp_ms=now_ms,
+        born_host=store_host,
+        store_host=store_host,
+    )
+    return encode_record(message, 0, now_ms)
+
+
+class _EntryRecords:
+    """An entry store as a log of records."""
+
+    def __init__(self, store: EntryStore, dispatcher: Dispatcher) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+
+    @property
+    def min_position(self) -> int:
+        return self._store.begin_position
+
+    @property
+    def end_index(self) -> int:
+        return self._store.end_index
+
+    @property
+    def end_position(self) -> int:
+        return self._store.end_position
+
+    def end_of(self, index: int) -> int:
+        return self._store.end_of(index)
+
+    def read(self, position: int, size_bytes: int) -> Buffer:
+        return self._store.read(position, size_bytes)
+
+    def is_cached(self, position: int) -> bool:
+        return self._store.is_cached(position)
+
+    def requests_from(self, index: int, last_index: int) -> tuple[list[DispatchRequest], Applied]:
+        index = max(index, self._store.begin_index)
+        if last_index < index:
+            # The log was begun anew behind all that was committed here.
+            return [], Applied(last_index, self._store.begin_position)
+        last_index = min(last_index, index + STRETCH_ENTRIES_MAX - 1)
+        found = self._store.read_range(index, last_index, STRETCH_BYTES_MAX)
+        data = bytes(found.data)
+        position = entry_position(data)
+        starts = [start + HEADER_BYTES for start in entry_starts(data)]
+        indexes = range(found.first_index, found.last_index + 1)
+        requests = self._dispatcher.parse(data, starts, position, indexes)
+        return requests, Applied(found.last_index, position + len(data))
+
+
+class DLedgerCommitLog:
+    """Keeps `commitlog.log.MessageLog` over one member of a group."""
+
+    append_hook = staticmethod(write_physical_offset)
+
+    def __init__(
+        self,
+        engine: Engine,
+        entries: EntryStore,
+        store: Path,
+        config: MessageLogConfig,
+        *,
+        on_fatal: Callable[[BaseException], None],
+        fs: Fs | None = None,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        """Loads the queues. `entries` is the engine's own store, opened with `write_physical_offset`.
+
+        `on_fatal` is called when the node must stop. Raises OSError.
+        """
+        self._engine = engine
+        self._on_fatal = on_fatal
+        self._clock = clock
+        self._writable_term: int | None = None
+        self._writable_callbacks: list[Callable[[bool], None]] = []
+        records = _EntryRecords(entries, Dispatcher(config.delay_levels_ms))
+        self._index = Indexer(fs or OsFs(), store, config, records, self._update_writable, self.on_fatal)
+        self._offsets = QueueOffsets(self._index.queues, config.message_bytes_max)
+        engine.set_observer(self)
+
+    # -- MessageLog ----------------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> ConsumeQueues:
+        """As MessageLog."""
+        return self._index.queues
+
+    @property
+    def min_position(self) -> int:
+        """As MessageLog."""
+        return self._index.min_position
+
+    @property
+    def max_position(self) -> int:
+        """As MessageLog."""
+        return self._index.max_position
+
+    @property
+    def applied_index(self) -> int:
+        """As MessageLog."""
+        return self._index.applied_index
+
+    def is_writable(self) -> bool:
+        """As MessageLog."""
+        return self._writable_term is not None and self._writable_term == self._engine.term
+
+    def on_writable_change(self, callback: Callable[[bool], None]) -> None:
+        """As MessageLog."""
+        self._writable_callbacks.append(callback)
+
+    def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
+        """As MessageLog."""
+        assert messages, "a put without a message"
+        if not self.is_writable():
+            return _refused(PutStatus.SERVICE_NOT_AVAILABLE)
+        code = self._engine.check_append(len(messages))
+        if code is not ResponseCode.SUCCESS:
+            return _refused(put_status(code))
+        now_ms = self._clock()
+        try:
+            batch = self._offsets.encode(messages, now_ms)
+        except MessageIllegalError:
+            return _refused(PutStatus.MESSAGE_ILLEGAL)
+        result = self.handle_append(batch.bodies, lambda code: on_done(put_status(code)))
+        if result.code is not ResponseCode.SUCCESS:
+            return _refused(put_status(result.code))
+        self._offsets.take(batch)
+        positions = [position + HEADER_BYTES for position in result.positions]
+        return PutResult(PutStatus.PUT_OK, positions, batch.queue_offsets, now_ms)
+
+    def handle_append(
+        self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]
+    ) -> "AppendResult":
+        """As DLedgerServer.handle_append."""
+        return self._engine.handle_append(bodies, on_done)
+
+    def read(self, position: int, size: int) -> bytes:
+        """As MessageLog."""
+        return self._index.reader.read(position, size)
+
+    def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
+        """As MessageLog."""
+        return self._index.reader.read_many(units)
+
+    def record_at(self, position: int) -> bytes | None:
+        """As MessageLog."""
+        return self._index.reader.record_at(position)
+
+    def add_listener(self, listener: DispatchListener) -> None:
+        """As MessageLog."""
+        self._index.add_listener(listener)
+
+    def replay_from(self, index: int) -> None:
+        """As MessageLog."""
+        self._index.replay_from(index)
+
+    async def start(self) -> None:
+        """Join the group."""
+        self._index.start()
+        await self._engine.start()
+
+    async def stop(self) -> None:
+        """Leave the group. Raises OSError when the queues cannot be written."""
+        self._index.halt()
+        await self._engine.stop()
+        self._set_writable(None)
+        await self._index.stop()
+
+    def status(self) -> NodeStatus:
+        """As MessageLog."""
+        return self._engine.status()
+
+    # -- dledger.server.Observer ---------------------------------------------------------------------------
+
+    def on_readable(self, last_index: int) -> None:
+        """Dispatch what was committed."""
+        self._index.advance_to(last_index)
+
+    def on_role_change(self, role: Role, term: int, leader_id: str | None) -> None:
+        """Puts are taken by a leader that has applied its own first entry, by nobody else."""
+        self._update_writable()
+
+    def on_fatal(self, error: BaseException) -> None:
+        """The node must stop: take nothing more and say so."""
+        self._index.halt()
+        self._set_writable(None)
+        self._on_fatal(error)
+
+    def _update_writable(self) -> None:
+        engine = self._engine
+        is_ready = engine.role is Role.LEADER and 0 <= engine.term_start_index <= self._index.applied_index
+        self._set_writable(engine.term if is_ready else None)
+
+    def _set_writable(self, term: int | None) -> None:
+        if term == self._writable_term:
+            return
+        self._offsets.clear()
+        was_writable = self._writable_term is not None
+        self._writable_term = term
+        if was_writable == (term is not None):
+            return
+        for callback in self._writable_callbacks:
+            callback(term is not None)
+
+
+def put_status(code: ResponseCode) -> PutStatus:
+    """How the broker names the end of an append."""
+    return PUT_STATUS.get(code, PutStatus.UNKNOWN_ERROR)
+
+
+def _refused(status: PutStatus) -> PutResult:
+    return PutResult(status, [], [], 0)

@@ -1,0 +1,73 @@
+"""Which queue offset each new message gets, on the one node that assigns them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from commitlog.consume_queues import NOT_QUEUED, ConsumeQueues
+from commitlog.dispatch import is_topic_name
+from commitlog.record import Message, MessageIllegalError, encode_record
+
+OffsetKey = tuple[str, int]
+
+
+@dataclass(slots=True)
+class EncodedBatch:
+    """Records with their queue offsets, which count as assigned only after `QueueOffsets.take`."""
+
+    bodies: list[bytes]
+    queue_offsets: list[int]
+    next_offsets: dict[OffsetKey, int]
+
+
+class QueueOffsets:
+    """The next offset of each queue, counting messages that are appended but not yet committed.
+
+    A queue that is not in the table has none of those, so the consume queue itself knows its next offset.
+    """
+
+    def __init__(self, queues: ConsumeQueues, body_bytes_max: int) -> None:
+        self._queues = queues
+        self._body_bytes_max = body_bytes_max
+        self._next: dict[OffsetKey, int] = {}
+        queues.on_delete(self._forget_topic)
+
+    def encode(self, messages: Sequence[Message], store_timestamp_ms: int) -> EncodedBatch:
+        """Lay out the records with the offsets they would get. Raises MessageIllegalError."""
+        taken: dict[OffsetKey, int] = {}
+        bodies = []
+        queue_offsets = []
+        for message in messages:
+            if len(message.body) > self._body_bytes_max:
+                raise MessageIllegalError(
+                    f"body of {len(message.body)} bytes, at most {self._body_bytes_max}"
+                )
+            offset = 0
+            if not message.sys_flag & NOT_QUEUED:
+                key = (message.topic, message.queue_id)
+                known = taken.get(key)
+                offset = self._next_of(key) if known is None else known
+                taken[key] = offset + 1
+            bodies.append(encode_record(message, offset, store_timestamp_ms))
+            queue_offsets.append(offset)
+        return EncodedBatch(bodies, queue_offsets, taken)
+
+    def take(self, batch: EncodedBatch) -> None:
+        """The batch was appended: its offsets are used."""
+        self._next.update(batch.next_offsets)
+
+    def clear(self) -> None:
+        """Forget what was appended: leadership is lost, or newly won."""
+        self._next.clear()
+
+    def _next_of(self, key: OffsetKey) -> int:
+        offset = self._next.get(key)
+        if offset is not None:
+            return offset
+        topic, queue_id = key
+        if not is_topic_name(topic) or queue_id < 0:
+            raise MessageIllegalError(f"topic {topic!r}, queue {queue_id}")
+        return self._queues.next_offset(topic, queue_id)
+
+    def _forget_topic(self, topic: str) -> None:
+        for key in [key for key in self._next if key[0] == topic]:
+            del self._next[key]

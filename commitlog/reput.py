@@ -1,0 +1,111 @@
+"""Committed entries → consume queues → listeners, in log order.
+
+As RocketMQ's ReputMessageService, but driven by the commit instead of polling: the first stretch is done in
+the call that tells of it, the rest a bounded stretch per turn of the loop, so that catching up with
+millions of entries does not hold up anything else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from commitlog.consume_queues import Applied, ConsumeQueues
+from commitlog.log import DispatchListener, DispatchRequest
+
+logger = logging.getLogger(__name__)
+
+STRETCH_ENTRIES_MAX: Final = 1024
+STRETCH_BYTES_MAX: Final = 512 * 1024
+
+
+class DispatchSource(Protocol):
+    """Where the committed records come from."""
+
+    def requests_from(self, index: int, last_index: int) -> tuple[list[DispatchRequest], Applied]:
+        """The records of a bounded stretch that begins with entry `index`, and where it ends.
+
+        When the log begins behind `index`, the stretch begins there.
+        """
+
+
+class Reput:
+    """Feeds the queues and the listeners up to the committed index."""
+
+    def __init__(
+        self,
+        source: DispatchSource,
+        queues: ConsumeQueues,
+        applied: Applied,
+        on_queued: Callable[[], None],
+        on_applied: Callable[[], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self.applied = applied
+        """How far the queues and the listeners are. Goes back once, by `replay_from`."""
+        self._source = source
+        self._queues = queues
+        self._queued = applied
+        self._target_index = applied.index
+        self._on_queued = on_queued
+        self._on_applied = on_applied
+        self._on_error = on_error
+        self._listeners: list[DispatchListener] = []
+        self._next: asyncio.Handle | None = None
+        self._is_stopped = False
+
+    def add_listener(self, listener: DispatchListener) -> None:
+        """Have `listener` given every stretch from now on."""
+        self._listeners.append(listener)
+
+    def replay_from(self, index: int, position: int) -> None:
+        """Begin with this entry, which stands at `position`; the queues pass over what they have."""
+        assert self._next is None, "replay_from comes before the first commit"
+        if index <= self.applied.index:
+            self.applied = Applied(index - 1, position)
+
+    @property
+    def queued(self) -> Applied:
+        """How far the queues are, which is farther than `applied` during a replay."""
+        return max(self._queued, self.applied, key=lambda applied: applied.index)
+
+    def advance_to(self, index: int) -> None:
+        """Everything up to `index` is committed and can be read."""
+        self._target_index = max(self._target_index, index)
+        if self._next is None:
+            self._step()
+
+    def resume(self) -> None:
+        """Go on after a flush made room in the queues."""
+        self.advance_to(self._target_index)
+
+    def stop(self) -> None:
+        """Dispatch nothing more."""
+        self._is_stopped = True
+        if self._next is not None:
+            self._next.cancel()
+
+    def _step(self) -> None:
+        self._next = None
+        if self._is_stopped or self.applied.index >= self._target_index or self._queues.is_full:
+            return
+        try:
+            self._stretch()
+        except Exception as error:  # noqa: BLE001 (a top loop: what cannot be dispatched stops the node)
+            self.stop()
+            self._on_error(error)
+            return
+        if self.applied.index < self._target_index:
+            self._next = asyncio.get_running_loop().call_soon(self._step)
+
+    def _stretch(self) -> None:
+        first_index = self.applied.index + 1
+        requests, applied = self._source.requests_from(first_index, self._target_index)
+        assert applied.index >= first_index, (applied, first_index)
+        self._queues.put_all(requests)
+        self.applied = applied
+        self._on_queued()
+        if requests:
+            for listener in self._listeners:
+                listener(requests)
+        self._on_applied()

@@ -1,0 +1,109 @@
+"""The files of consume queues: fixed-size files of 20-byte units in one directory per queue.
+
+A file is named by the 20-digit byte number of its start and has its full length from its creation on.
+Reading is for the loop's thread and keeps a bounded number of files open; writing opens, syncs and closes,
+in any thread.
+"""
+
+from pathlib import Path
+
+from commitlog.fs import Buffer, Fs
+from commitlog.segments import file_name
+
+
+class UnitFiles:
+    """The files of all queues."""
+
+    def __init__(self, fs: Fs, file_bytes: int, open_files_max: int) -> None:
+        self.file_bytes = file_bytes
+        self._fs = fs
+        self._open_files_max = open_files_max
+        self._fds: dict[tuple[Path, int], int] = {}
+
+    def starts(self, directory: Path) -> list[int]:
+        """The byte numbers at which the queue's files start, ascending, up to the first gap."""
+        found = sorted(int(name) for name in self._fs.list(directory) if name.isdecimal())
+        row: list[int] = []
+        for start in found:
+            if start % self.file_bytes != 0 or (row and start != row[-1] + self.file_bytes):
+                break
+            row.append(start)
+        return row
+
+    def read(self, directory: Path, position: int, size_bytes: int) -> bytes:
+        """Bytes that may lie in several files; shorter where they end."""
+        start = position - position % self.file_bytes
+        part_bytes = min(size_bytes, start + self.file_bytes - position)
+        data = self._fs.pread(self._fd(directory, start), part_bytes, position - start)
+        if part_bytes < size_bytes and len(data) == part_bytes:
+            return data + self.read(directory, position + part_bytes, size_bytes - part_bytes)
+        return data
+
+    def write(self, directory: Path, position: int, data: Buffer) -> None:
+        """Write and sync, making files as needed."""
+        view = memoryview(data)
+        while view:
+            start = position - position % self.file_bytes
+            part = view[: start + self.file_bytes - position]
+            self._write_file(directory, start, position - start, part)
+            position += len(part)
+            view = view[len(part) :]
+
+    def clear_from(self, directory: Path, position: int) -> None:
+        """Make all units from a byte number on read as zero, durably."""
+        for start in reversed(self.starts(directory)):
+            if start >= position:
+                self._fs.delete(directory / file_name(start))
+                continue
+            if start + self.file_bytes > position:
+                fd = self._fs.open(directory / file_name(start))
+                try:
+                    self._fs.set_size(fd, position - start)
+                    self._fs.set_size(fd, self.file_bytes)
+                    self._fs.fsync(fd)
+                finally:
+                    self._fs.close(fd)
+        self._fs.fsync_directory(directory)
+
+    def drop(self, directory: Path) -> None:
+        """Delete the queue's files and its directory."""
+        names = self._fs.list(directory)
+        for name in reversed(names):
+            self._fs.delete(directory / name)
+        if directory.name in self._fs.list(directory.parent):
+            self._fs.delete_directory(directory)
+
+    def forget(self, directory: Path) -> None:
+        """Close what is open of a queue."""
+        for key in [key for key in self._fds if key[0] == directory]:
+            self._fs.close(self._fds.pop(key))
+
+    def close(self) -> None:
+        """Close all."""
+        while self._fds:
+            self._fs.close(self._fds.popitem()[1])
+
+    def _fd(self, directory: Path, start: int) -> int:
+        key = (directory, start)
+        fd = self._fds.pop(key, None)
+        if fd is None:
+            while len(self._fds) >= self._open_files_max:
+                self._fs.close(self._fds.pop(next(iter(self._fds))))
+            fd = self._fs.open(directory / file_name(start))
+        self._fds[key] = fd  # the last used stands last
+        return fd
+
+    def _write_file(self, directory: Path, start: int, at: int, data: Buffer) -> None:
+        self._fs.make_directory(directory)
+        fd = self._fs.open(directory / file_name(start))
+        try:
+            is_new = self._fs.size(fd) < self.file_bytes
+            if is_new:
+                self._fs.set_size(fd, self.file_bytes)
+            self._fs.pwrite(fd, [data], at)
+            self._fs.fdatasync(fd)
+        finally:
+            self._fs.close(fd)
+        if is_new:
+            for made in (directory, directory.parent, directory.parent.parent):
+                self._fs.fsync_directory(made)
