@@ -1,0 +1,240 @@
+"""The tables' rules: who holds id 0, what a registration changes, when a broker goes."""
+
+import pytest
+
+from namesrv.registration import DataVersion
+from namesrv.route_info import RegisterResult, RouteInfoManager, TablesFullError
+from remoting.route import BrokerData, QueueData
+from tests.unit.namesrv.registrations import MASTER, SLAVE, THIRD, queue_data, registration
+
+
+def _addrs(tables: RouteInfoManager, broker_name: str = "broker-a") -> dict[int, str]:
+    broker = tables.members(broker_name)
+    return dict(broker.broker_addrs) if broker is not None else {}
+
+
+def _tables() -> RouteInfoManager:
+    """A master and a slave, registered at 0 ms over connections 1 and 2."""
+    tables = RouteInfoManager()
+    tables.register(registration(MASTER, 0), 0, 1)
+    tables.register(registration(SLAVE, 2), 0, 2)
+    return tables
+
+
+def test_route_holds_queues_and_all_nodes() -> None:
+    route = _tables().route("T")
+    assert route is not None
+    assert route.queue_datas == (queue_data(),)
+    assert route.broker_datas == (BrokerData("DefaultCluster", "broker-a", {0: MASTER, 2: SLAVE}),)
+
+
+def test_route_of_an_unknown_topic_is_none() -> None:
+    assert _tables().route("U") is None
+
+
+def test_route_over_two_brokers_is_sorted_by_name() -> None:
+    tables = _tables()
+    tables.register(registration(THIRD, 0, broker_name="a-broker"), 0, 3)
+    route = tables.route("T")
+    assert route is not None
+    assert [queue.broker_name for queue in route.queue_datas] == ["a-broker", "broker-a"]
+    assert [broker.broker_name for broker in route.broker_datas] == ["a-broker", "broker-a"]
+
+
+def test_slave_is_told_its_master() -> None:
+    tables = RouteInfoManager()
+    assert tables.register(registration(SLAVE, 2), 0, 2) == RegisterResult(is_new=True)
+    assert tables.register(registration(MASTER, 0), 0, 1) == RegisterResult(is_new=True)
+    assert tables.register(registration(SLAVE, 2), 0, 2) == RegisterResult(MASTER, MASTER + "0")
+
+
+def test_topics_of_a_slave_are_not_taken() -> None:
+    tables = RouteInfoManager()
+    tables.register(registration(SLAVE, 1), 0, 1)
+    assert tables.topics() == []
+
+
+def test_topics_missing_from_a_later_registration_stay() -> None:
+    tables = _tables()
+    tables.register(registration(counter=2, topics={"U": queue_data()}), 0, 1)
+    tables.register(registration(SLAVE, 1, counter=3, topics={}), 0, 2)
+    assert tables.topics() == ["T", "U"]
+
+
+def test_slave_that_becomes_master_appears_once() -> None:
+    tables = _tables()
+    tables.register(registration(SLAVE, 0, term=2), 0, 2)
+    assert _addrs(tables) == {0: SLAVE}
+    tables.register(registration(MASTER, 1, term=2), 0, 1)
+    assert _addrs(tables) == {0: SLAVE, 1: MASTER}
+
+
+def test_leader_of_an_earlier_term_cannot_take_id_0_back() -> None:
+    tables = _tables()
+    tables.register(registration(SLAVE, 0, term=2, topics={"T": queue_data(queues=8)}), 0, 2)
+    result = tables.register(registration(MASTER, 0, term=1, counter=9), 0, 1)
+    assert result == RegisterResult(SLAVE, SLAVE + "0", is_ignored=True)
+    assert _addrs(tables) == {0: SLAVE}
+    route = tables.route("T")
+    assert route is not None
+    assert route.queue_datas[0].write_queue_nums == 8
+
+
+def test_leader_of_the_same_term_replaces_another_address() -> None:
+    """Java brokers before version 5 all register with state version 0."""
+    tables = RouteInfoManager()
+    tables.register(registration(MASTER, term=0), 0, 1)
+    tables.register(registration(SLAVE, term=0), 0, 2)
+    assert _addrs(tables) == {0: SLAVE}
+
+
+def test_earlier_term_is_taken_once_the_later_leader_is_gone() -> None:
+    tables = RouteInfoManager()
+    tables.register(registration(MASTER, term=5), 0, 1)
+    tables.connection_closed(1)
+    tables.register(registration(SLAVE, term=4), 0, 2)
+    assert _addrs(tables) == {0: SLAVE}
+
+
+def test_same_address_with_a_lower_term_is_taken() -> None:
+    """A group whose storage was made anew starts at term 1 again."""
+    tables = RouteInfoManager()
+    tables.register(registration(term=5), 0, 1)
+    assert not tables.register(registration(term=1), 0, 1).is_ignored
+    assert tables.data_version(MASTER) == DataVersion(1, 1_700_000_000_000, 1)
+
+
+def test_address_under_another_broker_name_leaves_the_old_one() -> None:
+    tables = RouteInfoManager()
+    tables.register(registration(), 0, 1)
+    tables.register(registration(broker_name="broker-b"), 0, 1)
+    assert _addrs(tables) == {}
+    assert _addrs(tables, "broker-b") == {0: MASTER}
+    route = tables.route("T")
+    assert route is not None
+    assert [queue.broker_name for queue in route.queue_datas] == ["broker-b"]
+
+
+def test_connection_closed_drops_the_node_at_once() -> None:
+    tables = _tables()
+    assert tables.connection_closed(1) == [MASTER]
+    assert _addrs(tables) == {2: SLAVE}
+    assert tables.topics() == ["T"]
+    assert tables.connection_closed(1) == []
+
+
+def test_connection_left_behind_by_a_newer_one_drops_nothing() -> None:
+    tables = _tables()
+    tables.register(registration(), 0, 9)
+    assert tables.connection_closed(1) == []
+    assert _addrs(tables) == {0: MASTER, 2: SLAVE}
+
+
+def test_last_node_takes_the_broker_and_its_topics_along() -> None:
+    tables = _tables()
+    tables.register(registration(THIRD, broker_name="broker-b", topics={"T": queue_data("broker-b")}), 0, 3)
+    tables.connection_closed(1)
+    tables.connection_closed(2)
+    assert tables.members("broker-a") is None
+    assert tables.cluster_info().clusters == {"DefaultCluster": ("broker-b",)}
+    assert tables.topics() == ["T"]
+    tables.connection_closed(3)
+    assert tables.topics() == []
+    assert tables.route("T") is None
+
+
+def test_displaced_master_that_leaves_does_not_take_the_new_one_along() -> None:
+    tables = _tables()
+    tables.register(registration(SLAVE, 0, term=2), 0, 2)
+    assert tables.connection_closed(1) == [MASTER]
+    assert _addrs(tables) == {0: SLAVE}
+
+
+def test_silent_node_expires_after_its_time_out() -> None:
+    tables = _tables()
+    tables.register(registration(THIRD, 1, timeout_ms=10_000), 0, 3)
+    assert tables.expire(10_000) == []
+    assert tables.expire(10_001) == [THIRD]
+    assert tables.refresh(MASTER, 60_000)
+    assert tables.expire(120_001) == [SLAVE]
+    assert _addrs(tables) == {0: MASTER}
+    assert tables.expire(180_001) == [MASTER]
+    assert not tables.refresh(MASTER, 180_001)
+
+
+def test_unregister_drops_the_node() -> None:
+    tables = _tables()
+    assert tables.unregister(MASTER)
+    assert not tables.unregister(MASTER)
+    assert _addrs(tables) == {2: SLAVE}
+
+
+def test_write_permission_goes_and_comes_until_the_topics_change() -> None:
+    tables = _tables()
+
+    def perm() -> int:
+        route = tables.route("T")
+        assert route is not None
+        return route.queue_datas[0].perm
+
+    assert tables.set_writable("broker-a", is_writable=False) == 1
+    assert perm() == 4
+    tables.register(registration(), 1, 1)
+    assert perm() == 4
+    tables.register(registration(counter=2), 2, 1)
+    assert perm() == 6
+    tables.set_writable("broker-a", is_writable=False)
+    assert tables.set_writable("broker-a", is_writable=True) == 1
+    assert perm() == 6
+    assert tables.set_writable("unknown", is_writable=True) == 0
+
+
+def test_topic_is_deleted_everywhere_or_in_one_cluster() -> None:
+    tables = _tables()
+    other = registration(THIRD, broker_name="broker-b", cluster="Other")
+    tables.register(other, 0, 3)
+    assert tables.topics_of_cluster("Other") == ["T"]
+    tables.delete_topic("T", "Other")
+    route = tables.route("T")
+    assert route is not None
+    assert [queue.broker_name for queue in route.queue_datas] == ["broker-a"]
+    assert tables.topics_of_cluster("Other") == []
+    tables.delete_topic("T")
+    tables.delete_topic("T")
+    assert tables.topics() == []
+
+
+def test_topic_is_added_for_known_brokers_only() -> None:
+    tables = _tables()
+    queues = [queue_data(), queue_data("broker-x")]
+    assert tables.add_topic("New", queues) == 1
+    route = tables.route("New")
+    assert route is not None
+    assert route.queue_datas == (queue_data(),)
+    assert tables.add_topic("Lost", [QueueData("broker-x", 1, 1, 6)]) == 0
+    assert tables.topics() == ["New", "T"]
+
+
+def test_topics_are_listed_by_their_flags() -> None:
+    flags = {"none": 0, "unit": 1, "sub": 2, "both": 3}
+    topics = {name: queue_data(sys_flag=flag) for name, flag in flags.items()}
+    tables = RouteInfoManager()
+    tables.register(registration(topics=topics), 0, 1)
+    assert tables.topics_with_flags(1) == ["both", "unit"]
+    assert tables.topics_with_flags(2) == ["both", "sub"]
+    assert tables.topics_with_flags(2, 1) == ["sub"]
+
+
+def test_registration_beyond_a_bound_changes_nothing() -> None:
+    tables = RouteInfoManager(brokers_max=1, topics_max=2)
+    tables.register(registration(), 0, 1)
+    with pytest.raises(TablesFullError, match="1 broker"):
+        tables.register(registration(SLAVE, 1), 0, 2)
+    topics = {name: queue_data() for name in ("T", "U", "V")}
+    with pytest.raises(TablesFullError, match="3 topics"):
+        tables.register(registration(counter=2, topics=topics), 0, 1)
+    tables.add_topic("U", [queue_data()])
+    with pytest.raises(TablesFullError, match="2 topics"):
+        tables.add_topic("V", [queue_data()])
+    assert tables.topics() == ["T", "U"]
+    assert _addrs(tables) == {0: MASTER}

@@ -1,0 +1,97 @@
+"""A transport without a socket and an owner that remembers: a `Connection` under the test's hand."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from remoting.command import RemotingCommand, decode_command
+from remoting.connection import Connection
+from remoting.frame import FrameDecoder
+from remoting.limits import DEFAULT_LIMITS, RemotingLimits
+
+
+class FakeTransport(asyncio.Transport):
+    """Keeps each write; `buffered` plays the bytes that the peer has not read."""
+
+    def __init__(self, peer: tuple[object, ...] = ("10.0.0.2", 50000)) -> None:
+        super().__init__()
+        self.peer = peer
+        self.writes: list[bytes] = []
+        self.buffered = 0
+        self.is_closed = False
+        self.is_aborted = False
+        self.is_reading_paused = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.peer if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_closed = self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        assert not self.is_reading_paused
+        self.is_reading_paused = True
+
+    def resume_reading(self) -> None:
+        assert self.is_reading_paused
+        self.is_reading_paused = False
+
+    def sent(self) -> list[RemotingCommand]:
+        """The commands written so far."""
+        return [decode_command(payload) for payload in FrameDecoder().feed(b"".join(self.writes))]
+
+
+class FakeOwner:
+    """Keeps what its connections report."""
+
+    def __init__(self) -> None:
+        self.opened: list[Connection] = []
+        self.closed: list[Connection] = []
+        self.requests: list[RemotingCommand] = []
+
+    def connection_opened(self, connection: Connection) -> None:
+        self.opened.append(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        self.closed.append(connection)
+
+    def request_received(self, connection: Connection, request: RemotingCommand) -> None:
+        self.requests.append(request)
+
+
+def connect(
+    limits: RemotingLimits = DEFAULT_LIMITS, transport: FakeTransport | None = None
+) -> tuple[Connection, FakeTransport, FakeOwner]:
+    """An open connection; needs a running loop."""
+    owner = FakeOwner()
+    transport = transport or FakeTransport()
+    connection = Connection(owner, 1, limits)
+    connection.connection_made(transport)
+    return connection, transport, owner
+
+
+async def turn() -> None:
+    """Let the loop do what was scheduled for its next turns."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Give the loop turns until the condition holds, 5 s at most."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
