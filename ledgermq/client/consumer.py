@@ -1,0 +1,279 @@
+"""A small consumer: reads every queue of one topic by long pulls and keeps the group's offsets at the broker.
+
+It shares its queues with no other consumer of the group: two of them both get everything.
+"""
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from commitlog.record import CorruptRecordError, Record, decode_record
+from ledgermq.client.errors import ClientError
+from ledgermq.client.routes import Queue, RouteTable, subscribe_queues
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.header_fields import RequestHeader
+from remoting.headers import (
+    PullMessageRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+_PULL_HELD_MS = 15_000
+_PULL_TIMEOUT_S = 20.0
+_PULL_MESSAGES = 32
+_MAY_BE_HELD = 2
+_HAS_SUBSCRIPTION = 4
+_COMPRESSED = 1
+_BODY_BYTES_MAX = 16 * 1024 * 1024
+_ROUTE_INTERVAL_S = 5.0
+_COMMIT_INTERVAL_S = 2.0
+_RETRY_PAUSE_S = 0.3
+_BATCHES_MAX = 64
+_WORTH_A_RETRY = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.FLOW_CONTROL,
+    }
+)
+
+QueueKey = tuple[str, int]
+"""Broker name and queue id: what stays when the leader changes."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message and the queue it came from."""
+
+    queue: QueueKey
+    record: Record
+
+
+class Consumer:
+    """Used with `async with`; leaving it stores the offsets of what was taken from `messages`."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        namesrv: str,
+        topic: str,
+        group: str,
+        *,
+        from_first: bool = True,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._client = client
+        self._routes = RouteTable(client, namesrv)
+        self._topic = topic
+        self._group = group
+        self._from_first = from_first
+        self._say = say
+        self._queues: dict[QueueKey, Queue] = {}
+        self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._batches: asyncio.Queue[tuple[QueueKey, list[Record]] | ClientError] = asyncio.Queue(
+            _BATCHES_MAX
+        )
+        self._taken: dict[QueueKey, int] = {}
+        self._committed: dict[QueueKey, int] = {}
+
+    async def __aenter__(self) -> Self:
+        self._run("routes", self._follow_routes())
+        self._run("offsets", self._commit_regularly())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self.commit()
+
+    async def messages(self) -> AsyncGenerator[Delivery, None]:
+        """Messages as they come, those of a queue in order.
+
+        Raises: ClientError.
+        """
+        while True:
+            item = await self._batches.get()
+            if isinstance(item, ClientError):
+                raise item
+            key, records = item
+            for record in records:
+                yield Delivery(key, record)
+
+    def take(self, delivery: Delivery) -> None:
+        """The message is dealt with: the group goes on behind it."""
+        self._taken[delivery.queue] = delivery.record.queue_offset + 1
+
+    async def commit(self) -> None:
+        """Stores the offsets of what was taken since the last time; what fails is tried at the next."""
+        for key, offset in list(self._taken.items()):
+            queue = self._queues.get(key)
+            if queue is None or self._committed.get(key) == offset:
+                continue
+            header = UpdateConsumerOffsetRequestHeader(self._group, self._topic, key[1], offset)
+            try:
+                await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+            except _NotNowError as error:
+                self._say(f"offset {offset} of queue {key[1]} is not stored yet: {error}")
+            else:
+                self._committed[key] = offset
+
+    def _run(self, name: object, work: Coroutine[Any, Any, None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except ClientError as error:
+                await self._batches.put(error)
+
+        self._tasks[name] = asyncio.create_task(guarded())
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(_COMMIT_INTERVAL_S)
+            await self.commit()
+
+    async def _follow_routes(self) -> None:
+        """Reads each queue that appears; says once when the topic is not there yet."""
+        has_said = False
+        while True:
+            if not await self._refresh_route() and not has_said:
+                self._say(f"waiting for the topic {self._topic} ...")
+                has_said = True
+            await asyncio.sleep(_ROUTE_INTERVAL_S if self._queues else _RETRY_PAUSE_S)
+
+    async def _refresh_route(self) -> bool:
+        """Returns whether the topic has queues. Raises: ClientError when there were never any to read."""
+        try:
+            route = await self._routes.ask(self._topic)
+        except ClientError:
+            if not self._queues:
+                raise
+            return True
+        for queue in subscribe_queues(route) if route else []:
+            key = (queue.broker_name, queue.queue_id)
+            self._queues[key] = queue
+            if key not in self._tasks:
+                self._run(key, self._read(key))
+        return bool(self._queues)
+
+    async def _read(self, key: QueueKey) -> None:
+        offset = await self._retried(partial(self._first_offset, key))
+        while True:
+            offset, records = await self._retried(partial(self._pull, key, offset))
+            if records:
+                await self._batches.put((key, records))
+
+    async def _retried(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        while True:
+            try:
+                return await work()
+            except _NotNowError:
+                await asyncio.sleep(_RETRY_PAUSE_S)
+                await self._refresh_route()
+
+    async def _first_offset(self, key: QueueKey) -> int:
+        """The group's stored offset, or the end of the queue that the consumer was told to begin at."""
+        queue = self._queues[key]
+        header = QueryConsumerOffsetRequestHeader(
+            self._group, self._topic, key[1], set_zero_if_not_found=False
+        )
+        answer = await self._ask(
+            queue, RequestCode.QUERY_CONSUMER_OFFSET, header, ResponseCode.QUERY_NOT_FOUND
+        )
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            code = RequestCode.GET_MIN_OFFSET if self._from_first else RequestCode.GET_MAX_OFFSET
+            answer = await self._ask(queue, code, QueueRequestHeader(self._topic, key[1]))
+        return _number(answer, "offset")
+
+    async def _pull(self, key: QueueKey, offset: int) -> tuple[int, list[Record]]:
+        """One long pull: the offset to go on at, and what came."""
+        header = PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=self._topic,
+            queue_id=key[1],
+            queue_offset=offset,
+            max_msg_nums=_PULL_MESSAGES,
+            sys_flag=_MAY_BE_HELD | _HAS_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_ms=_PULL_HELD_MS,
+            subscription="*",
+            expression_type="TAG",
+        )
+        ends = (
+            ResponseCode.PULL_NOT_FOUND,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ResponseCode.PULL_OFFSET_MOVED,
+        )
+        answer = await self._ask(
+            self._queues[key], RequestCode.PULL_MESSAGE, header, *ends, timeout_s=_PULL_TIMEOUT_S
+        )
+        records = decode_records(answer.body) if answer.code == ResponseCode.SUCCESS else []
+        return _number(answer, "nextBeginOffset"), records
+
+    async def _ask(
+        self,
+        queue: Queue,
+        code: RequestCode,
+        header: RequestHeader,
+        *accepted: ResponseCode,
+        timeout_s: float = 3.0,
+    ) -> RemotingCommand:
+        """Raises: _NotNowError when it may work later, ClientError when it will not."""
+        request = RemotingCommand(code, ext_fields=header.ext_fields())
+        try:
+            answer = await self._client.invoke(queue.address, request, timeout_s)
+        except RemotingError as error:
+            raise _NotNowError(str(error)) from error
+        if answer.code == ResponseCode.SUCCESS or answer.code in accepted:
+            return answer
+        said = f"{queue.address} answered code {answer.code} to {code.name}: {answer.remark or 'no remark'}"
+        if answer.code in _WORTH_A_RETRY:
+            raise _NotNowError(said)
+        raise ClientError(said)
+
+
+class _NotNowError(Exception):
+    """The request failed; a later one, elsewhere, may not."""
+
+
+def decode_records(body: bytes) -> list[Record]:
+    """The records of a pull's answer, compressed bodies made plain.
+
+    Raises: ClientError when the bytes are no records.
+    """
+    records, start = [], 0
+    try:
+        while start < len(body):
+            record = decode_record(body, start)
+            start += record.size
+            if record.sys_flag & _COMPRESSED:
+                record.body = _decompress(record.body)
+            records.append(record)
+    except (CorruptRecordError, zlib.error) as error:
+        raise ClientError(f"a message cannot be read: {error}") from error
+    return records
+
+
+def _decompress(body: bytes) -> bytes:
+    unpacker = zlib.decompressobj()
+    plain = unpacker.decompress(body, _BODY_BYTES_MAX)
+    if unpacker.unconsumed_tail:
+        raise ClientError(f"a compressed message is longer than {_BODY_BYTES_MAX} bytes")
+    return plain
+
+
+def _number(answer: RemotingCommand, name: str) -> int:
+    try:
+        return int(answer.ext_fields[name])
+    except (KeyError, ValueError) as error:
+        raise ClientError(f"an answer lacks the number {name}") from error

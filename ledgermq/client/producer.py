@@ -1,0 +1,148 @@
+"""A small producer: each send is tried again, at the leader of the moment, until acknowledged or out of time.
+
+A try whose answer was lost may have been stored, so a message can be there twice; its UNIQ_KEY tells.
+"""
+
+import asyncio
+import time
+import uuid
+from dataclasses import dataclass
+
+from commitlog.record import format_properties
+from ledgermq.client.errors import ClientError
+from ledgermq.client.routes import DEFAULT_QUEUES_MAX, DEFAULT_TOPIC, Queue, RouteTable
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.headers import SendMessageRequestHeader
+
+_STORED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+_WORTH_A_RETRY = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.FLOW_CONTROL,
+    }
+)
+_PAUSE_FIRST_S = 0.02
+_PAUSE_MAX_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SendReceipt:
+    """Where an acknowledged message is. `tries` is 1 when the first went through."""
+
+    unique_key: str
+    offset_msg_id: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    tries: int
+
+
+class Producer:
+    """Sends to the queues of a topic in turn."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        namesrv: str,
+        *,
+        group: str = "ledgermq-cli",
+        try_timeout_s: float = 3.0,
+        give_up_s: float = 30.0,
+    ) -> None:
+        self._client = client
+        self._routes = RouteTable(client, namesrv)
+        self._group = group
+        self._try_timeout_s = try_timeout_s
+        self._give_up_s = give_up_s
+        self._turn = 0
+
+    async def send(
+        self, topic: str, body: bytes, *, tag: str | None = None, key: str | None = None
+    ) -> SendReceipt:
+        """Returns once a majority has the message.
+
+        Raises: ClientError when it is refused for good, or nobody acknowledged it within `give_up_s`.
+        """
+        unique_key = uuid.uuid4().hex.upper()
+        properties = {"UNIQ_KEY": unique_key, "WAIT": "true"}
+        properties |= {name: value for name, value in (("TAGS", tag), ("KEYS", key)) if value}
+        text = format_properties(properties).decode()
+        tries, pause_s, reason = 0, _PAUSE_FIRST_S, "no leader was found"
+        try:
+            async with asyncio.timeout(self._give_up_s):
+                while True:
+                    try:
+                        tries += 1
+                        queue, answer = await self._try(topic, body, text)
+                    except _NotNowError as error:
+                        reason = str(error)
+                        self._routes.forget(topic)
+                        await asyncio.sleep(pause_s)
+                        pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+                    else:
+                        return _receipt(unique_key, queue, answer, tries)
+        except TimeoutError as error:
+            raise ClientError(f"no acknowledgement within {self._give_up_s:g} s: {reason}") from error
+
+    async def _try(self, topic: str, body: bytes, properties: str) -> tuple[Queue, RemotingCommand]:
+        """One send. Raises: _NotNowError when another may succeed, ClientError when none will."""
+        try:
+            queues = await self._routes.publish_queues(topic)
+        except ClientError as error:
+            raise _NotNowError(str(error)) from error
+        if not queues:
+            raise _NotNowError(f"no broker takes messages for {topic}")
+        self._turn += 1
+        queue = queues[self._turn % len(queues)]
+        request = self._request(topic, queue.queue_id, body, properties)
+        try:
+            answer = await self._client.invoke(queue.address, request, self._try_timeout_s)
+        except RemotingError as error:
+            raise _NotNowError(str(error)) from error
+        said = f"{queue.address} answered code {answer.code}: {answer.remark or 'no remark'}"
+        if answer.code in _WORTH_A_RETRY:
+            raise _NotNowError(said)
+        if answer.code not in _STORED:
+            raise ClientError(said)
+        return queue, answer
+
+    def _request(self, topic: str, queue_id: int, body: bytes, properties: str) -> RemotingCommand:
+        header = SendMessageRequestHeader(
+            producer_group=self._group,
+            topic=topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=DEFAULT_QUEUES_MAX,
+            queue_id=queue_id,
+            sys_flag=0,
+            born_timestamp_ms=time.time_ns() // 1_000_000,
+            properties=properties,
+        )
+        return RemotingCommand(RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body)
+
+
+class _NotNowError(Exception):
+    """The try failed; a later one, elsewhere, may not."""
+
+
+def _receipt(unique_key: str, queue: Queue, answer: RemotingCommand, tries: int) -> SendReceipt:
+    ext = answer.ext_fields
+    try:
+        queue_id, queue_offset = int(ext["queueId"]), int(ext["queueOffset"])
+    except (KeyError, ValueError) as error:
+        raise ClientError(
+            f"{queue.address} acknowledged without saying where the message is ({error!r})"
+        ) from error
+    return SendReceipt(unique_key, ext.get("msgId", ""), queue.broker_name, queue_id, queue_offset, tries)

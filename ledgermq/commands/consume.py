@@ -1,0 +1,56 @@
+"""`ledgermq consume`: each message as a line of text."""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+
+from ledgermq.client.consumer import Consumer
+from ledgermq.client.errors import ClientError
+from ledgermq.errors import UserError
+from remoting.client import RemotingClient
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeOptions:
+    """What to read; `count` None means until Ctrl-C."""
+
+    topic: str
+    namesrv: str
+    group: str
+    from_first: bool
+    count: int | None
+
+
+def consume(options: ConsumeOptions) -> None:
+    """Prints bodies on stdout, words on stderr; the offsets of what was printed are stored.
+
+    Raises: UserError.
+    """
+    try:
+        asyncio.run(print_messages(options))
+    except ClientError as error:
+        raise UserError(f"{error}.") from error
+
+
+async def print_messages(options: ConsumeOptions) -> None:
+    """`consume` on the running loop."""
+    client = RemotingClient()
+    taken = 0
+    try:
+        consumer = Consumer(
+            client, options.namesrv, options.topic, options.group, from_first=options.from_first, say=_say
+        )
+        async with consumer:
+            async for delivery in consumer.messages():
+                print(delivery.record.body.decode("utf-8", "replace"), flush=True)
+                consumer.take(delivery)
+                taken += 1
+                if taken == options.count:
+                    break
+    finally:
+        await client.close()
+        _say(f"{taken} messages.")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,137 @@
+"""`ledgermq produce`: lines of text, or made-up messages, acknowledged one by one."""
+
+import asyncio
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ledgermq.client.errors import ClientError
+from ledgermq.client.producer import Producer
+from ledgermq.commands.stdin_lines import stdin_lines
+from ledgermq.errors import UserError
+from remoting.client import RemotingClient
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceOptions:
+    """What to send: `count` messages of `size` bytes, or each line of stdin when `count` is None."""
+
+    topic: str
+    namesrv: str
+    count: int | None
+    size: int
+    tag: str | None
+    key: str | None
+    rate: float | None
+    in_flight: int
+
+
+@dataclass(slots=True)
+class _Tally:
+    sent: int = 0
+    retried: int = 0
+    failed: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+def produce(options: ProduceOptions) -> None:
+    """Sends, shows the progress on stderr, and says how many were acknowledged.
+
+    Raises: UserError when there is nothing to send, or a message was not acknowledged.
+    """
+    if options.count is None and sys.stdin.isatty():
+        raise UserError(
+            "nothing to send: give --count, or lines on stdin (`printf 'hello\\n' | ledgermq produce T`)."
+        )
+    asyncio.run(send_messages(options))
+
+
+async def send_messages(options: ProduceOptions) -> None:
+    """`produce` on the running loop."""
+    tally = _Tally()
+    started_s = time.monotonic()
+    client = RemotingClient()
+    try:
+        with _progress() as progress:
+            await _send_all(options, client, tally, progress)
+    finally:
+        await client.close()
+        seconds = time.monotonic() - started_s
+        print(
+            f"{tally.sent} acknowledged in {seconds:.1f} s, {tally.retried} of them after a retry, "
+            f"{tally.failed} failed.",
+            file=sys.stderr,
+        )
+    if tally.failed:
+        reason, _ = tally.reasons.most_common(1)[0]
+        raise UserError(f"{tally.failed} messages were not acknowledged; most often: {reason}.")
+
+
+async def _send_all(
+    options: ProduceOptions, client: RemotingClient, tally: _Tally, progress: Progress
+) -> None:
+    bar = progress.add_task(f"to {options.topic}", total=options.count)
+    producer = Producer(client, options.namesrv)
+    room = asyncio.Semaphore(options.in_flight)
+
+    async def send(body: bytes) -> None:
+        try:
+            receipt = await producer.send(options.topic, body, tag=options.tag, key=options.key)
+        except ClientError as error:
+            tally.failed += 1
+            tally.reasons[str(error)] += 1
+        else:
+            tally.sent += 1
+            tally.retried += receipt.tries > 1
+        finally:
+            progress.advance(bar)
+            room.release()
+
+    problem: UserError | None = None
+    async with asyncio.TaskGroup() as sends:
+        try:
+            async for body in _paced(_bodies(options), options.rate):
+                await room.acquire()
+                sends.create_task(send(body))
+        except UserError as error:
+            problem = error  # raised behind the group, which lets what was sent come to its end
+    if problem is not None:
+        raise problem
+
+
+async def _bodies(options: ProduceOptions) -> AsyncIterator[bytes]:
+    if options.count is not None:
+        for number in range(options.count):
+            yield made_up_body(number, options.size)
+        return
+    async for line in stdin_lines():
+        yield line
+
+
+def made_up_body(number: int, size: int) -> bytes:
+    """`message 7 of 4711` and dots up to `size` bytes, never less than the number itself."""
+    text = f"message {number} of {os.getpid()} "
+    return text.ljust(size, ".").encode()[: max(size, len(str(number)) + 8)]
+
+
+async def _paced(bodies: AsyncIterator[bytes], rate: float | None) -> AsyncIterator[bytes]:
+    """Lets each pass when its time has come; one that is late does not wait."""
+    started_s = time.monotonic()
+    number = 0
+    async for body in bodies:
+        if rate is not None:
+            await asyncio.sleep(started_s + number / rate - time.monotonic())
+        number += 1
+        yield body
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,0 +1,108 @@
+"""The command as a user types it: words on stderr, exit codes, no processes started."""
+
+import fcntl
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ledgermq.cli import app, main
+from ledgermq.cluster_file import ClusterPlan
+from ledgermq.errors import UserError
+from ledgermq.local_cluster import locked
+from ledgermq.ports import is_free, require_free
+
+
+def failure(*args: str) -> str:
+    """The sentence a command ends with."""
+    result = CliRunner().invoke(app, list(args))
+    assert isinstance(result.exception, UserError), result.output
+    return str(result.exception)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    with listener:
+        yield port
+
+
+def test_help_names_every_command() -> None:
+    output = CliRunner().invoke(app, ["--help"]).output
+    for command in ("up", "node", "status", "produce", "consume"):
+        assert command in output
+
+
+def test_up_port_in_use_is_named_with_its_purpose(tmp_path: Path, taken_port: int) -> None:
+    said = failure("up", "--data", str(tmp_path), "--admin-port", str(taken_port))
+    assert f"port {taken_port} for the admin (--admin-port)" in said
+    assert not (tmp_path / "cluster.toml").exists()
+
+
+def test_up_other_number_of_nodes_is_refused(tmp_path: Path) -> None:
+    ClusterPlan(tmp_path, 3).save()
+    assert "--nodes 5 conflicts" in failure("up", "--data", str(tmp_path), "--nodes", "5")
+
+
+def test_up_key_of_the_plan_is_refused(tmp_path: Path) -> None:
+    said = failure("up", "--data", str(tmp_path), "--set", "listenPort=3")
+    assert said == "listenPort cannot be set for a local cluster: use --broker-port."
+
+
+def test_up_wrong_usage_is_exit_code_2(tmp_path: Path) -> None:
+    for args in (
+        ["up", "--nodes", "0"],
+        ["up", "--durability", "none"],
+        ["up", "--config", str(tmp_path / "no")],
+    ):
+        assert CliRunner().invoke(app, args).exit_code == 2
+
+
+def test_up_twice_in_one_folder_is_refused(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        assert "already runs (ledgermq up, pid" in failure("up", "--data", str(tmp_path))
+    with locked(tmp_path), (tmp_path / "up.lock").open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_up_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "cannot be used" in failure("up", "--data", str(tmp_path / "file" / "data"))
+
+
+def test_node_without_a_cluster_is_a_sentence(tmp_path: Path) -> None:
+    assert "there is no cluster" in failure("node", "n1", "--data", str(tmp_path))
+
+
+def test_node_that_runs_is_refused(tmp_path: Path, taken_port: int) -> None:
+    ClusterPlan(tmp_path, 1, broker_port=taken_port).save()
+    assert f"n0 seems to run already: its port {taken_port}" in failure("node", "n0", "--data", str(tmp_path))
+
+
+def test_status_name_server_gone_is_a_sentence() -> None:
+    assert "the name server 127.0.0.1:1 gives no answer" in failure("status", "--namesrv", "127.0.0.1:1")
+
+
+def test_consume_name_server_gone_is_a_sentence() -> None:
+    assert "the name server gives no answer" in failure(
+        "consume", "T", "--namesrv", "127.0.0.1:1", "--count", "1"
+    )
+
+
+def test_main_turns_an_error_into_a_sentence_and_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["ledgermq", "node", "n1", "--data", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: there is no cluster in")
+
+
+def test_ports_free_and_taken(taken_port: int) -> None:
+    assert not is_free(taken_port)
+    with pytest.raises(UserError, match=f"port {taken_port} for a test is in use on 127.0.0.1"):
+        require_free({taken_port: "a test"})

@@ -1,0 +1,93 @@
+"""The plan of a local cluster, kept and laid over with options."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledgermq.cluster_file import ClusterPlan, Scalar, load_plan, merge_plan, require_plan
+from ledgermq.errors import UserError
+
+NOTHING_GIVEN: dict[str, Any] = {
+    "nodes": None,
+    "namesrv_port": None,
+    "broker_port": None,
+    "admin_port": None,
+    "settings": {},
+}
+
+
+def test_plan_gives_each_node_its_two_ports(tmp_path: Path) -> None:
+    nodes = ClusterPlan(tmp_path, broker_port=20_000).nodes
+    assert [(node.id, node.remoting_address, node.replication_address) for node in nodes] == [
+        ("n0", "127.0.0.1:20000", "127.0.0.1:20003"),
+        ("n1", "127.0.0.1:20010", "127.0.0.1:20013"),
+        ("n2", "127.0.0.1:20020", "127.0.0.1:20023"),
+    ]
+
+
+def test_plan_saved_is_loaded_as_it_was(tmp_path: Path) -> None:
+    settings: dict[str, Scalar] = {
+        "durability": "replicated",
+        "brokerName": 'ä "quoted" \\',
+        "fileReservedTime": 48,
+        "x": True,
+    }
+    plan = ClusterPlan(tmp_path, 5, 1000, 2000, 3000, settings)
+    plan.save()
+    assert load_plan(tmp_path) == plan
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.toml"]
+
+
+def test_load_plan_none_there(tmp_path: Path) -> None:
+    assert load_plan(tmp_path) is None
+    with pytest.raises(UserError, match=r"there is no cluster in .*ledgermq up --data"):
+        require_plan(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("version = 2\n", "version 2"),
+        ("version = \n", "not a TOML file"),
+        ("version = 1\nnodes = 3\n", "lacks a number"),
+        ('version = 1\nnodes = "3"\nnamesrvPort = 1\nbrokerPort = 2\nadminPort = 3\n', "lacks a number"),
+    ],
+)
+def test_load_plan_damaged_is_a_sentence_that_names_the_file(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "cluster.toml").write_text(text)
+    with pytest.raises(UserError, match=words) as raised:
+        load_plan(tmp_path)
+    assert "cluster.toml" in str(raised.value)
+
+
+def test_merge_plan_new_cluster_takes_defaults(tmp_path: Path) -> None:
+    assert merge_plan(None, tmp_path, **NOTHING_GIVEN) == ClusterPlan(tmp_path, 3, 9876, 10911, 8080)
+
+
+def test_merge_plan_other_number_of_nodes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has 3 nodes, --nodes 5 conflicts"):
+        merge_plan(ClusterPlan(tmp_path, 3), tmp_path, **{**NOTHING_GIVEN, "nodes": 5})
+
+
+def test_merge_plan_what_is_given_wins_over_what_was_kept(tmp_path: Path) -> None:
+    kept = ClusterPlan(tmp_path, 3, 1000, 2000, 3000, {"durability": "persisted", "fileReservedTime": 48})
+    given = {**NOTHING_GIVEN, "nodes": 3, "admin_port": 4000, "settings": {"durability": "replicated"}}
+    assert merge_plan(kept, tmp_path, **given) == ClusterPlan(
+        tmp_path, 3, 1000, 2000, 4000, {"durability": "replicated", "fileReservedTime": 48}
+    )
+
+
+def test_ports_that_collide_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"port 10914 would be used twice: .*admin.*replication of n0"):
+        ClusterPlan(tmp_path, admin_port=10914).ports()
+
+
+def test_ports_out_of_range_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"port 65538 for replication of n0 .*not between"):
+        ClusterPlan(tmp_path, 1, broker_port=65535).ports()
+
+
+def test_node_unknown_names_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no node n7; its nodes are n0, n1, n2"):
+        ClusterPlan(tmp_path).node("n7")

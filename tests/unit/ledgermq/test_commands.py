@@ -1,0 +1,116 @@
+"""produce, consume and status from end to end over loopback, and what they print."""
+
+import asyncio
+import io
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from admin_api.examples import CLUSTER_EXAMPLE
+from admin_api.schemas import ClusterView
+from ledgermq.client.errors import ClientError
+from ledgermq.commands.consume import ConsumeOptions, print_messages
+from ledgermq.commands.produce import ProduceOptions, made_up_body, send_messages
+from ledgermq.commands.status import group_table
+from ledgermq.commands.stdin_lines import LINE_BYTES_MAX, stdin_lines
+from ledgermq.errors import UserError
+from ledgermq.local_cluster import is_writable
+from remoting.codes import ResponseCode
+from tests.unit.ledgermq.fake_broker import GROUP, TOPIC, FakeBroker, serving
+
+
+def options(broker: FakeBroker, count: int | None = 10, rate: float | None = None) -> ProduceOptions:
+    return ProduceOptions(TOPIC, broker.address, count, 30, "tag", None, rate, in_flight=4)
+
+
+async def test_produce_count_then_consume_count(capsys: pytest.CaptureFixture[str]) -> None:
+    broker = FakeBroker(queue_count=1)
+    async with serving(broker):
+        await send_messages(options(broker))
+        await print_messages(ConsumeOptions(TOPIC, broker.address, GROUP, True, 10))
+    printed = capsys.readouterr()
+    assert sorted(printed.out.splitlines()) == sorted(
+        made_up_body(number, 30).decode() for number in range(10)
+    )
+    assert "10 acknowledged" in printed.err
+    assert printed.err.endswith("10 messages.\n")
+    assert broker.offsets == {0: 10}
+
+
+async def test_produce_failure_is_counted_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    broker = FakeBroker()
+    broker.refusals = [(ResponseCode.MESSAGE_ILLEGAL, "too long")]
+    async with serving(broker):
+        with pytest.raises(UserError, match=r"1 messages were not acknowledged.*code 13: too long"):
+            await send_messages(options(broker, count=3))
+    assert "2 acknowledged" in capsys.readouterr().err
+
+
+async def test_produce_lines_of_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = FakeBroker(queue_count=1)
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write("one\nzwölf\r\nlast".encode())
+    with os.fdopen(reading) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        async with serving(broker):
+            await send_messages(options(broker, count=None, rate=10_000.0))
+    assert sorted(message.body for message in broker.queues[0]) == sorted([b"one", "zwölf".encode(), b"last"])
+
+
+async def lines_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    with path.open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        return [line async for line in stdin_lines()]
+
+
+async def test_stdin_lines_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lines").write_bytes(b"a\n\nb\n")
+    assert await lines_of(tmp_path / "lines", monkeypatch) == [b"a", b"", b"b"]
+
+
+async def test_stdin_lines_too_long_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lines").write_bytes(b"x" * (LINE_BYTES_MAX + 1))
+    with pytest.raises(UserError, match="a line is longer than 4194304 bytes"):
+        await lines_of(tmp_path / "lines", monkeypatch)
+
+
+async def test_consume_refused_says_why() -> None:
+    broker = FakeBroker(queue_count=1)
+    broker.pull_refusals = [(ResponseCode.NO_PERMISSION, "not readable")]
+    async with serving(broker):
+        with pytest.raises(ClientError, match="not readable"):
+            await asyncio.wait_for(print_messages(ConsumeOptions(TOPIC, broker.address, GROUP, True, 1)), 20)
+
+
+@pytest.mark.parametrize(("number", "size"), [(7, 1), (7, 100), (123_456, 12)])
+def test_made_up_body_has_its_size_and_its_number(number: int, size: int) -> None:
+    body = made_up_body(number, size)
+    assert body.startswith(f"message {number}".encode())
+    assert len(body) == max(size, len(f"message {number}"))
+
+
+def test_status_table_says_unknown_where_nothing_is_known() -> None:
+    (group,) = ClusterView.model_validate(CLUSTER_EXAMPLE).groups
+    console = Console(file=io.StringIO(), width=140)
+    console.print(group_table(group))
+    assert isinstance(console.file, io.StringIO)
+    title, *lines = console.file.getvalue().splitlines()
+    assert title.strip() == "broker-a: writable, n1 leads in term 4"
+    (dead,) = [line for line in lines if "127.0.0.1:10911" in line]
+    assert dead.count("unknown") == 6
+    (leader,) = [line for line in lines if "leader" in line]
+    assert [cell.strip() for cell in leader.split("│")[1:-1]] == [
+        *("n1", "leader", "127.0.0.1:10921", "4", "0", "2042", "2042", "2041", "2041", "0"),
+    ]
+
+
+def test_is_writable_needs_the_leader_at_id_0_of_the_name_server() -> None:
+    view = ClusterView.model_validate(CLUSTER_EXAMPLE)
+    assert is_writable(view)
+    (group,) = view.groups
+    moved = [node.model_copy(update={"broker_id": 2}) if node.id == "n1" else node for node in group.nodes]
+    assert not is_writable(view.model_copy(update={"groups": [group.model_copy(update={"nodes": moved})]}))
+    assert not is_writable(view.model_copy(update={"groups": []}))

@@ -1,0 +1,69 @@
+"""Each node's broker.toml, and what a user may put into it."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from broker.config import load_config
+from ledgermq.cluster_file import ClusterPlan
+from ledgermq.errors import UserError
+from ledgermq.node_files import read_settings, write_node_files
+
+
+def test_write_node_files_each_is_what_the_broker_reads(tmp_path: Path) -> None:
+    plan = ClusterPlan(
+        tmp_path, 3, 1000, 20_000, 3000, {"durability": "replicated", "fileReservedTime": "48"}
+    )
+    write_node_files(plan)
+    config = load_config(tmp_path / "n1" / "broker.toml")
+    assert (config.listen_port, config.dledger_self_id, config.namesrv_addr) == (
+        20_010,
+        "n1",
+        "127.0.0.1:1000",
+    )
+    assert config.bind_address == "127.0.0.1"
+    assert [(peer.id, peer.port) for peer in config.peers] == [("n0", 20_003), ("n1", 20_013), ("n2", 20_023)]
+    assert config.store_path_root_dir == tmp_path / "n1" / "store"
+    assert (config.durability, config.file_reserved_hours) == ("replicated", 48)
+
+
+def test_write_node_files_unknown_key_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"maxMesageSize is not known.*maxMessageSize"):
+        write_node_files(ClusterPlan(tmp_path, settings={"maxMesageSize": 5}))
+
+
+def test_read_settings_overrides_win_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('maxMessageSize = 1000\nbrokerClusterName = "C"\nautoCreateTopicEnable = false\n')
+    assert read_settings(file, ["maxMessageSize=2000", " regionId = r "]) == {
+        "maxMessageSize": "2000",
+        "brokerClusterName": "C",
+        "autoCreateTopicEnable": False,
+        "regionId": "r",
+    }
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("maxMessageSize", "not of the form KEY=VALUE"),
+        ("listenPort=1", "listenPort cannot be set for a local cluster: use --broker-port"),
+        ("dLegerSelfId=n0", "each node has its own"),
+    ],
+)
+def test_read_settings_what_cannot_be_set_is_refused(override: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        read_settings(None, [override])
+
+
+def test_read_settings_table_in_the_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text("[broker]\nmaxMessageSize = 1\n")
+    with pytest.raises(UserError, match=r"broker in .*must be a plain value"):
+        read_settings(file, [])
+
+
+def test_node_file_is_plain_toml(tmp_path: Path) -> None:
+    write_node_files(ClusterPlan(tmp_path, 1))
+    assert tomllib.loads((tmp_path / "n0" / "broker.toml").read_text())["enableDLegerCommitLog"] is True
