@@ -36,9 +36,7 @@ def measure(options: dict[str, str | int]) -> dict[str, Any]:
     """One run of the load program; `options` are its own."""
     jars = ROOT / ".cache/java" / CLIENT_VERSION
     if not jars.is_dir() or shutil.which("javac") is None:
-        raise SystemExit(
-            f"No Java client in {jars} or no JDK on the PATH: run scripts/test once."
-        )
+        raise SystemExit(f"No Java client in {jars} or no JDK on the PATH: run scripts/test once.")
     command = ["java", "-Xmx512m", f"-Duser.home={ROOT / '.cache/java'}"]
     command += ["-cp", f"{compile_load(jars)}:{jars}/*", "Load"]
     command += [f"{name}={value}" for name, value in options.items()]

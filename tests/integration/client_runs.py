@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 PYTHON_CLIENT = CACHE / "rocketmq-client-python"
 JAVA_SOURCES = ROOT / "tests/integration/java/src"
-GO_SOURCES = ROOT / "tests/integration/go"
+GO_CLIENT = CACHE / "go-client"
 Report = list[dict[str, Any]]
 
 
@@ -100,3 +100,9 @@ def java_driver(version: str, folder: Path) -> Driver:
         subprocess.run([*compiler, *map(str, sources)], check=True, timeout=120)
     command = ("java", "-Xmx256m", "-Dfile.encoding=UTF-8", f"-Duser.home={folder}")
     return Driver((*command, "-cp", f"{classes}:{jars}/*", "Driver"), {}, folder)
+
+
+def go_driver(folder: Path) -> Driver:
+    """The driver of rocketmq-client-go v2.1.2."""
+    need("go", GO_CLIENT.exists(), "it needs Go; scripts/test then builds it into .cache")
+    return Driver((str(GO_CLIENT),), {}, folder)
