@@ -1,24 +1,22 @@
 """Builds the answer to LEDGERMQ_NODE_STATUS: one node's view of itself and its group."""
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 from broker.admin_types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
 from broker.config import Peer
 from broker.context import BrokerContext
 from broker.replication import ReplicationEngine
-from dledger.core.status import ElectionRecord, NodeStatus, PeerStatus
+from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
 
 
 class NodeStatusBuilder:
-    """Reads log and engine. `monotonic_ms` is the engine's clock; the context's is the wall's."""
+    """Reads log and engine."""
 
-    def __init__(self, context: BrokerContext, monotonic_ms: Callable[[], int]) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._config = context.config
-        self._monotonic_ms = monotonic_ms
 
     def build(self) -> NodeStatusMessage:
         config = self._config
@@ -64,7 +62,10 @@ class NodeStatusBuilder:
             "epochs": tuple(EpochStatus(term=e.term, first_index=e.first_index) for e in status.epochs),
             "peers": self._peers(engine, status),
             "watermarks_by_term": {term: dict(marks) for term, marks in status.watermarks_by_term.items()},
-            "elections": self._elections(status.elections),
+            "elections": tuple(
+                ElectionView(at_ms=each.at_ms, term=each.term, leader_id=each.leader_id, reason=each.reason)
+                for each in status.elections
+            ),
         }
 
     def _peers(self, engine: ReplicationEngine, status: NodeStatus) -> tuple[PeerView, ...]:
@@ -72,14 +73,6 @@ class NodeStatusBuilder:
         own_id = self._config.dledger_self_id
         others = [peer for peer in self._config.peers if peer.id != own_id]
         return tuple(_peer_view(peer, engine, by_id.get(peer.id, _unknown_peer(peer.id))) for peer in others)
-
-    def _elections(self, records: tuple[ElectionRecord, ...]) -> tuple[ElectionView, ...]:
-        """The engine's times are of a monotonic clock; they are shown as the wall's."""
-        offset_ms = self._context.clock() - self._monotonic_ms()
-        return tuple(
-            ElectionView(at_ms=r.at_ms + offset_ms, term=r.term, leader_id=r.leader_id, reason=r.reason)
-            for r in records
-        )
 
 
 def _peer_view(peer: Peer, engine: ReplicationEngine, known: PeerStatus) -> PeerView:

@@ -19,7 +19,9 @@ class ReplicationEngine(Protocol):
         """Where the peers serve clients, as far as they said."""
 
     def is_connected(self, peer: str) -> bool: ...
-    def status(self) -> NodeStatus: ...
+    def status(self) -> NodeStatus:
+        """Its elections' times are milliseconds since 1970."""
+
     def transfer_leadership(self, transferee: str) -> ResponseCode: ...
 
 

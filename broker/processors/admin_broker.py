@@ -13,7 +13,6 @@ from broker.node_status import NodeStatusBuilder
 from broker.rates import RateMeter
 from broker.replication import leader_hint
 from dledger.core.types import ResponseCode as EngineCode
-from dledger.server import monotonic_ms
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import OWN_VERSION, RemotingCommand, success_response
 from remoting.connection import Connection
@@ -35,7 +34,7 @@ class BrokerAdmin:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._status = NodeStatusBuilder(context, monotonic_ms)
+        self._status = NodeStatusBuilder(context)
         stats = context.stats
         self._rates = RateMeter(lambda: (stats.messages_put, stats.messages_got))
         context.services.append(self._rates)
