@@ -38,6 +38,7 @@ _OTHER_LANGUAGE = LANGUAGES.index("OTHER")
 _HEADER_BYTES_MAX = 0xFFFFFF
 _INT32_MAX = 0x7FFFFFFF
 _two_words = struct.Struct(">II").pack
+_read_word = struct.Struct(">I").unpack_from
 _binary_fixed = struct.Struct(">hbhii")
 _binary_length = struct.Struct(">i")
 _binary_key_length = struct.Struct(">h")
@@ -141,7 +142,7 @@ def decode_command(payload: bytes) -> RemotingCommand:
     Raises:
         CommandError: the serialize type is unknown, or the header is not what its type says.
     """
-    word = int.from_bytes(payload[:4], "big")
+    word = _read_word(payload)[0] if len(payload) >= 4 else 0
     body_start = 4 + (word & _HEADER_BYTES_MAX)
     if body_start > len(payload):
         raise CommandError(f"header ends at byte {body_start} of {len(payload)}")
