@@ -98,7 +98,7 @@ class DelayDelivery:
         self._timer = None
         now_ms = self._context.clock()
         for level in self._levels:
-            if not level.is_busy and level.due_ms is not None and level.due_ms <= now_ms:
+            if not level.is_busy and level.due_ms is not None and _is_over(level, level.due_ms, now_ms):
                 self._deliver(level, now_ms)
         self._arm()
 
@@ -250,6 +250,13 @@ class DelayDelivery:
             store_host=self._context.store_host,
             reconsume_times=record.reconsume_times,
         )
+
+
+def _is_over(level: _Level, due_ms: int, now_ms: int) -> bool:
+    """Also true for a time so far away that the clock must have been set back: the level is looked at
+    anew.
+    """
+    return due_ms <= now_ms or due_ms > now_ms + level.delay_ms + CLOCK_STEP_MAX_MS
 
 
 def _due_ms(record: Record, level: _Level, now_ms: int) -> int:

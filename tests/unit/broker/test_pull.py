@@ -1,0 +1,403 @@
+"""Pulls: order of checks, statuses, long polling, and what a follower may say."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.pull_waits import PullWaits
+from broker.state.changes import PutGroup, PutTopic
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.topics import TopicConfig
+from remoting.codes import RequestCode
+from remoting.command import ONEWAY_FLAG
+from tests.unit.broker.consume_bench import (
+    COMMIT,
+    SUBSCRIPTION,
+    SUSPEND,
+    ConsumeBench,
+    header_offsets,
+    make_bench,
+    pull_request,
+    records,
+    request,
+)
+from tests.unit.broker.heartbeat_samples import GO_CONSUMER
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> ConsumeBench:
+    return await make_bench(tmp_path)
+
+
+def waits_of(bench: ConsumeBench) -> "PullWaits[object]":
+    (waits,) = [each for each in bench.context.services if isinstance(each, PullWaits)]
+    return waits
+
+
+def expire_all(bench: ConsumeBench) -> None:
+    """As if every deadline had passed."""
+    waits = waits_of(bench)
+    waits._now_ms = lambda: 10**15
+    waits.expire()
+
+
+async def test_found_messages_come_back_to_back_with_all_header_fields(bench: ConsumeBench) -> None:
+    await bench.put(b"one", b"two", b"three")
+    answer = await bench.ask(pull_request(1))
+    assert (answer.code, answer.remark, answer.opaque) == (0, "FOUND", 1)
+    assert header_offsets(answer) == (3, 0, 3)
+    assert [(each.body, each.queue_offset) for each in records(answer.body)] == [(b"two", 1), (b"three", 2)]
+    assert bench.context.stats.messages_got == 2
+    assert bench.context.stats.bytes_got == len(answer.body)
+
+
+async def test_lite_pull_is_served_as_well(bench: ConsumeBench) -> None:
+    await bench.put(b"one")
+    pull = pull_request(0)
+    pull.code = RequestCode.LITE_PULL_MESSAGE
+    assert (await bench.ask(pull)).code == 0
+
+
+async def test_an_answer_keeps_to_the_number_and_bytes_asked_for(bench: ConsumeBench) -> None:
+    await bench.put(*[b"x" * 100_000] * 5)
+    two = await bench.ask(pull_request(0, maxMsgNums="2"))
+    assert header_offsets(two)[0] == 2
+    within_256_kib = await bench.ask(pull_request(0))
+    assert header_offsets(within_256_kib)[0] == 2
+    small = await bench.ask(pull_request(0, maxMsgBytes="1000"))
+    assert header_offsets(small)[0] == 1
+
+
+async def test_a_message_beyond_all_bounds_comes_alone(bench: ConsumeBench) -> None:
+    await bench.put(b"x" * 1_000_000, b"small")
+    answer = await bench.ask(pull_request(0))
+    assert [len(each.body) for each in records(answer.body)] == [1_000_000]
+
+
+async def test_tags_are_filtered_and_the_next_offset_lies_behind_all_that_was_looked_at(
+    bench: ConsumeBench,
+) -> None:
+    for tag in ("TagA", "TagB", "", "TagA", "TagB"):
+        await bench.put(tag.encode(), tag=tag)
+    answer = await bench.ask(pull_request(0, subscription="TagA"))
+    assert [each.body for each in records(answer.body)] == [b"TagA", b"TagA"]
+    assert header_offsets(answer) == (5, 0, 5)
+    nothing = await bench.ask(pull_request(0, subscription="TagC"))
+    assert (nothing.code, nothing.remark) == (20, "NO_MATCHED_MESSAGE")
+    assert header_offsets(nothing) == (5, 0, 5)
+
+
+async def test_an_offset_out_of_range_moves_the_consumer_on_the_leader(bench: ConsumeBench) -> None:
+    await bench.put(b"one", b"two")
+    bench.log.fake_queues.by_key["t", 0].drop_before(1)
+    too_small = await bench.ask(pull_request(0))
+    assert (too_small.code, too_small.remark) == (21, "OFFSET_TOO_SMALL")
+    assert header_offsets(too_small) == (1, 1, 2)
+    beyond = await bench.ask(pull_request(9))
+    assert (beyond.code, beyond.remark) == (21, "OFFSET_OVERFLOW_BADLY")
+    assert header_offsets(beyond) == (2, 1, 2)
+
+
+async def test_an_empty_queue_is_21_for_any_offset_but_0(bench: ConsumeBench) -> None:
+    at_0 = await bench.ask(pull_request(0, flags=SUBSCRIPTION))
+    assert (at_0.code, at_0.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+    assert header_offsets(at_0) == (0, 0, 0)
+    at_5 = await bench.ask(pull_request(5))
+    assert at_5.code == 21
+    assert header_offsets(at_5) == (0, 0, 0)
+
+
+async def test_the_end_of_the_queue_is_19_when_the_pull_may_not_wait(bench: ConsumeBench) -> None:
+    await bench.put(b"one")
+    answer = await bench.ask(pull_request(1, flags=SUBSCRIPTION))
+    assert (answer.code, answer.remark) == (19, "OFFSET_OVERFLOW_ONE")
+    assert header_offsets(answer) == (1, 0, 1)
+
+
+async def test_a_deleted_file_is_passed_over(bench: ConsumeBench) -> None:
+    (first, _) = await bench.put(b"one", b"two")
+    del bench.log._records[first]
+    answer = await bench.ask(pull_request(0))
+    assert (answer.code, answer.remark) == (20, "MESSAGE_WAS_REMOVING")
+    assert header_offsets(answer)[0] == 1
+
+
+async def test_a_hole_in_the_queue_is_passed_over(bench: ConsumeBench) -> None:
+    await bench.put(b"one", b"two")
+    rows = bench.log.fake_queues.by_key["t", 0].rows
+    rows[0] = (rows[0][0], 0, -1)
+    answer = await bench.ask(pull_request(0))
+    assert [each.body for each in records(answer.body)] == [b"two"]
+    assert header_offsets(answer)[0] == 2
+
+
+async def test_a_held_pull_is_answered_in_the_turn_in_which_its_message_is_committed(
+    bench: ConsumeBench,
+) -> None:
+    bench.start(pull_request(0, opaque=5))
+    await bench.settle()
+    assert bench.connection.answers == []
+    bench.log.auto_commit = False
+    await bench.put(b"one")
+    assert bench.connection.answers == []
+    bench.log.commit()
+    (answer,) = bench.connection.take_answers()
+    assert (answer.code, answer.opaque) == (0, 5)
+    assert [each.body for each in records(answer.body)] == [b"one"]
+    assert len(waits_of(bench)) == 0
+
+
+async def test_a_held_pull_sleeps_through_other_tags_and_goes_on_behind_them(bench: ConsumeBench) -> None:
+    bench.start(pull_request(0, subscription="TagA"))
+    await bench.put(b"b", b"b", tag="TagB")
+    assert bench.connection.answers == []
+    expire_all(bench)
+    (answer,) = bench.connection.take_answers()
+    assert answer.code == 19
+    assert header_offsets(answer) == (2, 0, 2)
+
+
+async def test_a_wanted_tag_among_others_wakes_the_pull(bench: ConsumeBench) -> None:
+    bench.start(pull_request(0, subscription="TagA"))
+    await bench.put(b"b", tag="TagB")
+    await bench.put(b"a", tag="TagA")
+    (answer,) = bench.connection.take_answers()
+    assert [each.body for each in records(answer.body)] == [b"a"]
+    assert header_offsets(answer) == (2, 0, 2)
+
+
+async def test_messages_of_other_queues_wake_nobody(bench: ConsumeBench) -> None:
+    bench.start(pull_request(0, queue_id=1))
+    await bench.put(b"one", queue_id=0)
+    assert bench.connection.answers == []
+
+
+async def test_a_held_pull_whose_time_is_up_is_answered_19_with_its_offset(bench: ConsumeBench) -> None:
+    await bench.put(b"one")
+    bench.start(pull_request(1))
+    await bench.settle()
+    expire_all(bench)
+    (answer,) = bench.connection.take_answers()
+    assert answer.code == 19
+    assert header_offsets(answer) == (1, 0, 1)
+
+
+async def test_the_timer_answers_by_itself(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, longPollingEnable=False, shortPollingTimeMills=1)
+    answered = bench.connection
+    bench.start(pull_request(0))
+    while not answered.answers:
+        await bench.settle()
+    assert answered.answers[0].code == 19
+
+
+async def test_a_closed_connection_is_not_answered_any_more(bench: ConsumeBench) -> None:
+    bench.start(pull_request(0))
+    await bench.settle()
+    for listener in bench.context.close_listeners:
+        listener(bench.connection.as_connection)
+    assert len(waits_of(bench)) == 0
+    await bench.put(b"one")
+    assert bench.connection.answers == []
+
+
+async def test_stopping_answers_those_who_wait(bench: ConsumeBench) -> None:
+    bench.start(pull_request(0))
+    await bench.settle()
+    await waits_of(bench).stop()
+    assert [answer.code for answer in bench.connection.take_answers()] == [19]
+
+
+async def test_a_oneway_pull_is_not_held(bench: ConsumeBench) -> None:
+    pull = pull_request(0)
+    pull.flag = ONEWAY_FLAG
+    bench.start(pull)
+    await bench.settle()
+    assert len(waits_of(bench)) == 0
+
+
+async def test_too_many_held_pulls_are_told_to_come_back(bench: ConsumeBench) -> None:
+    waits_of(bench)._table._held_max = 1
+    bench.start(pull_request(0))
+    answer = await bench.ask(pull_request(0, opaque=2))
+    assert (answer.code, answer.opaque) == (2, 2)
+
+
+# What a follower may say
+
+
+async def test_a_lagging_follower_holds_a_pull_beyond_its_end_until_it_has_the_message(
+    bench: ConsumeBench,
+) -> None:
+    await bench.put(b"one")
+    bench.follow()
+    bench.start(pull_request(2))
+    await bench.replicate(b"two")
+    assert bench.connection.answers == []
+    await bench.replicate(b"three")
+    (answer,) = bench.connection.take_answers()
+    assert [each.body for each in records(answer.body)] == [b"three"]
+    assert header_offsets(answer) == (3, 0, 3)
+
+
+async def test_a_follower_never_answers_21(bench: ConsumeBench) -> None:
+    await bench.put(b"one", b"two")
+    bench.log.fake_queues.by_key["t", 0].drop_before(1)
+    bench.follow()
+    beyond = await bench.ask(pull_request(9, flags=SUBSCRIPTION))
+    assert (beyond.code, header_offsets(beyond)[0]) == (19, 9)
+    no_queue = await bench.ask(pull_request(7, queue_id=3, flags=SUBSCRIPTION))
+    assert (no_queue.code, header_offsets(no_queue)[0]) == (19, 7)
+    below = await bench.ask(pull_request(0, flags=SUBSCRIPTION))
+    assert (below.code, header_offsets(below)[0]) == (20, 0)
+
+
+async def test_a_follower_keeps_the_asked_offset_when_the_time_of_a_held_pull_is_up(
+    bench: ConsumeBench,
+) -> None:
+    bench.follow()
+    bench.start(pull_request(9))
+    await bench.settle()
+    expire_all(bench)
+    (answer,) = bench.connection.take_answers()
+    assert (answer.code, header_offsets(answer)[0]) == (19, 9)
+
+
+async def test_a_follower_keeps_a_pull_below_its_first_message_for_a_moment(bench: ConsumeBench) -> None:
+    await bench.put(b"one", b"two")
+    bench.log.fake_queues.by_key["t", 0].drop_before(1)
+    bench.follow()
+    bench.start(pull_request(0))
+    await bench.settle()
+    assert bench.connection.answers == []
+    expire_all(bench)
+    (answer,) = bench.connection.take_answers()
+    assert (answer.code, header_offsets(answer)[0]) == (20, 0)
+
+
+async def test_a_follower_serves_what_it_has_applied(bench: ConsumeBench) -> None:
+    await bench.put(b"one")
+    bench.follow()
+    answer = await bench.ask(pull_request(0))
+    assert answer.code == 0
+    assert header_offsets(answer) == (1, 0, 1)
+
+
+async def test_a_new_leader_settles_the_pulls_beyond_its_end_and_keeps_those_at_it(
+    bench: ConsumeBench,
+) -> None:
+    await bench.put(b"one")
+    bench.follow()
+    bench.start(pull_request(9, opaque=9))
+    bench.start(pull_request(1, opaque=1))
+    await bench.settle()
+    bench.lead()
+    (answer,) = bench.connection.take_answers()
+    assert (answer.opaque, answer.code, header_offsets(answer)[0]) == (9, 21, 1)
+    await bench.put(b"two")
+    (woken,) = bench.connection.take_answers()
+    assert (woken.opaque, woken.code) == (1, 0)
+
+
+async def test_a_follower_serves_a_group_it_cannot_create(bench: ConsumeBench) -> None:
+    await bench.put(b"one")
+    bench.follow()
+    assert (await bench.ask(pull_request(0, group="new"))).code == 0
+    assert "new" not in bench.context.state.groups
+
+
+# Checks
+
+
+async def test_an_unknown_group_is_created(bench: ConsumeBench) -> None:
+    await bench.put(b"one")
+    assert (await bench.ask(pull_request(0, group="new"))).code == 0
+    assert "new" in bench.context.state.groups
+
+
+async def test_checks_come_in_rocketmqs_order(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, autoCreateSubscriptionGroup=False)
+    await bench.context.state.propose(
+        PutGroup(SubscriptionGroupConfig("off", consume_enable=False)),
+        PutTopic(TopicConfig("unreadable", 4, 4, perm=2)),
+    )
+
+    async def code(**fields: str) -> int:
+        return (await bench.ask(pull_request(0, **fields))).code  # type: ignore[arg-type]
+
+    bad = {"topic": "unreadable", "queueId": "4", "subscription": "||"}
+    assert await code(group="unknown", **bad) == 26
+    assert await code(group="off", **bad) == 16
+    assert await code(**{**bad, "topic": "absent"}) == 17
+    assert await code(**bad) == 16
+    assert await code(**{**bad, "topic": "t"}) == 29
+    assert await code(queueId="-1") == 29
+    assert await code(subscription="||") == 23
+    assert await code(subscription="a > 1", expressionType="SQL92") == 1
+
+
+async def test_an_unreadable_header_is_answered_1_with_the_fields_name(bench: ConsumeBench) -> None:
+    answer = await bench.ask(pull_request(0, queueOffset="x"))
+    assert answer.code == 1
+    assert "queueOffset" in (answer.remark or "")
+
+
+async def test_without_an_expression_the_heartbeats_counts(bench: ConsumeBench) -> None:
+    """Go sends subscription "" and subVersion 0, and means what its heartbeat said."""
+    for tag in ("TagA", "TagB", "TagC"):
+        await bench.put(tag.encode(), topic="T", tag=tag)
+    await bench.context.state.propose(PutTopic(TopicConfig("T", 1, 1)))
+    go_fields = {"topic": "T", "group": "CID", "flags": SUSPEND, "subscription": "", "subVersion": "0"}
+    unknown = await bench.ask(pull_request(0, **go_fields))  # type: ignore[arg-type]
+    assert unknown.code == 24
+    await bench.ask(request(RequestCode.HEART_BEAT, GO_CONSUMER, "GO"))
+    answer = await bench.ask(pull_request(0, **go_fields))  # type: ignore[arg-type]
+    assert [each.body for each in records(answer.body)] == [b"TagA", b"TagB"]
+
+
+async def test_a_topic_or_version_the_heartbeat_did_not_name_is_refused(bench: ConsumeBench) -> None:
+    await bench.ask(request(RequestCode.HEART_BEAT, GO_CONSUMER, "GO"))
+    other = await bench.ask(pull_request(0, group="CID", flags=SUSPEND))
+    assert other.code == 24
+    await bench.context.state.propose(PutTopic(TopicConfig("T", 1, 1)))
+    newer = pull_request(0, topic="T", group="CID", flags=SUSPEND, subVersion="1700000000004")
+    assert (await bench.ask(newer)).code == 25
+
+
+async def test_a_broadcasting_group_needs_permission(bench: ConsumeBench) -> None:
+    await bench.context.state.propose(PutGroup(SubscriptionGroupConfig("b", consume_broadcast_enable=False)))
+    body = (
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"b","messageModel":0,'
+        b'"subscriptionDataSet":[{"topic":"t","subString":"*","subVersion":1}]}]}'
+    )
+    await bench.ask(request(RequestCode.HEART_BEAT, body))
+    assert (await bench.ask(pull_request(0, group="b", flags=SUSPEND))).code == 16
+
+
+# Offsets that come with a pull
+
+
+async def test_an_offset_in_a_pull_counts_at_once_and_is_stored_with_the_next_flush(
+    bench: ConsumeBench,
+) -> None:
+    await bench.put(b"one", b"two", b"three")
+    puts = bench.state_puts
+    for offset in (1, 2, 2, 1):
+        await bench.ask(pull_request(0, flags=COMMIT | SUBSCRIPTION, commitOffset=str(offset)))
+    assert bench.state_puts == puts
+    query = request(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="g", topic="t", queueId="0")
+    assert (await bench.ask(query)).ext_fields["offset"] == "2"
+    assert bench.context.state.offsets.get("g", "t", 0) is None
+    for service in bench.context.services:
+        await service.stop()
+    assert bench.state_puts == puts + 1
+    assert bench.context.state.offsets.get("g", "t", 0) == 2
+
+
+async def test_a_follower_stores_no_offset_of_a_pull(bench: ConsumeBench) -> None:
+    await bench.put(b"one")
+    bench.follow()
+    await bench.ask(pull_request(0, flags=COMMIT | SUBSCRIPTION, commitOffset="1"))
+    bench.lead()
+    query = request(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="g", topic="t", queueId="0")
+    assert (await bench.ask(query)).ext_fields["offset"] == "0"
