@@ -88,16 +88,15 @@ class RouteInfoManager:
         broker = self._brokers.setdefault(registration.broker_name, _Broker(registration.cluster, {}))
         broker.cluster = registration.cluster
         broker.addrs[registration.broker_id] = registration.addr
-        is_changed = (
-            known is None or holder != registration.addr or known.data_version != registration.data_version
-        )
+        is_first = known is None or holder != registration.addr
+        is_changed = known is None or is_first or known.data_version != registration.data_version
         if registration.broker_id == MASTER_ID and is_changed:
             for topic, queue_data in registration.topics.items():
                 self._topics.setdefault(topic, {})[registration.broker_name] = queue_data
         self._nodes[registration.addr] = _LiveNode(
             registration.broker_name,
             registration.ha_server_addr,
-            registration.data_version,
+            _held_version(registration, is_first),
             registration.timeout_ms,
             now_ms,
             connection_id,
@@ -276,3 +275,14 @@ class RouteInfoManager:
     def _ha_server_addr(self, addr: str | None) -> str | None:
         node = self._nodes.get(addr) if addr is not None else None
         return node.ha_server_addr if node is not None else None
+
+
+def _held_version(registration: Registration, is_first: bool) -> DataVersion:
+    """The version to compare the next registration with.
+
+    RocketMQ 5 tells of a new topic in a registration of that topic alone, under the version of all its
+    topics. When such a one comes first, the others are still to come, and must not pass for known.
+    """
+    if is_first and len(registration.topics) == 1:
+        return DataVersion(registration.data_version.state_version)
+    return registration.data_version

@@ -61,6 +61,16 @@ def test_topics_missing_from_a_later_registration_stay() -> None:
     assert tables.topics() == ["T", "U"]
 
 
+def test_first_registration_of_one_topic_leaves_the_others_unknown() -> None:
+    """RocketMQ 5 registers a new topic alone, under the version that all its topics have."""
+    tables = RouteInfoManager()
+    tables.register(registration(term=3), 0, 1)
+    assert tables.data_version(MASTER) == DataVersion(3)
+    tables.register(registration(term=3, topics={"T": queue_data(), "U": queue_data()}), 0, 1)
+    assert tables.topics() == ["T", "U"]
+    assert tables.register(registration(SLAVE, term=2), 0, 2).is_ignored
+
+
 def test_slave_that_becomes_master_appears_once() -> None:
     tables = _tables()
     tables.register(registration(SLAVE, 0, term=2), 0, 2)
@@ -177,6 +187,7 @@ def test_write_permission_goes_and_comes_until_the_topics_change() -> None:
         assert route is not None
         return route.queue_datas[0].perm
 
+    tables.register(registration(), 1, 1)
     assert tables.set_writable("broker-a", is_writable=False) == 1
     assert perm() == 4
     tables.register(registration(), 1, 1)

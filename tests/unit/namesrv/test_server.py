@@ -207,7 +207,7 @@ async def test_data_version_tells_whether_to_register_and_keeps_alive() -> None:
         same = b'{"counter":1,"stateVersion":1,"timestamp":1700000000000}'
         unknown = await caller.ask(RequestCode.QUERY_DATA_VERSION, ext, same)
         assert (unknown.ext_fields, unknown.body) == ({"changed": "true"}, b"")
-        await caller.send(register_request())
+        await caller.send(register_request(topics=("T", "U")))
         caller.clock.now_ms = 100_000
         known = await caller.ask(RequestCode.QUERY_DATA_VERSION, ext, same)
         assert (known.ext_fields, known.body) == ({"changed": "false"}, same)
