@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         logger.error("the configuration cannot be used: %s", error)
         return EXIT_CONFIG
+    for key in config.idle_keys:
+        logger.warning("the key %s is known but changes nothing in this version", key)
     return run(serve(config))
 
 

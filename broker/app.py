@@ -48,6 +48,8 @@ PROCESSORS = (
 )
 """Each has `register(context)`."""
 
+APPLY_LOOK_S = 0.01
+
 logger = logging.getLogger(__name__)
 
 
@@ -74,6 +76,7 @@ class Broker:
             self._lock.release()
             raise
         self._log = opened.log
+        self._last_index = opened.last_index
         self._state = ReplicatedState(config, self._log, wall_clock_ms)
         self._state.restore(opened.last_index)
         self._client = RemotingClient()
@@ -100,6 +103,7 @@ class Broker:
     async def start(self) -> None:
         """Serve. Raises OSError when an address cannot be bound; call `stop` then too."""
         await self._log.start()
+        await self._wait_applied()
         await self._state.start()
         for service in self.context.services:
             await service.start()
@@ -125,6 +129,14 @@ class Broker:
         finally:
             await self._client.close()
             self._lock.release()
+
+    async def _wait_applied(self) -> None:
+        """A plain log takes puts at once: first let the state see every change that is on the disk. (A
+        group's leader is not writable before that.)
+        """
+        if self.context.engine is None:
+            while self._log.applied_index < self._last_index and not self.failure.done():
+                await asyncio.sleep(APPLY_LOOK_S)
 
     def _term(self) -> int:
         return 0 if self.context.engine is None else self.context.engine.term

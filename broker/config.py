@@ -25,6 +25,13 @@ RECORD_OVERHEAD_BYTES = 64 * 1024
 bytes.
 """
 
+IDLE_KEYS = frozenset(
+    {"enablePropertyFilter", "fileReservedTime", "transactionCheckInterval", "transactionTimeOut"}
+)
+"""Keys of features that are still to come: SQL92 filters, deletion of old files, transactions. Whoever sets
+one is told.
+"""
+
 _NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
 
@@ -230,6 +237,13 @@ class BrokerConfig(BaseModel):
         """Every key with its value in force, as RocketMQ's properties text shows them."""
         values = self.model_dump(mode="json", by_alias=True)
         return {key: _property_text(value) for key, value in values.items() if value is not None}
+
+    @property
+    def idle_keys(self) -> list[str]:
+        """Keys somebody set that are known but change nothing yet."""
+        fields = type(self).model_fields
+        aliases = (fields[name].alias or name for name in self.model_fields_set)
+        return sorted(key for key in aliases if key in IDLE_KEYS)
 
 
 def _property_text(value: object) -> str:
