@@ -6,7 +6,7 @@ import sys
 
 import uvicorn
 
-from admin_api.app import create_app
+from admin_api.app import AdminApp, create_app
 from admin_api.settings import Settings
 
 _DRAIN_S = 2
@@ -15,8 +15,12 @@ _DRAIN_S = 2
 class _Server(uvicorn.Server):
     """Ends the event streams first, since they never end by themselves."""
 
+    def __init__(self, config: uvicorn.Config, app: AdminApp) -> None:
+        super().__init__(config)
+        self._app = app
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.config.loaded_app.state.feed.close()
+        self._app.state.feed.close()
         await super().shutdown(sockets)
 
 
@@ -36,6 +40,7 @@ def main() -> int:
         access_log=False,
         server_header=False,
         limit_concurrency=500,
+        proxy_headers=False,
         timeout_graceful_shutdown=_DRAIN_S,
     )
     try:
@@ -43,7 +48,7 @@ def main() -> int:
     except SystemExit:
         print(f"cannot listen on {args.host}:{args.port}; is the port in use?", file=sys.stderr)
         return 1
-    _Server(config).run(sockets=[listener])
+    _Server(config, app).run(sockets=[listener])
     return 0
 
 

@@ -29,7 +29,7 @@ class AdminApp(FastAPI):
         return described
 
 
-def create_app(settings: Settings, client: Invoker | None = None) -> FastAPI:
+def create_app(settings: Settings, client: Invoker | None = None) -> AdminApp:
     """The application over one name server. A `client` that is given is the caller's to close."""
 
     @asynccontextmanager

@@ -10,6 +10,7 @@ from ledgermq.supervisor import Command
 NAMESRV_STAGE = 0
 NODE_STAGE = 1
 ADMIN_STAGE = 2
+_AGAIN = "stop and start `ledgermq up`; the nodes go on meanwhile"
 
 # -P: a folder named like one of our packages in the directory of the user is not ours.
 _PYTHON_MODULE = (sys.executable, "-P", "-m")
@@ -30,7 +31,7 @@ def namesrv_command(plan: ClusterPlan) -> Command:
         *("namesrv", "--host", HOST, "--port", str(plan.namesrv_port)),
         *("--kv-config", str(plan.data_dir / "namesrv" / "kvConfig.json")),
     )
-    return Command("namesrv", argv, plan.logs_dir / "namesrv.log", NAMESRV_STAGE)
+    return Command("namesrv", argv, plan.logs_dir / "namesrv.log", NAMESRV_STAGE, _AGAIN)
 
 
 def node_command(plan: ClusterPlan, node: NodePlan) -> Command:
@@ -44,4 +45,4 @@ def admin_command(plan: ClusterPlan) -> Command:
         *("admin_api", "--namesrv", plan.namesrv_address),
         *("--host", HOST, "--port", str(plan.admin_port)),
     )
-    return Command("admin", argv, plan.logs_dir / "admin.log", ADMIN_STAGE)
+    return Command("admin", argv, plan.logs_dir / "admin.log", ADMIN_STAGE, _AGAIN)

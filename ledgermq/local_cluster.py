@@ -109,8 +109,6 @@ class LocalCluster:
             self._say(f"{command.name} is started again in {ended.restart_in_s:g} s.")
         elif command.hint:
             self._say(f"To start it again: {command.hint}")
-        else:
-            self._say("The nodes go on; stop and start `ledgermq up` to have it back.")
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +14,9 @@ from ledgermq.errors import UserError
 from remoting.client import RemotingClient
 
 _COLUMNS = ("node", "state", "clients", "term", "begin", "end", "persisted", "committed", "applied", "lag")
+_TEXT_COLUMNS = ("node", "state", "clients")
+_FILE_WIDTH = 160
+"""Columns where stdout is no terminal, so that nothing is folded there."""
 
 
 def status(namesrv: str, *, as_json: bool) -> bool:
@@ -41,6 +45,8 @@ async def read_cluster(namesrv: str) -> ClusterView:
 
 def _print_view(view: ClusterView) -> None:
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
     if not view.groups:
         console.print("No broker has registered.")
     for group in view.groups:
@@ -54,9 +60,10 @@ def _print_view(view: ClusterView) -> None:
 
 def group_table(group: GroupView) -> Table:
     leader = f"{group.leader_id} leads in term {group.term}" if group.leader_id else "no leader known"
-    table = Table(title=f"{group.group}: {group.state}, {leader}", title_justify="left")
+    title = f"{group.group}: {group.state}, {leader}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in _COLUMNS:
-        table.add_column(name, justify="left" if name in ("node", "state", "clients") else "right")
+        table.add_column(name, justify="left" if name in _TEXT_COLUMNS else "right", overflow="fold")
     for node in group.nodes:
         table.add_row(*_cells(node))
     return table

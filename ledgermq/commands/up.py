@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -96,7 +97,7 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
 
 
 def _table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
-    table = Table(title="LedgerMQ is ready", title_justify="left")
+    table = Table(title="LedgerMQ is ready", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("process", "pid", "clients", "replication"):
         table.add_column(name, justify="right" if name == "pid" else "left", overflow="fold")
     table.add_row("name server", str(pids["namesrv"]), plan.namesrv_address, "")

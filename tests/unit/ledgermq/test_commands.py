@@ -102,9 +102,8 @@ def test_status_table_says_unknown_where_nothing_is_known() -> None:
     (dead,) = [line for line in lines if "127.0.0.1:10911" in line]
     assert dead.count("unknown") == 6
     (leader,) = [line for line in lines if "leader" in line]
-    assert [cell.strip() for cell in leader.split("│")[1:-1]] == [
-        *("n1", "leader", "127.0.0.1:10921", "4", "0", "2042", "2042", "2041", "2041", "0"),
-    ]
+    cells = ["n1", "leader", "127.0.0.1:10921", "4", "0", "2042", "2042", "2041", "2041", "0"]
+    assert leader.split() == cells
 
 
 def test_is_writable_needs_the_leader_at_id_0_of_the_name_server() -> None:
