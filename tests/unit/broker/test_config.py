@@ -98,3 +98,13 @@ def test_the_properties_text_shows_every_key_by_its_name() -> None:
 def test_delay_levels_are_in_milliseconds() -> None:
     assert BrokerConfig().delay_levels_ms[:5] == (1_000, 5_000, 10_000, 30_000, 60_000)
     assert BrokerConfig().delay_levels_ms[17] == 7_200_000
+
+
+def test_every_key_is_in_the_manual() -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "broker.md").read_text(encoding="utf-8")
+    assert [key for key in KNOWN_KEYS if f"`{key}`" not in manual] == []
+
+
+def test_keys_without_effect_are_told_apart() -> None:
+    assert config_from({"fileReservedTime": 48, "brokerName": "b"}).idle_keys == ["fileReservedTime"]
+    assert BrokerConfig().idle_keys == []
