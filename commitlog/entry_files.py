@@ -145,6 +145,13 @@ class EntryFiles:
         """Write the `epochs` file."""
         replace_file(self._fs, self._directory / "epochs", begin.encode(), is_durable)
 
+    def write_leading_blank(self, begin_position: int) -> None:
+        """Begin the first data file of an empty log that begins inside that file."""
+        into_file = begin_position % self.data.file_bytes
+        if into_file >= BLANK_BYTES:
+            self.data.write(begin_position - into_file, [blank(into_file)])
+            self._sync_data()
+
     def close(self) -> None:
         """Close all descriptors."""
         self.data.close()
@@ -201,10 +208,7 @@ class EntryFiles:
         self.data.truncate(0)
         self.index.truncate(0)
         self.save_epochs(LogBegin(op.begin_index, op.begin_position), is_durable=True)
-        into_file = op.begin_position % self.data.file_bytes
-        if into_file >= BLANK_BYTES:
-            self.data.write(op.begin_position - into_file, [blank(into_file)])
-            self._sync_data()
+        self.write_leading_blank(op.begin_position)
         self.written_end_index = op.begin_index - 1
 
     def _replace_checkpoint(self, checkpoint: Checkpoint) -> None:

@@ -55,11 +55,15 @@ def recover(files: EntryFiles, known: LogBegin | None, unsynced_bytes_max: int) 
     """
     checkpoint = files.checkpoint
     begin_index, begin_position, is_empty = _find_begin(files, known, checkpoint)
+    files.write_leading_blank(begin_position)
     if is_empty:
         _cut(files, begin_index, begin_position)
         return RecoveredLog(LogBegin(begin_index, begin_position), begin_index - 1, begin_position)
     walk = _find_start(files, begin_index, begin_position)
+    walked_from = walk.index
     _walk_entries(files, walk, checkpoint, unsynced_bytes_max)
+    # The process before this one may have left units in the page cache that only it knew to be unsynced.
+    files.index.sync_from(walked_from * UNIT_BYTES)
     _cut(files, walk.index, walk.end_position)
     files.written_end_index = walk.index - 1
     epochs = _epochs(files, known, begin_index, walk.index - 1)
@@ -83,10 +87,8 @@ def _find_begin(files: EntryFiles, known: LogBegin | None, checkpoint: Checkpoin
     head = entry_head(files.data.read(position, HEADER_BYTES), position)
     if head is not None:
         return head[0], position, False
-    if position == 0 and known.begin_position == 0:
-        return 0, 0, False  # the walk judges what stands there
-    if position == known.begin_position:
-        return known.begin_index, position, False
+    if starts[0] <= known.begin_position < starts[0] + files.data.file_bytes:
+        return known.begin_index, known.begin_position, False  # the walk judges what stands there
     if checkpoint.end_index < 0 and _find_later(files, position, 0) is None:
         return 0, 0, True
     raise CorruptLogError(
@@ -132,7 +134,7 @@ def _walk_entries(files: EntryFiles, walk: _Walk, checkpoint: Checkpoint, unsync
         room = file_bytes - walk.position % file_bytes
         data = files.data.read(walk.position, min(window_bytes, room))
         scan = scan_entries(data, walk.position, walk.index, walk.term, room)
-        _mend_index(files, walk.index, scan.units)
+        _mend_index(files, walk.index, scan.units, checkpoint)
         walk.position += scan.size_bytes
         if scan.size_bytes > 0:
             walk.end_position = walk.position
@@ -147,18 +149,28 @@ def _walk_entries(files: EntryFiles, walk: _Walk, checkpoint: Checkpoint, unsync
             return
 
 
-def _mend_index(files: EntryFiles, first_index: int, units: bytes) -> None:
+def _mend_index(files: EntryFiles, first_index: int, units: bytes, checkpoint: Checkpoint) -> None:
     if not units:
         return
     at = first_index * UNIT_BYTES
-    if (
-        files.index.has(at)
-        and files.index.has(at + len(units) - 1)
-        and files.index.read(at, len(units)) == units
-    ):
-        return
+    if files.index.has(at) and files.index.has(at + len(units) - 1):
+        found = files.index.read(at, len(units))
+        if found == units:
+            return
+        _check_terms(files, found, units, checkpoint)
     logger.info("%s: writing the units of %d entries again", files.index.directory, len(units) // UNIT_BYTES)
     files.index.write(at, [units])
+
+
+def _check_terms(files: EntryFiles, found: bytes, units: bytes, checkpoint: Checkpoint) -> None:
+    """An entry's term has no CRC; when only that differs from a synced index, one of both is damaged."""
+    for indexed, unit in zip(UNIT.iter_unpack(found), UNIT.iter_unpack(units), strict=True):
+        _, position, _, index, term = unit
+        if indexed[:4] == unit[:4] and indexed[4] != term and index <= checkpoint.end_index:
+            raise CorruptLogError(
+                f"{files.data.path_of(position)}: position {position}: entry {index} has term {term}, in the "
+                f"index term {indexed[4]}; the checkpoint says both were on the disk"
+            )
 
 
 def _judge(

@@ -235,7 +235,7 @@ class EntryStore:
         try:
             self._files.write(writes.ops, sync)
             if writes.begin is not None:
-                # Not durable: what a power failure leaves of it is compared with the log at the next start.
+                # Not durable: the next start compares it with the log.
                 self._files.save_epochs(writes.begin, is_durable=False)
         except BaseException:
             self._has_failed = True

@@ -169,15 +169,14 @@ def _write_rest(fd: int, data: memoryview, position: int) -> None:
 def replace_file(fs: Fs, path: Path, content: bytes, is_durable: bool = True) -> None:
     """Give `path` this content in one step: a crash leaves the old or the new.
 
-    Not durable: no fsync; for content that can be rebuilt, since a power failure may leave neither.
+    Not durable: after a power failure the old one may still be there, but never neither.
     """
     temporary = path.with_name(path.name + ".tmp")
     fd = fs.open(temporary)
     try:
         fs.set_size(fd, 0)
         fs.pwrite(fd, [content], 0)
-        if is_durable:
-            fs.fsync(fd)
+        fs.fsync(fd)
     finally:
         fs.close(fd)
     fs.rename(temporary, path)

@@ -110,6 +110,13 @@ class Segments:
             self._fs.fsync_directory(self.directory)
             self._is_directory_unsynced = False
 
+    def sync_from(self, position: int) -> None:
+        """As `sync`, and also all that another process may have written from `position` on."""
+        first = position - position % self.file_bytes
+        self._unsynced.update(start for start in self._fds if start >= first)
+        self._is_directory_unsynced = True
+        self.sync()
+
     def truncate(self, position: int) -> None:
         """Drop all bytes from `position` on, durably; what is left of its file reads as zero.
 
@@ -118,6 +125,7 @@ class Segments:
         for start in reversed(self.starts()):
             if start >= position:
                 self._delete(start)
+        self._fs.fsync_directory(self.directory)
         start = position - position % self.file_bytes
         fd = self._fds.get(start)
         if fd is not None:
@@ -126,7 +134,6 @@ class Segments:
             self._fs.fsync(fd)
             self._reserved_to.pop(start, None)
             self._unsynced.discard(start)
-        self._fs.fsync_directory(self.directory)
 
     def close_retired(self) -> None:
         """Close the descriptors of deleted files."""
