@@ -1,6 +1,7 @@
 """Asks the name server and every broker, each within a time and all within a number at once."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -15,7 +16,7 @@ from admin_api.settings import Settings
 from broker.admin_types import NodeStatusMessage
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ConnectFailedError, RemotingError
 from remoting.route import RouteError, parse_cluster_info
 
 _STATUS_BYTES_MAX = 1024 * 1024
@@ -80,6 +81,8 @@ class ClusterReader:
         async with self._asking:
             try:
                 answer = await self._client.invoke(address, RemotingCommand(code=code), timeout_s=timeout_s)
+            except ConnectFailedError as error:
+                raise AskError(f"{address} cannot be reached{_os_reason(error)}") from error
             except RemotingError as error:
                 raise AskError(str(error)) from error
         if answer.code != ResponseCode.SUCCESS:
@@ -93,6 +96,12 @@ class AskError(Exception):
 
 def _unix_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _os_reason(error: ConnectFailedError) -> str:
+    """`: Connection refused` and the like, in the system's own words."""
+    cause = error.__context__
+    return f": {os.strerror(cause.errno)}" if isinstance(cause, OSError) and cause.errno else ""
 
 
 def _peer_addresses(answers: Iterable[Answer]) -> set[str]:

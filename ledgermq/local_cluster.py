@@ -17,8 +17,8 @@ from ledgermq.errors import UserError
 from ledgermq.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
 from remoting.client import RemotingClient
 
-READY_TIMEOUT_S = 60.0
 _PROBE_INTERVAL_S = 0.1
+_STILL_WAITING_S = 10.0
 _LOG_LINES = 5
 
 
@@ -31,12 +31,13 @@ class LocalCluster:
         self._say = say
         self._supervisor = Supervisor(self._report, restart=restart)
         self._stop = asyncio.Event()
-        self._client = RemotingClient()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Starts everything, calls `on_ready` once a message can be written, returns after a signal to stop.
 
-        Raises: UserError or TimeoutError when no message can be written; what was started is stopped then.
+        A recovery takes its time with a long log: there is no limit, but a word every 10 s.
+
+        Raises: UserError when so many processes ended that no message can be written; the others are stopped.
         """
         self._handle_signals()
         try:
@@ -53,20 +54,18 @@ class LocalCluster:
 
     async def _end(self) -> None:
         self._say("Stopping ...")
-        await self._client.close()
         for name in await self._supervisor.stop():
             self._say(f"{name} did not stop in time and was killed.")
         self._say("Stopped.")
 
     async def _start_and_wait(self) -> None:
         await self._start(namesrv_command(self.plan))
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            await self._wait_for_port("namesrv", self.plan.namesrv_port)
-            for node in self.plan.nodes:
-                await self._start(node_command(self.plan, node))
-            await self._start(admin_command(self.plan))
-            await self._wait_until_writable()
-            await self._wait_for_port("admin", self.plan.admin_port)
+        await self._wait_for_port("namesrv", self.plan.namesrv_port)
+        for node in self.plan.nodes:
+            await self._start(node_command(self.plan, node))
+        await self._start(admin_command(self.plan))
+        await self._wait_until_writable()
+        await self._wait_for_port("admin", self.plan.admin_port)
 
     async def _start(self, command: Command) -> None:
         self.pids[command.name] = await self._supervisor.start(command)
@@ -89,15 +88,27 @@ class LocalCluster:
 
         Raises: UserError when too few nodes are left for a majority.
         """
-        reader = ClusterReader(self._client, Settings(namesrv=self.plan.namesrv_address))
-        while not is_writable(await reader.read()):
-            running = sum(self._supervisor.is_running(node.id) for node in self.plan.nodes)
-            if running <= self.plan.node_count // 2:
-                raise UserError(
-                    f"only {running} of {self.plan.node_count} nodes run, that is no majority; "
-                    f"their logs are in {self.plan.logs_dir}."
-                )
-            await asyncio.sleep(_PROBE_INTERVAL_S)
+        loop = asyncio.get_running_loop()
+        tell_at_s = loop.time() + _STILL_WAITING_S
+        client = RemotingClient()
+        reader = ClusterReader(client, Settings(namesrv=self.plan.namesrv_address))
+        try:
+            while not is_writable(view := await reader.read()):
+                self._require_majority()
+                if loop.time() > tell_at_s:
+                    tell_at_s += _STILL_WAITING_S
+                    self._say(f"Still waiting for a leader: {describe_nodes(view)}.")
+                await asyncio.sleep(_PROBE_INTERVAL_S)
+        finally:
+            await client.close()
+
+    def _require_majority(self) -> None:
+        running = sum(self._supervisor.is_running(node.id) for node in self.plan.nodes)
+        if running <= self.plan.node_count // 2:
+            raise UserError(
+                f"only {running} of {self.plan.node_count} nodes run, that is no majority; "
+                f"their logs are in {self.plan.logs_dir}."
+            )
 
     def _report(self, ended: Exit) -> None:
         command = ended.command
@@ -128,6 +139,13 @@ def is_writable(view: ClusterView) -> bool:
         and any(node.id == group.leader_id and node.broker_id == 0 for node in group.nodes)
         for group in view.groups
     )
+
+
+def describe_nodes(view: ClusterView) -> str:
+    """`n0 follower, n1 down`, or that no broker is known."""
+    nodes = [node for group in view.groups for node in group.nodes]
+    words = [f"{node.id or node.remoting_address} {(node.role or node.state).lower()}" for node in nodes]
+    return ", ".join(words) or "no broker has registered yet"
 
 
 async def _cancel(*tasks: asyncio.Task[object]) -> None:

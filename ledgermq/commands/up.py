@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ledgermq.cluster_file import ClusterPlan, load_plan, merge_plan
 from ledgermq.errors import UserError
-from ledgermq.local_cluster import READY_TIMEOUT_S, LocalCluster, locked
+from ledgermq.local_cluster import LocalCluster, locked
 from ledgermq.node_files import read_settings, write_node_files
 from ledgermq.ports import require_free
 
@@ -72,12 +72,7 @@ async def _run(plan: ClusterPlan, restart: bool) -> None:
 
     say(f"Starting {plan.node_count} node{'s' if plan.node_count > 1 else ''} in {plan.data_dir} ...")
     cluster = LocalCluster(plan, restart=restart, say=say)
-    try:
-        await cluster.run(on_ready)
-    except TimeoutError as error:
-        raise UserError(
-            f"no message could be written within {READY_TIMEOUT_S:g} s; the logs are in {plan.logs_dir}."
-        ) from error
+    await cluster.run(on_ready)
 
 
 def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:

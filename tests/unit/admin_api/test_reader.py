@@ -7,6 +7,7 @@ from admin_api.reader import AskError, ClusterReader, parse_listed, parse_node_s
 from admin_api.schemas import NodeState
 from admin_api.settings import Settings
 from broker.admin_types import NodeRole
+from remoting.client import RemotingClient
 from remoting.command import RemotingCommand
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 from tests.unit.admin_api.node_samples import ADDRESSES, node_status, peer
@@ -58,7 +59,7 @@ async def test_read_name_server_gone_asks_the_nodes_known_before() -> None:
     cluster.namesrv_is_up = False
     view = await reader.read()
     assert view.namesrv.state is NodeState.DOWN
-    assert view.namesrv.problem == f"{NAMESRV_ADDRESS}: refused"
+    assert view.namesrv.problem == f"{NAMESRV_ADDRESS} cannot be reached"
     assert view.groups[0].leader_id == "n0"
 
 
@@ -87,6 +88,15 @@ async def test_read_garbage_for_a_status_is_a_node_without_answer() -> None:
     assert node.state is NodeState.DOWN
     assert node.problem is not None
     assert "cannot be read" in node.problem
+
+
+async def test_read_refused_connection_is_told_in_the_systems_words() -> None:
+    client = RemotingClient()
+    try:
+        view = await ClusterReader(client, Settings(namesrv="127.0.0.1:1")).read()
+    finally:
+        await client.close()
+    assert view.namesrv.problem == "127.0.0.1:1 cannot be reached: Connection refused"
 
 
 async def test_read_error_code_is_told_with_its_remark() -> None:

@@ -16,7 +16,7 @@ from ledgermq.commands.produce import ProduceOptions, made_up_body, send_message
 from ledgermq.commands.status import group_table
 from ledgermq.commands.stdin_lines import LINE_BYTES_MAX, stdin_lines
 from ledgermq.errors import UserError
-from ledgermq.local_cluster import is_writable
+from ledgermq.local_cluster import describe_nodes, is_writable
 from remoting.codes import ResponseCode
 from tests.unit.ledgermq.fake_broker import GROUP, TOPIC, FakeBroker, serving
 
@@ -113,3 +113,9 @@ def test_is_writable_needs_the_leader_at_id_0_of_the_name_server() -> None:
     moved = [node.model_copy(update={"broker_id": 2}) if node.id == "n1" else node for node in group.nodes]
     assert not is_writable(view.model_copy(update={"groups": [group.model_copy(update={"nodes": moved})]}))
     assert not is_writable(view.model_copy(update={"groups": []}))
+
+
+def test_describe_nodes() -> None:
+    view = ClusterView.model_validate(CLUSTER_EXAMPLE)
+    assert describe_nodes(view) == "n0 down, n1 leader, n2 follower"
+    assert describe_nodes(view.model_copy(update={"groups": []})) == "no broker has registered yet"
