@@ -12,6 +12,7 @@ from broker.context import BrokerContext
 from broker.offset_commits import OffsetCommits
 from broker.put_errors import put_error
 from broker.readiness import Readiness
+from broker.state.state import StateChangeError
 from broker.state.topics import RETRY_PREFIX
 from commitlog.consume_queue import Boundary, ConsumeQueue
 from commitlog.log import MessageLog, PositionError, PutStatus
@@ -67,16 +68,12 @@ class OffsetProcessor:
         header = UpdateConsumerOffsetRequestHeader.parse(request.ext_fields)
         if header.topic not in self._state.topics:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        if header.consumer_group not in self._state.groups:
-            remark = f"subscription group [{header.consumer_group}] does not exist"
-            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if header.queue_id < 0 or header.commit_offset < 0:
             remark = f"offset {header.commit_offset} of queue {header.queue_id} is out of range"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
-        future = self._commits.commit(
-            header.consumer_group, header.topic, header.queue_id, header.commit_offset
-        )
-        return success_response(request) if future is None else _committed(request, future)
+        if header.consumer_group not in self._state.groups:
+            return self._update_for_new_group(request, header)
+        return self._commit(request, header)
 
     def max_offset(self, request: RemotingCommand) -> RemotingCommand:
         """30: the offset the next message gets; 0 for a queue nothing was sent to."""
@@ -108,12 +105,31 @@ class OffsetProcessor:
             timestamp_ms = _store_time_ms(self._log, queue, queue.min_offset)
         return success_response(request, {"timestamp": str(timestamp_ms)})
 
+    def _commit(self, request: RemotingCommand, header: UpdateConsumerOffsetRequestHeader) -> HandlerResult:
+        future = self._commits.commit(
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        )
+        return success_response(request) if future is None else _committed(request, future)
+
+    async def _update_for_new_group(
+        self, request: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
+    ) -> RemotingCommand | None:
+        """Java 4 stores the offsets of any group; here the group is made first, if that is allowed."""
+        try:
+            group = await self._state.ensure_group(header.consumer_group)
+        except StateChangeError as error:
+            code, remark = put_error(error.status)
+            raise RequestError(code, remark) from error
+        if group is None:
+            remark = f"subscription group [{header.consumer_group}] does not exist"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return await _resolved(self._commit(request, header))
+
     async def _wait(
         self, request: RemotingCommand, answer: Callable[[RemotingCommand], HandlerResult]
     ) -> RemotingCommand | None:
         if await self._readiness.wait():
-            result = answer(request)
-            return result if result is None or isinstance(result, RemotingCommand) else await result
+            return await _resolved(answer(request))
         known = self._known_retry_offset(request)
         if known is None:
             raise self._readiness.refusal()
@@ -131,6 +147,10 @@ class OffsetProcessor:
         if not header.topic.startswith(RETRY_PREFIX):
             return None
         return self._state.offsets.get(header.consumer_group, header.topic, header.queue_id)
+
+
+async def _resolved(result: HandlerResult) -> RemotingCommand | None:
+    return result if result is None or isinstance(result, RemotingCommand) else await result
 
 
 async def _committed(request: RemotingCommand, future: "asyncio.Future[PutStatus]") -> RemotingCommand:
