@@ -21,6 +21,7 @@ from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for
 from tests.integration.wire import WireError, call
 
+COMMAND = Path(sys.executable).with_name("ledgermq")
 READY_LIMIT_S = 30.0
 STOP_LIMIT_S = 20.0
 NODE_PORT_STEP = 10
@@ -77,9 +78,10 @@ class Cluster:
         self._started: list[psutil.Process] = []
         self._starts = 0
 
-    def start(self, settings: Mapping[str, str] | None = None) -> None:
+    def start(self, settings: Mapping[str, str] | None = None, *, restart: bool = False) -> None:
         """`ledgermq up`, and wait till it says that a message can be written."""
-        arguments = ["up", "--data", str(self.data), "--nodes", str(self.node_count), "--no-restart"]
+        arguments = ["up", "--data", str(self.data), "--nodes", str(self.node_count)]
+        arguments.append("--restart" if restart else "--no-restart")
         arguments += ["--namesrv-port", str(self.namesrv_port), "--broker-port", str(self.broker_port)]
         arguments += ["--admin-port", str(self.admin_port)]
         for name, value in (settings or {}).items():
@@ -133,7 +135,7 @@ class Cluster:
         """Start the command line; its output goes to `<name>.out` and `<name>.err`."""
         with self._file(name, "out").open("wb") as out, self._file(name, "err").open("wb") as err:
             return subprocess.Popen(
-                [sys.executable, "-m", "ledgermq.cli", *arguments],
+                [str(COMMAND), *arguments],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.integration.cluster import Cluster
+
+Measured = Callable[[str, object], None]
+MEASURED = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +39,19 @@ def namesrv(request: pytest.FixtureRequest) -> str:
 def name() -> str:
     """A suffix that makes the module's topics and groups its own, also on a cluster that lives on."""
     return secrets.token_hex(4)
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest) -> Measured:
+    """Takes a figure (what, how much) that is shown at the end of the run and never asserted."""
+    lines = request.config.stash.setdefault(MEASURED, [])
+    return lambda what, value: lines.append(f"{what}: {value}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show what was measured."""
+    lines = config.stash.get(MEASURED, [])
+    if lines:
+        terminalreporter.section("measured")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -11,12 +11,13 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.route import parse_topic_route
+from remoting.route import TopicRoute, parse_topic_route
 
 SEND_TIMEOUT_S = 2.0
 RETRY_PAUSE_S = 0.02
 SUBSCRIPTION_GIVEN = 4  # the pull's sysFlag bit: its header brings the subscription, no heartbeat is needed
 PULL_MESSAGES = 32
+READER_GROUP = "ReadTopic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,17 @@ class Acknowledged:
     at_s: float
 
 
-async def find_broker(client: RemotingClient, namesrv: str, topic: str = "TBW102") -> str | None:
-    """The address that takes messages for the topic, None while the name server knows none."""
+async def find_route(client: RemotingClient, namesrv: str, topic: str) -> TopicRoute | None:
+    """Where the topic is, None when the name server does not know it."""
     request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic})
     answer = await client.invoke(namesrv, request)
-    if answer.code != ResponseCode.SUCCESS:
-        return None
-    return next((broker.master_addr for broker in parse_topic_route(answer.body).broker_datas), None)
+    return parse_topic_route(answer.body) if answer.code == ResponseCode.SUCCESS else None
+
+
+async def find_broker(client: RemotingClient, namesrv: str, topic: str = "TBW102") -> str | None:
+    """The address that takes messages for the topic, None while the name server knows none."""
+    route = await find_route(client, namesrv, topic)
+    return route.broker_datas[0].master_addr if route is not None and route.broker_datas else None
 
 
 class Stream:
@@ -107,13 +112,16 @@ class Stream:
         return True
 
 
-async def read_topic(namesrv: str, topic: str, queues: int) -> dict[int, list[Record]]:
-    """Every message of the topic, queue by queue from its first offset to its last."""
+async def read_topic(namesrv: str, topic: str) -> dict[int, list[Record]]:
+    """Every message of the topic, queue by queue from its first offset to its last, as READER_GROUP."""
     client = RemotingClient()
     try:
-        broker = await find_broker(client, namesrv, topic)
+        route = await find_route(client, namesrv, topic)
+        assert route is not None, f"the name server does not know {topic}"
+        broker = route.broker_datas[0].master_addr
         assert broker is not None, f"no broker takes messages for {topic}"
-        return {queue: await _read_queue(client, broker, topic, queue) for queue in range(queues)}
+        queues = range(route.queue_datas[0].read_queue_nums)
+        return {queue: await _read_queue(client, broker, topic, queue) for queue in queues}
     finally:
         await client.close()
 
@@ -122,7 +130,7 @@ async def _read_queue(client: RemotingClient, broker: str, topic: str, queue: in
     records: list[Record] = []
     offset = 0
     while True:
-        ext = {"consumerGroup": "ReadTopic", "topic": topic, "queueId": str(queue)}
+        ext = {"consumerGroup": READER_GROUP, "topic": topic, "queueId": str(queue)}
         ext |= {"queueOffset": str(offset), "maxMsgNums": str(PULL_MESSAGES), "commitOffset": "0"}
         ext |= {"sysFlag": str(SUBSCRIPTION_GIVEN), "suspendTimeoutMillis": "0", "subscription": "*"}
         ext |= {"subVersion": "0", "expressionType": "TAG"}

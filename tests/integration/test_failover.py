@@ -21,9 +21,10 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from tests.integration.client_runs import finish, java_driver, read_report
 from tests.integration.cluster import Cluster
+from tests.integration.conftest import Measured
 from tests.integration.log_files import first_difference
 from tests.integration.messages import Sample
-from tests.integration.streams import Acknowledged, Stream, find_broker, read_topic
+from tests.integration.streams import READER_GROUP, Acknowledged, Stream, find_broker, read_topic
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -50,13 +51,13 @@ def kill_leader(cluster: Cluster) -> tuple[str, float]:
     return leader, killed_s
 
 
-def report_election(cluster: Cluster, killed_s: float, record_property: Any) -> None:
-    """Write down how long after the kill the engine had its new leader."""
+def election_ms(cluster: Cluster, killed_s: float) -> int:
+    """How long after the kill the engine had its new leader."""
     leader = cluster.wait_leader()
     status = cluster.status(leader)
     assert status is not None
     elections = [election for election in status["elections"] if election["leaderId"] == leader]
-    record_property("ms_from_kill_to_new_leader", elections[-1]["atMs"] - round(killed_s * 1000))
+    return int(elections[-1]["atMs"]) - round(killed_s * 1000)
 
 
 def assert_all_acknowledged_there(acknowledged: list[Acknowledged], queues: dict[int, list[Record]]) -> None:
@@ -99,7 +100,7 @@ def assert_replicas_equal(cluster: Cluster) -> None:
 
 
 async def test_killed_leader_loses_nothing_acknowledged(
-    breakable: Cluster, name: str, record_property: Any
+    breakable: Cluster, name: str, measured: Measured
 ) -> None:
     topic = f"Failover{name}"
     stream = Stream(breakable.namesrv, topic, QUEUES)
@@ -111,9 +112,9 @@ async def test_killed_leader_loses_nothing_acknowledged(
     await stream.wait_acknowledged(500)
     await stream.stop()
     assert stream.errors, "the kill was not felt: the stream did not run through it"
-    queues = await read_topic(breakable.namesrv, topic, QUEUES)
+    queues = await read_topic(breakable.namesrv, topic)
     assert_all_acknowledged_there(stream.acknowledged, queues)
-    report_election(breakable, killed_s, record_property)
+    measured("a new leader after the kill, ms", election_ms(breakable, killed_s))
     assert_replicas_equal(breakable)
 
 
@@ -128,7 +129,7 @@ async def test_every_leader_killed_in_turn_loses_nothing(breakable: Cluster, nam
         await asyncio.to_thread(breakable.restart, dead)
         await asyncio.to_thread(wait_for, "three nodes", lambda: all_in_touch(breakable), CATCH_UP_LIMIT_S)
     await stream.stop()
-    queues = await read_topic(breakable.namesrv, topic, QUEUES)
+    queues = await read_topic(breakable.namesrv, topic)
     assert_all_acknowledged_there(stream.acknowledged, queues)
     assert_replicas_equal(breakable)
 
@@ -157,7 +158,7 @@ def test_java_producer_goes_on_with_the_new_leader(breakable: Cluster, name: str
         stop.touch()
         finish(producer, out)
     breakable.restart(dead)
-    queues = asyncio.run(read_topic(breakable.namesrv, topic, QUEUES))
+    queues = asyncio.run(read_topic(breakable.namesrv, topic))
     for sent in read_report(out):
         if sent["status"] == "SEND_OK":
             body = Sample("stream", sent["number"]).body.encode()
@@ -170,13 +171,14 @@ def succeeded(out: Path) -> int:
 
 
 async def commit_offset(client: RemotingClient, broker: str, topic: str, offset: int) -> bool:
-    ext = {"consumerGroup": "Committer", "topic": topic, "queueId": "0", "commitOffset": str(offset)}
+    ext = {"consumerGroup": READER_GROUP, "topic": topic, "queueId": "0", "commitOffset": str(offset)}
     request = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=ext)
-    return (await client.invoke(broker, request)).code == ResponseCode.SUCCESS
+    answer = await client.invoke(broker, request)
+    return answer.code == ResponseCode.SUCCESS
 
 
 async def committed_offset(client: RemotingClient, broker: str, topic: str) -> int:
-    ext = {"consumerGroup": "Committer", "topic": topic, "queueId": "0"}
+    ext = {"consumerGroup": READER_GROUP, "topic": topic, "queueId": "0"}
     answer = await client.invoke(broker, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=ext))
     assert answer.code == ResponseCode.SUCCESS, answer
     return int(answer.ext_fields["offset"])
@@ -188,6 +190,7 @@ async def test_acknowledged_consumer_offset_never_goes_back(breakable: Cluster, 
     await stream.start()
     await stream.wait_acknowledged(300)
     await stream.stop()
+    await read_topic(breakable.namesrv, topic)  # makes the group known
     client = RemotingClient()
     committing = asyncio.create_task(commit_until_dead(client, breakable, topic))
     await asyncio.sleep(0.3)  # some commits are in flight at whatever moment the kill comes

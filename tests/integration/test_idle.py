@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
 from tests.integration.cluster import Cluster
+from tests.integration.conftest import Measured
 
 pytestmark = pytest.mark.integration
 SETTLE_S = 2.0
@@ -18,7 +18,7 @@ CPU_SHARE_MAX = 0.03
 
 
 def test_idle_cluster_uses_little_memory_and_hardly_any_time(
-    tmp_path_factory: pytest.TempPathFactory, record_property: Any
+    tmp_path_factory: pytest.TempPathFactory, measured: Measured
 ) -> None:
     cluster = Cluster(tmp_path_factory.mktemp("idle"))
     try:
@@ -34,8 +34,8 @@ def test_idle_cluster_uses_little_memory_and_hardly_any_time(
         resident = {name: process.memory_info().rss for name, process in processes.items()}
     finally:
         cluster.stop()
-    record_property("cpu_share", shares)
-    record_property("resident_bytes", resident)
+    for name, share in shares.items():
+        measured(f"idle {name}", f"{share:.2%} of a core, {resident[name] / 1e6:.1f} MB")
     assert {"n0", "n1", "n2", "namesrv"} <= shares.keys()
     assert {name: share for name, share in shares.items() if share > CPU_SHARE_MAX} == {}
     assert {name: size for name, size in resident.items() if size > RESIDENT_BYTES_MAX} == {}
