@@ -5,6 +5,7 @@ from pathlib import Path
 
 from broker.context import BrokerContext
 from broker.processors import clients, locks, offsets, pull, query, send_back
+from broker.pull_waits import PullWaits
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import STATE_TOPIC, TopicConfig
@@ -144,3 +145,15 @@ def header_offsets(answer: RemotingCommand) -> tuple[int, int, int]:
     ext = answer.ext_fields
     assert ext["suggestWhichBrokerId"] == "0"
     return int(ext["nextBeginOffset"]), int(ext["minOffset"]), int(ext["maxOffset"])
+
+
+def waits_of(bench: ConsumeBench) -> "PullWaits[object]":
+    (waits,) = [each for each in bench.context.services if isinstance(each, PullWaits)]
+    return waits
+
+
+def expire_all(bench: ConsumeBench) -> None:
+    """As if every deadline had passed."""
+    waits = waits_of(bench)
+    waits._now_ms = lambda: 10**15
+    waits.expire()
