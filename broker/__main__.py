@@ -64,7 +64,7 @@ async def serve(config: BrokerConfig) -> int:
     except (OSError, CorruptLogError, CorruptHardStateError, StoreLockedError) as error:
         logger.critical("the node cannot start: %s", error)
         return EXIT_FAILED
-    code = await _serve_until(broker, stop)
+    code = await serve_until(broker, stop)
     try:
         await broker.stop()
     except OSError as error:
@@ -74,7 +74,8 @@ async def serve(config: BrokerConfig) -> int:
     return code
 
 
-async def _serve_until(broker: Broker, stop: asyncio.Event) -> int:
+async def serve_until(broker: Broker, stop: asyncio.Event) -> int:
+    """Start the broker and wait for `stop` or its failure; the exit code. Stopping it is left to the caller."""
     try:
         await broker.start()
     except OSError as error:

@@ -8,7 +8,7 @@ from typing import Self
 import orjson
 import pytest
 
-from broker.__main__ import EXIT_CONFIG, EXIT_FAILED, main
+from broker.__main__ import EXIT_CONFIG, EXIT_FAILED, main, serve_until
 from broker.admin_types import NodeStatusMessage
 from broker.app import Broker
 from broker.config import BrokerConfig, config_from
@@ -177,3 +177,18 @@ def test_exit_codes_tell_what_is_wrong(tmp_path: Path, caplog: pytest.LogCapture
     assert "another process uses the store" in caplog.text
     assert "fileReservedTime is known but changes nothing" in caplog.text
     lock.release()
+
+
+async def test_a_node_that_cannot_go_on_ends_with_an_error(tmp_path: Path) -> None:
+    broker = Broker(make_config(tmp_path))
+    ended = asyncio.create_task(serve_until(broker, asyncio.Event()))
+    broker.failure.set_result(OSError("the disk is gone"))
+    assert await asyncio.wait_for(ended, LIMIT_S) == EXIT_FAILED
+    await broker.stop()
+
+
+async def test_a_node_that_is_told_to_stop_ends_well(tmp_path: Path) -> None:
+    broker, stop = Broker(make_config(tmp_path)), asyncio.Event()
+    stop.set()
+    assert await asyncio.wait_for(serve_until(broker, stop), LIMIT_S) == 0
+    await broker.stop()
