@@ -52,6 +52,6 @@ ensure_venv() {
   else
     (cd "$ROOT" && run_pip install --editable .) || exit 1
   fi
-  printf '%s\n' "$wanted" >"$stamp"
+  printf "%s\n" "$wanted" | tee "$VENV/installed-project" >"$stamp"
   say "Installed."
 }
