@@ -1,6 +1,6 @@
 """Sends with the stock rocketmq-client-python 2.0.0: `produce.py TOPIC [COUNT] [NAME_SERVER]`.
 
-Each line says where an acknowledged message is. A send that fails (a leader may just have died) is tried again.
+Each line says where an acknowledged message is. A send that fails (a leader may have died) is tried again.
 """
 
 import os
