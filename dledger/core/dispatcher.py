@@ -253,16 +253,19 @@ class EntryDispatcher:
 
     def _compare_before(self, response: CompareResponse) -> None:
         """One step down per term: the last entry that can still match, by both sides' epochs."""
-        log = self._log
-        index = response.conflict_index
+        log, index = self._log, response.conflict_index
         if response.conflict_term != UNKNOWN_TERM:
+            if log.term_at(index) == response.conflict_term:
+                self._truncate_peer(index + 1, False, response, "its last common entry is known")
+                return
             index, _ = log.last_not_above(index, response.conflict_term)
         index = min(index, response.compare_index - 1)
-        if index < log.begin_index:
-            is_known = index == log.begin_index - 1 and log.prev_term != UNKNOWN_TERM
-            if not is_known or index < response.begin_index - 1:
-                self._truncate_peer(log.begin_index, True, response, "what it would need was removed")
-                return
+        is_known = index >= log.begin_index or (
+            index == log.begin_index - 1 and log.prev_term != UNKNOWN_TERM
+        )
+        if not is_known or index < response.begin_index - 1:
+            self._truncate_peer(log.begin_index, True, response, "what it would need was removed")
+            return
         self._compare_index = index
         self._request_sent_ms = LONG_AGO_MS
 

@@ -110,12 +110,16 @@ class Leadership:
     # -- time ----------------------------------------------------------------------------------------------
 
     def pump(self, now_ms: int, commit_index: int) -> None:
-        """Sends what is due to every peer; hands leadership over when the transferee holds everything."""
+        """Sends what is due to every peer.
+
+        Hands leadership over when the transferee holds everything and all of it is committed, so that no
+        caller is left without a clear answer.
+        """
         for dispatcher in self.dispatchers.values():
             dispatcher.pump(now_ms, commit_index)
         if self.transferee is None or self._is_take_sent:
             return
-        if self.dispatchers[self.transferee].holds_everything:
+        if self.dispatchers[self.transferee].holds_everything and commit_index == self._log.end_index:
             self._is_take_sent = True
             self._outbox.send_now(self.transferee, TakeLeadershipRequest(self.term, commit_index))
 

@@ -1,0 +1,290 @@
+"""A cluster of pure nodes, moved by hand: every message, every disk write and the time are commands.
+
+Nothing happens by itself. Messages wait in the links until `deliver`, what must be durable waits until
+`persist`; `stabilize` does both until nothing is left. Time stands still but for `tick` and `run`.
+"""
+
+from collections.abc import Callable
+
+from dledger.core.config import Config
+from dledger.core.output import Rejection
+from dledger.core.types import HardState, Role
+from tests.golden.dledger_host import FixedRng, Hosts, InFlight, Member
+from tests.golden.runner import Command, parse_command
+from tests.golden.words import message_words
+from tests.support.memory_log import MemoryLog
+
+ROUNDS_MAX = 500
+VOTE_ROUNDS_MAX = 8
+
+
+class Cluster(Hosts):
+    """Runs commands; `run` returns the lines that the command printed."""
+
+    def run(self, command: Command) -> list[str]:
+        action: Callable[[Command], None] | None = getattr(self, f"do_{command.name}", None)
+        assert action is not None, f"no command {command.name}"
+        self._lines = []
+        self._is_quiet = "quiet" in command.words
+        action(command.without("quiet"))
+        return self._lines
+
+    # -- commands: life ------------------------------------------------------------------------------------
+
+    def do_cluster(self, command: Command) -> None:
+        """cluster nodes=3 [field of Config=number]..."""
+        names = tuple(f"n{number}" for number in range(command.number("nodes", 3)))
+        settings: dict[str, int | str] = {
+            key: int(value) if value.isdigit() else value for key, value in command.options if key != "nodes"
+        }
+        for rank, name in enumerate(names):
+            config = Config("g", name, names, **settings)  # type: ignore[arg-type]
+            self.members[name] = Member(name, config, FixedRng(rank, len(names)), MemoryLog())
+            self._start(self.members[name])
+
+    def do_crash(self, command: Command) -> None:
+        """crash n0...: what was not persisted is gone, the checkpoint of the commit index stays."""
+        for name in command.words:
+            member = self.members[name]
+            member.node = None
+            member.store.crash()
+            member.pending_state, member.pending_sends = None, []
+            self.print(f"{name} crashes, log ends at {member.store.end_index}")
+
+    def do_restart(self, command: Command) -> None:
+        for name in command.words:
+            self._start(self.members[name])
+            self.print(self._status(self.members[name]))
+
+    def do_checkpoint(self, command: Command) -> None:
+        """checkpoint n0: its commit index survives a crash."""
+        member = self.members[command.words[0]]
+        member.store.save_checkpoint(member.store.disk.end_index, member.live.commit_index)
+
+    def do_wipe(self, command: Command) -> None:
+        """wipe n0: crashes and gets an empty disk."""
+        member = self.members[command.words[0]]
+        member.node = None
+        member.store.wipe()
+        member.hard_state, member.pending_state, member.pending_sends = HardState(0, None), None, []
+        self.print(f"{member.name} loses its disk")
+
+    def do_disk(self, command: Command) -> None:
+        """disk n0 stalled|running|full|free"""
+        name, state = command.words
+        member = self.members[name]
+        if state in ("full", "free"):
+            member.live.set_disk_full(state == "full")
+        else:
+            member.is_stalled = state == "stalled"
+
+    def do_retain(self, command: Command) -> None:
+        """retain n0 from=5: retention removes what is older."""
+        member = self.members[command.words[0]]
+        begin_index = command.number("from", 0)
+        member.store.delete_before(begin_index)
+        member.live.log_begins_at(begin_index)
+        self._settle(member)
+
+    # -- commands: network ---------------------------------------------------------------------------------
+
+    def do_partition(self, command: Command) -> None:
+        """partition n0 [n1]...: cuts them off from the others; what the cut links hold is lost."""
+        side = set(command.words)
+        for one in side:
+            for other in self.members.keys() - side:
+                self.cut.add(frozenset((one, other)))
+        self.links = [flight for flight in self.links if not self._is_cut(flight)]
+
+    def do_heal(self, command: Command) -> None:
+        self.cut.clear()
+
+    def do_disconnect(self, command: Command) -> None:
+        """disconnect n0 [to=n2]: its connections to the others, or to n2, close, and they see it."""
+        gone = command.words[0]
+        for member in self._up():
+            if member.name != gone and command.get("to") in (None, member.name):
+                member.live.peer_disconnected(gone, member.now_ms)
+                self._settle(member)
+
+    def do_connect(self, command: Command) -> None:
+        """connect n0: it and the others see their connections come back."""
+        back = self.members[command.words[0]]
+        for member in self._up():
+            if member is not back:
+                member.live.peer_connected(back.name, member.now_ms)
+                self._settle(member)
+                if back.node is not None:
+                    back.node.peer_connected(member.name, back.now_ms)
+        if back.node is not None:
+            self._settle(back)
+
+    def do_deliver(self, command: Command) -> None:
+        """deliver [from=] [to=] [kind=] [count=] [last] [keep]: what waits now, oldest first.
+
+        last: the newest first. keep: it stays in the link too, so that it arrives again.
+        """
+        for flight in self._chosen(command):
+            if "keep" not in command.words:
+                self.links.remove(flight)
+            self._deliver(flight)
+
+    def do_drop(self, command: Command) -> None:
+        """drop [from=] [to=] [kind=] [count=] [last]"""
+        for flight in self._chosen(command):
+            self.links.remove(flight)
+            self.print(f"{flight.sender} -> {flight.to} {message_words(flight.message)} (dropped)")
+
+    def do_links(self, command: Command) -> None:
+        """Prints what waits."""
+        for flight in self.links:
+            self.print(f"{flight.sender} -> {flight.to} {message_words(flight.message)} (waits)")
+
+    def _chosen(self, command: Command) -> list[InFlight]:
+        chosen = [flight for flight in self.links if self._is_chosen(flight, command)]
+        if "last" in command.words:
+            chosen.reverse()
+        return chosen[: command.number("count", len(chosen))]
+
+    def _is_chosen(self, flight: InFlight, command: Command) -> bool:
+        return (
+            command.get("from") in (None, flight.sender)
+            and command.get("to") in (None, flight.to)
+            and command.get("kind") in (None, flight.kind)
+        )
+
+    def _deliver(self, flight: InFlight) -> None:
+        words = message_words(flight.message)
+        receiver = self.members[flight.to]
+        if self._is_cut(flight) or receiver.node is None:
+            self.print(f"{flight.to} <- {flight.sender} {words} (lost)")
+            return
+        self.print(f"{flight.to} <- {flight.sender} {words}")
+        receiver.node.receive(flight.sender, flight.message, receiver.now_ms)
+        self._settle(receiver)
+
+    # -- commands: time and disk ---------------------------------------------------------------------------
+
+    def do_tick(self, command: Command) -> None:
+        """tick [n0]... ms=100: their clocks go on, then they look at them once."""
+        chosen = [self.members[name] for name in command.words] or list(self.members.values())
+        for member in chosen:
+            member.now_ms += command.number("ms", 0)
+        for member in chosen:
+            if member.node is not None:
+                member.node.tick(member.now_ms)
+                self._settle(member)
+
+    def do_run(self, command: Command) -> None:
+        """run ms=1000: time goes on from deadline to deadline, everything arriving and persisted at once."""
+        left_ms = command.number("ms", 0)
+        for _ in range(ROUNDS_MAX):
+            self._stabilize()
+            waits = [max(0, member.live.deadline_ms() - member.now_ms) for member in self._up()]
+            step_ms = min([*waits, left_ms])
+            for member in self.members.values():
+                member.now_ms += step_ms
+            left_ms -= step_ms
+            due = [member for member in self._up() if member.live.deadline_ms() <= member.now_ms]
+            if not due and left_ms == 0:
+                return
+            for member in due:
+                member.live.tick(member.now_ms)
+                self._settle(member)
+        raise AssertionError("too many rounds")
+
+    def do_persist(self, command: Command) -> None:
+        """persist [n0]..."""
+        for name in command.words or self.members:
+            self._persist(self.members[name])
+
+    def do_stabilize(self, command: Command) -> None:
+        """Persists and delivers until nothing waits. Time stands still; a stalled disk stays stalled."""
+        self._stabilize()
+
+    def _stabilize(self) -> None:
+        for _ in range(ROUNDS_MAX):
+            is_changed = [self._persist(member) for member in self._up() if not member.is_stalled]
+            flights, self.links = self.links, []
+            for flight in flights:
+                self._deliver(flight)
+            if not any(is_changed) and not flights:
+                return
+        raise AssertionError("it does not come to rest")
+
+    # -- commands: roles and entries -----------------------------------------------------------------------
+
+    def do_campaign(self, command: Command) -> None:
+        """campaign n1: its election time-out is over."""
+        self._time_out(self.members[command.words[0]])
+
+    def _time_out(self, member: Member) -> None:
+        member.now_ms = max(member.now_ms, member.live.deadline_ms())
+        member.live.tick(member.now_ms)
+        self._settle(member)
+
+    def do_elect(self, command: Command) -> None:
+        """elect n1: it wins an election, and all that follows arrives. Prints the outcome only."""
+        was_quiet, self._is_quiet = self._is_quiet, True
+        self._win(self.members[command.words[0]])
+        self._stabilize()
+        self._is_quiet = was_quiet
+        self.do_status(parse_command("status"))
+
+    def do_vote(self, command: Command) -> None:
+        """vote n1: as elect, but nothing but votes arrives. Prints nothing.
+
+        Leases run out at the members it can reach. If their term is ahead, the first round only tells it.
+        """
+        self._is_quiet = True
+        self._win(self.members[command.words[0]])
+
+    def _win(self, candidate: Member) -> None:
+        for member in self.members.values():
+            if frozenset((candidate.name, member.name)) not in self.cut:
+                member.now_ms += member.config.election_timeout_max_ms
+        for _ in range(VOTE_ROUNDS_MAX):
+            if candidate.live.role is not Role.LEADER:
+                self._time_out(candidate)
+                self._carry_votes()
+        assert candidate.live.role is Role.LEADER, f"{candidate.name} is not elected"
+
+    def _carry_votes(self) -> None:
+        for _ in range(VOTE_ROUNDS_MAX):
+            for member in self._up():
+                self._persist(member)
+            for flight in [flight for flight in self.links if "Vote" in flight.kind]:
+                self.links.remove(flight)
+                self._deliver(flight)
+
+    def do_propose(self, command: Command) -> None:
+        """propose n0 body=a body=b, or count=3"""
+        member = self.members[command.words[0]]
+        count = command.number("count", 0)
+        bodies = [body.encode() for body in command.all("body")] + [b"x"] * count
+        proposal = member.live.propose(len(bodies), member.now_ms)
+        if isinstance(proposal, Rejection):
+            self.print(f"{member.name} refuses {proposal.code.name} leader={proposal.leader_id}")
+        else:
+            member.store.append_bodies(proposal.first_index, proposal.term, bodies)
+            self.print(f"{member.name} appends {proposal.first_index}..{proposal.last_index}@{proposal.term}")
+        self._settle(member)
+
+    def do_transfer(self, command: Command) -> None:
+        """transfer n0 to=n1"""
+        member = self.members[command.words[0]]
+        code = member.live.transfer_leadership(command.get("to") or "", member.now_ms)
+        self.print(f"{member.name} answers {code.name}")
+        self._settle(member)
+
+    def do_status(self, command: Command) -> None:
+        for name in command.words or self.members:
+            member = self.members[name]
+            self.print(self._status(member) if member.node else f"{name} is down")
+
+    def do_log(self, command: Command) -> None:
+        """Prints the entries of each node: index@term "body"."""
+        for name in command.words or self.members:
+            entries = self.members[name].store.entries()
+            text = " ".join(f'{entry.index}@{entry.term} "{entry.body.decode()}"' for entry in entries)
+            self.print(f"{name} log: {text or 'empty'}")
