@@ -75,7 +75,7 @@ async def serve(config: BrokerConfig) -> int:
 
 
 async def serve_until(broker: Broker, stop: asyncio.Event) -> int:
-    """Start the broker and wait for `stop` or its failure; the exit code. Stopping it is left to the caller."""
+    """Start the broker and wait for `stop` or its failure; the exit code. The caller stops it."""
     try:
         await broker.start()
     except OSError as error:
