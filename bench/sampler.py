@@ -16,6 +16,8 @@ from bench.results_file import ROOT
 
 INTERVAL_MS = 1.0
 PACKAGES = ("admin_api", "broker", "commitlog", "dledger", "ledgermq", "namesrv", "remoting")
+BELOW_ALL = ("broker/__main__.py", "broker/app.py", "remoting/loop.py")
+"""Modules at the foot of every stack: a sample whose innermost frame is there was taken in the event loop."""
 
 
 class Sampler:
@@ -53,7 +55,7 @@ class Sampler:
             name = frame.f_code.co_filename
             if name.startswith(self._prefix):
                 module = name.removeprefix(self._prefix)
-                if module.split("/", 1)[0] in PACKAGES:
+                if module.split("/", 1)[0] in PACKAGES and module not in BELOW_ALL:
                     self._samples[module] += 1
                     self._functions[f"{module}:{frame.f_code.co_qualname}"] += 1
                     return
