@@ -55,6 +55,35 @@ Unit = tuple[int, int, int]
 """Position, size and tags code of one message; size 0 is a hole, an offset that no message has."""
 
 
+class _Batch:
+    """Takes wanted units until it is full. `examined` units were passed or taken."""
+
+    __slots__ = ("_codes", "_count_max", "_room", "examined", "is_full", "taken")
+
+    def __init__(self, wanted: TagFilter, count_max: int, bytes_max: int) -> None:
+        self._codes = wanted.codes
+        self._count_max = count_max
+        self._room = bytes_max
+        self.taken: list[tuple[int, int]] = []
+        self.examined = 0
+        self.is_full = False
+
+    def add(self, units: Sequence[Unit]) -> None:
+        """Look at the next units of the queue."""
+        codes, taken = self._codes, self.taken
+        for position, size, code in units:
+            if size and (codes is None or code in codes):
+                if taken and self._room < size:
+                    self.is_full = True
+                    return
+                taken.append((position, size))
+                self._room -= size
+            self.examined += 1
+            if len(taken) >= self._count_max:
+                self.is_full = True
+                return
+
+
 class QueueReader:
     """Reads queues of one log."""
 
@@ -87,8 +116,17 @@ class QueueReader:
         count_max = max(1, min(messages_max, self._limits.messages_max))
         looked_at = count_max if wanted.codes is None else max(count_max, self._limits.examined_max)
         most_bytes = self._limits.bytes_max if bytes_max is None else min(bytes_max, self._limits.bytes_max)
-        taken, examined = _take(queue.units(offset, looked_at), wanted, count_max, most_bytes)
-        next_offset = offset + examined
+        batch = _Batch(wanted, count_max, most_bytes)
+        stretch = count_max
+        while not batch.is_full and batch.examined < looked_at:
+            # Read further only as the filter turns out to pass few: most pass nearly everything.
+            units = queue.units(offset + batch.examined, min(stretch, looked_at - batch.examined))
+            if not units:
+                break
+            batch.add(units)
+            stretch *= 2
+        taken = batch.taken
+        next_offset = offset + batch.examined
         if not taken:
             return ReadResult(ReadStatus.NO_MATCHED_MESSAGE, next_offset, first, end)
         try:
@@ -96,21 +134,3 @@ class QueueReader:
         except PositionError:
             return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, offset + 1, first, end)
         return ReadResult(ReadStatus.FOUND, next_offset, first, end, len(taken), body)
-
-
-def _take(
-    units: Sequence[Unit], wanted: TagFilter, count_max: int, bytes_max: int
-) -> tuple[list[tuple[int, int]], int]:
-    """The wanted units' (position, size) within the bounds, and how many units were passed for them."""
-    taken: list[tuple[int, int]] = []
-    codes = wanted.codes
-    room = bytes_max
-    examined = 0
-    for position, size, code in units:
-        if size and (codes is None or code in codes):
-            if taken and (room < size or len(taken) >= count_max):
-                break
-            taken.append((position, size))
-            room -= size
-        examined += 1
-    return taken, examined

@@ -48,11 +48,11 @@ def test_a_filter_looks_further_than_the_messages_it_takes_but_not_beyond_its_bo
     assert (nothing.status, nothing.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 40)
 
 
-def test_units_behind_the_last_message_taken_are_not_passed_over_when_wanted() -> None:
+def test_units_behind_the_last_message_taken_are_left_for_the_next_answer() -> None:
     log = log_with("a", "b", "a", "b", "a")
     result = read(log, 0, parse_tag_expression("a"), messages_max=2)
-    assert (result.count, result.next_offset) == (2, 4)
-    assert read(log, 4, parse_tag_expression("a")).count == 1
+    assert (result.count, result.next_offset) == (2, 3)
+    assert read(log, 3, parse_tag_expression("a")).count == 1
 
 
 def test_an_absent_queue_has_no_messages() -> None:
