@@ -1,6 +1,7 @@
 """Sends with the stock rocketmq-client-python 2.0.0: `produce.py TOPIC [COUNT] [NAME_SERVER]`.
 
-Each line says where an acknowledged message is. A send that fails (a leader may have died) is tried again.
+Each line says where an acknowledged message is. A send that fails is tried again: when the leader died, the
+library keeps to its address until it asks the name server the next time, which it does every 30 s.
 """
 
 import os
@@ -10,7 +11,8 @@ from typing import Any
 
 from rocketmq.client import Message, Producer
 
-TRIES = 50
+TRIES = 120
+PAUSE_S = 0.5
 
 
 def send(producer: Any, topic: str, number: int) -> Any:
@@ -23,8 +25,9 @@ def send(producer: Any, topic: str, number: int) -> Any:
         try:
             return producer.send_sync(message)
         except Exception as error:  # noqa: BLE001 - the package has one exception class a C function
-            print(f"message {number}, try {attempt + 1}: {error}", file=sys.stderr, flush=True)
-            time.sleep(0.2)
+            if attempt == 0:
+                print(f"message {number} is tried again: {error}", file=sys.stderr, flush=True)
+            time.sleep(PAUSE_S)
     raise SystemExit(f"message {number} was not acknowledged in {TRIES} tries")
 
 
