@@ -71,7 +71,9 @@ def finish(process: subprocess.Popen[bytes], out: Path, limit_s: float = 120.0) 
 
 
 def read_report(out: Path) -> Report:
-    """The whole lines of a report; the driver may still be writing the last one."""
+    """The whole lines of a report; the driver may still be writing the last one, or not have begun."""
+    if not out.exists():
+        return []
     lines = out.read_bytes().split(b"\n")[:-1]
     return [json.loads(line) for line in lines]
 

@@ -117,6 +117,18 @@ class Cluster:
         """Send a signal to a node's own process."""
         os.kill(self.nodes[node_id].pid, signal_number)
 
+    def resume(self, node_id: str) -> None:
+        """Let a node go on that a SIGSTOP has paused; nothing happens to one that runs or is dead."""
+        with suppress(ProcessLookupError):
+            os.kill(self.nodes[node_id].pid, signal.SIGCONT)
+
+    def has_ended(self, node_id: str) -> bool:
+        """Whether the node's process is gone, its end taken note of by its parent or not."""
+        try:
+            return psutil.Process(self.nodes[node_id].pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
     def restart(self, node_id: str) -> None:
         """Start a dead node again as an operator would: `ledgermq node n1 --data DIR`."""
         name = f"node-{node_id}-{len(self._restarted)}"

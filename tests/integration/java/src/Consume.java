@@ -23,6 +23,7 @@ final class Consume {
     void run() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group", null));
         consumer.setNamesrvAddr(options.text("namesrv", null));
+        consumer.setPollNameServerInterval(options.number("poll_ms", 30_000));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(options.text("topic", null), options.text("expression", "*"));
         try (Report report = new Report(options.text("out", null))) {
