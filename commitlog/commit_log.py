@@ -112,6 +112,9 @@ class CommitLog:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, [], [], 0)
         if self._pending_messages + len(messages) > self._config.pending_messages_max:
             return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, [], [], 0)
+        if any(0 in message.properties for message in messages):
+            # Recovery takes a zero byte there for what a torn write left out.
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, [], [], 0)
         now_ms = self._clock()
         try:
             batch = self._offsets.encode(messages, now_ms)

@@ -155,7 +155,8 @@ class RecordFiles:
                 stop = "the next file is missing"
                 break
             room = self._config.file_bytes - position % self._config.file_bytes
-            scan = scan_records(self.read(position, min(room, window_bytes)), position, room)
+            data = self.read(position, min(room, window_bytes))
+            scan = scan_records(data, position, room, flushed_position)
             position += scan.size_bytes
             if scan.size_bytes > 0:
                 end_position = position

@@ -181,8 +181,12 @@ def judge_stop(where: str, reason: str, is_flushed: bool, later_valid: int | Non
         )
 
 
-def scan_records(data: Buffer, position: int, room: int) -> Scan:
-    """As `scan_entries`, for the records of a plain commit log."""
+def scan_records(data: Buffer, position: int, room: int, flushed_position: int) -> Scan:
+    """As `scan_entries`, for the records of a plain commit log.
+
+    A record's CRC covers its body only. What a torn write left out reads as zero, and the log takes no
+    properties with a zero byte; so a record that was perhaps not flushed and has one is torn.
+    """
     available = len(data)
     at = 0
     count = 0
@@ -207,6 +211,9 @@ def scan_records(data: Buffer, position: int, room: int) -> Scan:
             break
         if record.physical_offset != position + at:
             stop = f"the record says it stands at position {record.physical_offset}"
+            break
+        if position + at >= flushed_position and 0 in record.properties:
+            stop = "the record's properties hold a zero byte"
             break
         at += size
         count += 1
