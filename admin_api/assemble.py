@@ -124,15 +124,16 @@ def _group_state(group: _Group, leader: NodeStatusMessage | None) -> GroupState:
 
 
 def _elections(statuses: Iterable[NodeStatusMessage]) -> list[ElectionView]:
-    """The nodes' histories joined: one line a term, the earliest that names the leader; oldest first."""
+    """The nodes' histories joined: one line a term, oldest first.
+
+    The new leader's own word comes first, then the earliest that names it, then any.
+    """
+    told = [(status.node_id, election) for status in statuses for election in status.elections]
+    told.sort(key=lambda one: (one[0] != one[1].leader_id, one[1].leader_id is None, one[1].at_ms))
     by_term: dict[int, ElectionView] = {}
-    seen = sorted(
-        (e for status in statuses for e in status.elections), key=lambda e: (e.leader_id is None, e.at_ms)
-    )
-    for e in seen:
-        by_term.setdefault(
-            e.term, ElectionView(at_ms=e.at_ms, term=e.term, leader_id=e.leader_id, reason=e.reason)
-        )
+    for _, e in told:
+        view = ElectionView(at_ms=e.at_ms, term=e.term, leader_id=e.leader_id, reason=e.reason)
+        by_term.setdefault(e.term, view)
     return [by_term[term] for term in sorted(by_term)][-ELECTIONS_MAX:]
 
 

@@ -129,16 +129,23 @@ def test_assemble_listed_address_nobody_claims_is_shown_without_a_name() -> None
     assert group.group == "broker-a"
 
 
-def test_assemble_elections_of_all_nodes_join_to_one_line_a_term() -> None:
-    def seen(at_ms: int, term: int, leader_id: str | None) -> ElectionView:
-        return ElectionView(at_ms=at_ms, term=term, leader_id=leader_id, reason="election")
+def seen(at_ms: int, term: int, leader_id: str | None, reason: str = "heard") -> ElectionView:
+    return ElectionView(at_ms=at_ms, term=term, leader_id=leader_id, reason=reason)
 
-    leader = node_status("n0", NodeRole.LEADER, elections=(seen(20, 2, "n1"), seen(30, 3, "n0")))
-    other = node_status(
-        "n1", NodeRole.FOLLOWER, elections=(seen(18, 2, None), seen(19, 2, "n1"), seen(31, 3, "n0"))
+
+def test_assemble_elections_join_to_one_line_a_term_the_leaders_own_word_first() -> None:
+    told_by_n0 = (seen(20, 2, "n1"), seen(30, 3, "n0", "votes of a majority"), seen(41, 4, "n2"))
+    told_by_n1 = (seen(18, 2, None), seen(19, 2, "n1"), seen(29, 3, "n0"), seen(40, 4, None))
+    found = answers(
+        up(node_status("n0", NodeRole.LEADER, elections=told_by_n0)),
+        up(node_status("n1", NodeRole.FOLLOWER, elections=told_by_n1)),
     )
-    group = the_group(answers(up(leader), up(other)), listed("n0", "n1"))
-    assert [(e.term, e.leader_id, e.at_ms) for e in group.elections] == [(2, "n1", 19), (3, "n0", 30)]
+    group = the_group(found, listed("n0", "n1"))
+    assert [(e.term, e.leader_id, e.at_ms, e.reason) for e in group.elections] == [
+        (2, "n1", 19, "heard"),
+        (3, "n0", 30, "votes of a majority"),
+        (4, "n2", 41, "heard"),
+    ]
 
 
 def test_assemble_epochs_are_the_leaders() -> None:
