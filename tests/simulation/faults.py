@@ -6,7 +6,7 @@ from functools import partial
 
 from dledger.core.types import Role
 from tests.simulation.clock import VirtualClock
-from tests.simulation.host import Host
+from tests.simulation.host import Host, Moment
 from tests.simulation.network import Network
 from tests.simulation.options import FaultOptions
 
@@ -90,9 +90,25 @@ class Faults:
             victim = self._victim()
             victims = [] if victim is None else [victim]
         for host in victims:
-            host.crash(self._rng)
-            down_us = 1_000 * self._rng.randint(0, options.down_max_ms)
-            self._clock.schedule(down_us, partial(self._start, host))
+            self._crash_one(host)
+
+    def on_moment(self, host: Host, moment: Moment) -> None:
+        """A host says that a crash would come at the worst time; sometimes it does, soon."""
+        options = self._options
+        is_vote = moment is Moment.VOTING
+        probability = options.crash_voting_probability if is_vote else options.crash_leading_probability
+        if self._is_running and probability and self._rng.random() < probability:
+            delay_us = self._rng.randint(0, options.crash_delay_max_us)
+            self._clock.schedule(delay_us, partial(self._crash_later, host, host.incarnation))
+
+    def _crash_later(self, host: Host, incarnation: int) -> None:
+        if self._is_running and host.is_up and host.incarnation == incarnation:
+            self._crash_one(host)
+
+    def _crash_one(self, host: Host) -> None:
+        host.crash(self._rng)
+        down_us = 1_000 * self._rng.randint(0, self._options.down_max_ms)
+        self._clock.schedule(down_us, partial(self._start, host))
 
     def _start(self, host: Host) -> None:
         if self._is_running and not host.is_up:

@@ -5,6 +5,7 @@ store, send_now, an asynchronous disk that makes hard state and log durable batc
 send_after_persist, persisted.
 """
 
+import enum
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,14 @@ from dledger.core.types import CorruptRangeError, HardState, ResponseCode
 from tests.simulation.clock import Event, NodeClock, VirtualClock
 from tests.simulation.network import Network
 from tests.support.memory_log import MemoryLog, MemoryWrites
+
+
+class Moment(enum.Enum):
+    """When a crash hurts most."""
+
+    VOTING = "a term or a vote is on its way to the disk"
+    LEADING = "a new leader has laid out its first entry"
+
 
 IDLE_TICKS_MAX = 5
 """Ticks in a row at one moment of the node's clock, nothing received; more: the deadline does not move."""
@@ -85,6 +94,7 @@ class Surroundings:
     rng: random.Random
     disk: DiskOptions
     make_node: NodeFactory
+    on_moment: Callable[["Host", Moment], None] = lambda _host, _moment: None
 
 
 class Host:
@@ -262,6 +272,7 @@ class Host:
         if proposal is not None:
             body = f"term {proposal.term} of {self.name}".encode()
             self._lay_out(proposal.first_index, proposal.term, [body])
+            self.world.on_moment(self, Moment.LEADING)
 
     def _lay_out(self, first_index: int, term: int, bodies: Sequence[bytes]) -> None:
         self.store.append_bodies(first_index, term, bodies)
@@ -315,6 +326,8 @@ class Host:
             self._promise(batch)
             return
         self.batch_in_flight = batch
+        if batch.hard_state is not None:
+            self.world.on_moment(self, Moment.VOTING)
         incarnation = self.incarnation
         self.world.clock.schedule(self._disk_us(), lambda: self._durable(batch, incarnation))
 

@@ -173,6 +173,9 @@ class Checker:
             entry = host.store.entry(index)
             assert entry is not None, (host.name, index)
             self._commit(host, entry)
+        last = host.store.entry(commit_index)
+        if node.role is Role.LEADER and last is not None:
+            require(last.term == node.term, host.name, "commits term", last.term, "by counting", commit_index)
         record.commit_index = min(commit_index, host.store.end_index)
 
     def _commit(self, host: Host, entry: StoredEntry) -> None:

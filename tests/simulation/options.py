@@ -42,6 +42,9 @@ class FaultOptions:
     checkpoint_ms: int = 1_000
     spurious_hint_ms: int = 0
     leader_bias: float = 0.5
+    crash_voting_probability: float = 0.0
+    crash_leading_probability: float = 0.0
+    crash_delay_max_us: int = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ def _draw_config(rng: random.Random) -> dict[str, int]:
     config: dict[str, int] = {}
     if rng.random() < 0.5:
         config |= FAST_TIMES
+    if rng.random() < 0.3:
+        config["election_timeout_max_ms"] = config.get("election_timeout_min_ms", 900)
     choices = {
         "push_bytes_max": (1, 200, 1_000),
         "pending_pushes_max": (1, 2, 10),
@@ -120,7 +125,7 @@ def _draw_config(rng: random.Random) -> dict[str, int]:
         "out_of_order_pushes_max": (1, 3),
         "out_of_order_bytes_max": (1, 500),
         "throttle_lag_bytes": (1, 1_000),
-        "throttle_bytes_per_s": (2_000, 20_000),
+        "throttle_bytes_per_s": (20_000, 100_000),
         "transfer_lag_max": (1, 5),
         "disconnect_election_delay_max_ms": (1, 500),
     }
@@ -168,6 +173,9 @@ def _draw_faults(rng: random.Random) -> FaultOptions:
         checkpoint_ms=rng.choice((0, 100, 1_000)),
         spurious_hint_ms=_maybe(rng, 0.25, 50, 1_000),
         leader_bias=rng.choice((0.0, 0.5, 0.9)),
+        crash_voting_probability=rng.choice((0.0, 0.0, 0.1, 0.4)),
+        crash_leading_probability=rng.choice((0.0, 0.0, 0.3, 0.7)),
+        crash_delay_max_us=rng.choice((1_000, 20_000, 200_000)),
     )
 
 

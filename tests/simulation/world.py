@@ -61,6 +61,7 @@ class World:
         self.checker.hosts = self.hosts
         self.workload = Workload(self.clock, self.rng, options.workload, list(self.hosts.values()))
         self.faults = Faults(self.clock, self.rng, options.faults, self.network, self.hosts)
+        self.surroundings.on_moment = self.faults.on_moment
         self.events = 0
 
     def _draw_clock(self) -> NodeClock:
