@@ -146,8 +146,8 @@ def all_in_touch(cluster: Cluster) -> bool:
 def test_java_clients_go_on_with_the_new_leader(breakable: Cluster, name: str, tmp_path: Path) -> None:
     """Stock producer and push consumer at a route poll of 1 s: every send that succeeded is consumed.
 
-    Pulls the client had sent to the dead node it waits out, up to 30 s. It may get a message twice, as after any
-    failover, but each where the producer was told it is.
+    Pulls that the client had sent to the dead node it waits out, up to 30 s. It may get a message twice, as
+    after any failover, but each where the producer was told it is.
     """
     sends, consumed, stop = tmp_path / "stream.jsonl", tmp_path / "consumed.jsonl", tmp_path / "stop"
     driver = java_driver("5.4.0", tmp_path)
