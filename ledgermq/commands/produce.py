@@ -70,7 +70,8 @@ async def send_messages(options: ProduceOptions) -> None:
         )
     if tally.failed:
         reason, _ = tally.reasons.most_common(1)[0]
-        raise UserError(f"{tally.failed} messages were not acknowledged; most often: {reason}.")
+        were = "message was" if tally.failed == 1 else "messages were"
+        raise UserError(f"{tally.failed} {were} not acknowledged; most often: {reason}.")
 
 
 async def _send_all(
