@@ -117,8 +117,9 @@ class _EntryRecords:
     def read(self, position: int, size_bytes: int) -> Buffer:
         return self._store.read(position, size_bytes)
 
-    def is_cached(self, position: int) -> bool:
-        return self._store.is_cached(position)
+    @property
+    def cached_from(self) -> int:
+        return self._store.cached_from
 
     def requests_from(self, index: int, last_index: int) -> tuple[list[DispatchRequest], Applied]:
         index = max(index, self._store.begin_index)

@@ -75,6 +75,11 @@ class EntryCache:
         """The first entry that is here; those before it are in the files."""
         return self._first_indexes[0] if self._first_indexes else None
 
+    @property
+    def first_position(self) -> int | None:
+        """Where the first entry that is here stands."""
+        return self._positions[0] if self._positions else None
+
     def append(self, chunk: Chunk) -> None:
         """Add the chunk that follows the last one."""
         assert not self._chunks or self._chunks[-1].last_index + 1 == chunk.first_index, chunk.first_index

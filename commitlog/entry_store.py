@@ -292,9 +292,11 @@ class EntryStore:
             return chunk.data[start : start + size_bytes]
         return self._files.data.read(position, size_bytes)
 
-    def is_cached(self, position: int) -> bool:
-        """Whether `read` there needs no file."""
-        return self._cache.chunk_at(position) is not None
+    @property
+    def cached_from(self) -> int:
+        """The position from which on `read` needs no file."""
+        position = self._cache.first_position
+        return self._end_position if position is None else position
 
     def end_of(self, index: int) -> int:
         """First byte after an entry; the log's begin for the entry before the first."""

@@ -6,6 +6,7 @@ its `checkpoint` page is kept there too; the flushed position in it is what reco
 """
 
 import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,9 +83,10 @@ class RecordFiles:
         """Bytes that are in the files."""
         return self._segments.read(position, size_bytes)
 
-    def is_cached(self, position: int) -> bool:
-        """Never: everything is read from the files."""
-        return False
+    @property
+    def cached_from(self) -> int:
+        """Nothing is kept in memory: all is read from the files."""
+        return sys.maxsize
 
     def requests_from(self, index: int, last_index: int) -> tuple[list[DispatchRequest], Applied]:
         """As DispatchSource: the records of one stretch of one file."""

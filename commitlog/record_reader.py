@@ -13,8 +13,8 @@ from commitlog.record import (
     record_size,
 )
 
-SPAN_WASTE_BYTES_MAX: Final = 64 * 1024
-"""Records apart by no more than this in all are read in one go."""
+GAP_BYTES_MAX: Final = 8 * 1024
+"""Records no farther apart than this are read from the files in one go."""
 
 
 class ByteSource(Protocol):
@@ -23,8 +23,9 @@ class ByteSource(Protocol):
     def read(self, position: int, size_bytes: int) -> Buffer:
         """Shorter when the bytes are in memory in several pieces, which never divide a record."""
 
-    def is_cached(self, position: int) -> bool:
-        """Whether a read there costs no call to the system."""
+    @property
+    def cached_from(self) -> int:
+        """The position from which on reading costs no call to the system."""
 
 
 class RecordReader:
@@ -43,10 +44,25 @@ class RecordReader:
 
     def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
         """As MessageLog.read_many; a unit of size 0 adds nothing."""
-        units = [unit for unit in units if unit[1] > 0]
-        if len(units) > 1 and not self._source.is_cached(units[0][0]):
-            return b"".join(self._pieces_of_files(units))
-        return b"".join([self._piece(position, size) for position, size in units])
+        pieces: list[Buffer] = []
+        span: list[tuple[int, int]] = []
+        end = 0
+        cached_from = self._source.cached_from
+        for position, size in units:
+            if size <= 0:
+                continue
+            is_cached = position >= cached_from
+            if span and (is_cached or not end <= position <= end + GAP_BYTES_MAX):
+                pieces += self._pieces_of_span(span)
+                span = []
+            if is_cached:
+                pieces.append(self._piece(position, size))
+            else:
+                span.append((position, size))
+                end = position + size
+        if span:
+            pieces += self._pieces_of_span(span)
+        return b"".join(pieces)
 
     def record_at(self, position: int) -> bytes | None:
         """As MessageLog.record_at: the record must also say itself that it stands there."""
@@ -88,19 +104,9 @@ class RecordReader:
             raise PositionError(f"no record of {size} bytes at position {position}")
         return data
 
-    def _pieces_of_files(self, units: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """Read in one go the records that stand close together, up to what is in memory."""
-        count = 0
-        wasted = 0
-        start = end = units[0][0]
-        for position, size in units:
-            wasted += position - end
-            if position < end or wasted > SPAN_WASTE_BYTES_MAX or self._source.is_cached(position):
-                break
-            end = position + size
-            count += 1
-        span = self._piece(start, end - start)
-        pieces: list[Buffer] = [
-            span[position - start : position - start + size] for position, size in units[:count]
-        ]
-        return pieces + [self._piece(position, size) for position, size in units[count:]]
+    def _pieces_of_span(self, span: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """Records that stand close together in the files, read in one go."""
+        start = span[0][0]
+        last, last_size = span[-1]
+        data = memoryview(self._piece(start, last + last_size - start))
+        return [data[position - start : position - start + size] for position, size in span]
