@@ -43,6 +43,7 @@ INTEGER_MIN = -1
 INTEGER_MAX = (1 << 63) - 1
 _LENGTHS = struct.Struct(">II")
 _LENGTH_BYTES = 4
+_RANGE_FIELDS = 3
 
 
 class PeerProtocolError(Exception):
@@ -155,19 +156,18 @@ def _build(values: list[Any], data: bytes) -> Message | Hello:
         raise PeerProtocolError(f"unknown kind of message {kind!r}")
     cls = _KINDS[kind]
     schema = _SCHEMA[cls]
+    fields_expected = len(schema) + (_RANGE_FIELDS - 1 if cls is AppendRequest else 0)
+    if len(values) - 1 != fields_expected:
+        raise PeerProtocolError(f"{len(values) - 1} fields in a {cls.__name__}, not {fields_expected}")
     if cls is AppendRequest:
-        values = [*values[:-3], _entry_range(values[-3:], data)]
+        values = [*values[:-_RANGE_FIELDS], _entry_range(values[-_RANGE_FIELDS:], data)]
     elif data:
         raise PeerProtocolError(f"{len(data)} bytes of entries in a {cls.__name__}")
-    if len(values) != len(schema) + 1:
-        raise PeerProtocolError(f"{len(values) - 1} fields in a {cls.__name__}, not {len(schema)}")
     arguments = [read(name, value) for (name, read), value in zip(schema, values[1:], strict=True)]
     return cast("Message | Hello", cls(*arguments))
 
 
 def _entry_range(numbers: list[Any], data: bytes) -> EntryRange:
-    if len(numbers) != 3:
-        raise PeerProtocolError("a push without the numbers of its entries")
     first_index, last_index, term = (_integer("entries", number) for number in numbers)
     if not 0 <= first_index <= last_index or term < 0 or not data:
         raise PeerProtocolError(

@@ -103,6 +103,8 @@ class EpochCache:
         while self._epochs and self._epochs[-1].first_index >= index:
             self._epochs.pop()
         self.end_index = index - 1
+        if self.is_empty:
+            self._epochs.clear()
 
     def truncate_before(self, begin_index: int) -> None:
         """The entries < begin_index are gone (retention)."""

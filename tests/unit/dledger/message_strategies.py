@@ -1,0 +1,44 @@
+"""Hypothesis strategies for every kind of replication message, from the fields of its dataclass."""
+
+import enum
+import typing
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dledger.codec import INTEGER_MAX, INTEGER_MIN, TEXT_BYTES_MAX, Hello
+from dledger.core.messages import Message
+from dledger.core.types import EntryRange
+
+integers = st.integers(INTEGER_MIN, INTEGER_MAX)
+
+
+@st.composite
+def entry_ranges(draw: st.DrawFn) -> EntryRange:
+    first_index = draw(st.integers(0, INTEGER_MAX))
+    return EntryRange(
+        first_index,
+        draw(st.integers(first_index, INTEGER_MAX)),
+        draw(st.integers(0, INTEGER_MAX)),
+        draw(st.binary(min_size=1, max_size=300)),
+    )
+
+
+def values_of(annotation: Any) -> st.SearchStrategy[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return st.sampled_from(annotation)
+    return {
+        int: integers,
+        bool: st.booleans(),
+        str: st.text(max_size=TEXT_BYTES_MAX // 4),
+        EntryRange: entry_ranges(),
+    }[annotation]
+
+
+def messages_of(cls: type[Any]) -> st.SearchStrategy[Any]:
+    annotations = typing.get_type_hints(cls)
+    return st.builds(cls, **{name: values_of(annotation) for name, annotation in annotations.items()})
+
+
+MESSAGE_TYPES: tuple[type[Any], ...] = (Hello, *typing.get_args(Message))
+messages: st.SearchStrategy[Any] = st.one_of([messages_of(cls) for cls in MESSAGE_TYPES])

@@ -1,0 +1,167 @@
+"""dledger.codec: every message survives the wire, and any other bytes raise PeerProtocolError."""
+
+import struct
+from itertools import pairwise
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dledger.codec import (
+    HEADER_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    FrameDecoder,
+    Hello,
+    PeerProtocolError,
+    encode_frame,
+)
+from dledger.core.messages import AppendRequest, CompareResponse, HeartbeatRequest, VoteRequest, VoteResponse
+from dledger.core.types import EntryRange, ResponseCode
+from tests.unit.dledger.message_strategies import MESSAGE_TYPES, messages
+
+FRAME_BYTES_MAX = 4096
+APPEND = AppendRequest(3, 7, 2, EntryRange(8, 9, 3, b"two entries"))
+KIND_OF = {"Hello": 0, "VoteRequest": 1, "HeartbeatRequest": 3, "AppendRequest": 6, "CompareResponse": 9}
+
+
+def frame(message: Any) -> bytes:
+    return b"".join(encode_frame(message))
+
+
+def frame_of(header: bytes, data: bytes = b"") -> bytes:
+    return struct.pack(">II", 4 + len(header) + len(data), len(header)) + header + data
+
+
+def packed(*values: Any, data: bytes = b"") -> bytes:
+    return frame_of(msgpack.packb(list(values)), data)
+
+
+def decode(data: bytes) -> list[Any]:
+    return list(FrameDecoder(FRAME_BYTES_MAX).feed(data))
+
+
+def test_every_message_type_has_a_kind() -> None:
+    assert all(isinstance(cls.__name__, str) for cls in MESSAGE_TYPES)
+    assert len(MESSAGE_TYPES) == 13
+
+
+@given(messages)
+def test_message_round_trip(message: Any) -> None:
+    assert decode(frame(message)) == [message]
+
+
+@given(st.lists(messages, max_size=4), st.data())
+def test_stream_cut_anywhere_decodes_the_same(sent: list[Any], data: st.DataObject) -> None:
+    stream = b"".join(frame(message) for message in sent)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    decoder = FrameDecoder(FRAME_BYTES_MAX)
+    parts = [stream[start:end] for start, end in pairwise([0, *cuts, len(stream)])]
+    assert [message for part in parts for message in decoder.feed(part)] == sent
+
+
+def test_byte_by_byte_and_with_trailing_data() -> None:
+    decoder = FrameDecoder(FRAME_BYTES_MAX)
+    stream = frame(APPEND) + frame(APPEND)[:5]
+    found = [message for byte in stream for message in decoder.feed(bytes([byte]))]
+    assert found == [APPEND]
+    assert decoder.feed(frame(APPEND)[5:]) == [APPEND]
+
+
+def test_entry_bytes_are_not_copied_when_encoded() -> None:
+    data = memoryview(bytearray(b"entries"))
+    assert encode_frame(AppendRequest(1, 0, 0, EntryRange(0, 0, 1, data)))[1] is data
+
+
+def test_frame_without_entries_is_one_buffer() -> None:
+    assert len(encode_frame(HeartbeatRequest(1, 0))) == 1
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_decoded_or_refused(data: bytes) -> None:
+    """The fuzz invariant: messages, nothing yet, or PeerProtocolError."""
+    try:
+        decode(data)
+    except PeerProtocolError:
+        return
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers(-9, 99) | st.text(max_size=5), st.lists))
+def test_any_msgpack_header_is_decoded_or_refused(header: Any) -> None:
+    try:
+        found = decode(frame_of(msgpack.packb(header), b"x"))
+    except PeerProtocolError:
+        return
+    assert isinstance(found[0], AppendRequest)
+
+
+@given(messages, st.data())
+def test_one_changed_byte_is_decoded_or_refused(message: Any, data: st.DataObject) -> None:
+    changed = bytearray(frame(message))
+    changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode(bytes(changed))
+    except PeerProtocolError:
+        return
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (struct.pack(">II", FRAME_BYTES_MAX + 1, 1), "over 4096"),
+        (struct.pack(">II", 10, HEADER_BYTES_MAX + 1), "header of"),
+        (struct.pack(">II", 10, 7), "header of 7 bytes in a frame of 10"),
+        (struct.pack(">II", 0, 0), "header of 0 bytes in a frame of 0"),
+        (frame_of(b"\xc1"), "not msgpack"),
+        (frame_of(b"\x91"), "not msgpack"),
+        (frame_of(msgpack.packb(7)), "not an array"),
+        (frame_of(msgpack.packb([])), "not an array"),
+        (packed(99), "unknown kind"),
+        (packed(-1), "unknown kind"),
+        (packed(True), "unknown kind"),
+        (packed("x"), "unknown kind"),
+        (packed(KIND_OF["HeartbeatRequest"], 1), "1 fields in a HeartbeatRequest, not 2"),
+        (packed(KIND_OF["HeartbeatRequest"], 1, 2, 3), "3 fields"),
+        (packed(KIND_OF["HeartbeatRequest"], 1, "2"), "commit_index is not a number"),
+        (packed(KIND_OF["HeartbeatRequest"], 1, True), "commit_index is not a number"),
+        (packed(KIND_OF["HeartbeatRequest"], 1, -2), "commit_index is not a number"),
+        (packed(KIND_OF["HeartbeatRequest"], 1, 1 << 63), "commit_index is not a number"),
+        (packed(KIND_OF["HeartbeatRequest"], 1, 1.5), "commit_index is not a number"),
+        (packed(KIND_OF["HeartbeatRequest"], 1, 2, data=b"x"), "entries in a HeartbeatRequest"),
+        (packed(KIND_OF["VoteRequest"], 1, 2, 3, 4, 0, False), "is_pre_vote is neither"),
+        (packed(KIND_OF["CompareResponse"], 1, 999, 1, 1, 1, 1, 1, 1), "code is no ResponseCode"),
+        (packed(KIND_OF["Hello"], "g", "n" * (TEXT_BYTES_MAX + 1), 1, "a"), "node_id is not a text"),
+        (packed(KIND_OF["Hello"], "g", b"n0", 1, "a"), "node_id is not a text"),
+        (packed(KIND_OF["AppendRequest"]), "0 fields in a AppendRequest, not 6"),
+        (packed(KIND_OF["AppendRequest"], 1, 2), "2 fields in a AppendRequest, not 6"),
+        (packed(KIND_OF["AppendRequest"], 1, 2, 3, 5, 4, 1, data=b"x"), "a push of entries 5..4"),
+        (packed(KIND_OF["AppendRequest"], 1, 2, 3, -1, 4, 1, data=b"x"), "a push of entries -1..4"),
+        (packed(KIND_OF["AppendRequest"], 1, 2, 3, 4, 4, -1, data=b"x"), "of term -1"),
+        (packed(KIND_OF["AppendRequest"], 1, 2, 3, 4, 4, 1), "in 0 bytes"),
+    ],
+)
+def test_wrong_bytes_are_named(data: bytes, words: str) -> None:
+    with pytest.raises(PeerProtocolError, match=words):
+        decode(data)
+
+
+def test_too_long_frame_is_refused_before_it_arrives() -> None:
+    """Eight bytes are enough: nothing is allocated for a length that is only claimed."""
+    with pytest.raises(PeerProtocolError):
+        decode(struct.pack(">II", 0xFFFFFFFF, 16))
+
+
+def test_wire_form_is_fixed() -> None:
+    """The bytes of version 1; a change here breaks upgrades node by node."""
+    assert frame(Hello("g", "n0", 1, "a:1")).hex() == "000000100000000c" + "9500a167a26e3001a3613a31"
+    assert frame(VoteRequest(3, 4, 9, 2, True, False)).hex() == "0000000c00000008" + "970103040902c3c2"
+    response = CompareResponse(3, ResponseCode.SUCCESS, 9, 0, 9, 2, 9, 2)
+    assert frame(response).hex() == "0000000f0000000b" + "990903ccc8090009020902"
+    assert frame(APPEND).hex() == "0000001700000008" + "9706030702080903" + b"two entries".hex()
+
+
+def test_numbers_of_vote_results_are_known() -> None:
+    with pytest.raises(PeerProtocolError, match="result is no VoteResult"):
+        decode(packed(2, 1, 1, False, 3))
+    assert isinstance(decode(packed(2, 1, 1, False, 1))[0], VoteResponse)
