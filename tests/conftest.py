@@ -1,4 +1,4 @@
-"""What all tests share: the marker `long`."""
+"""What all tests share: their order, and the marker `long`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `long` are skipped unless `scripts/test --long` asked for them."""
+    """Quick tests go first. Those marked `long` are skipped unless `scripts/test --long` asked for them."""
+    items.sort(key=lambda item: item.get_closest_marker("integration") is not None)
     if os.environ.get("LEDGERMQ_LONG") == "1":
         return
     for item in items:
