@@ -14,7 +14,7 @@ from pathlib import Path
 from commitlog.clock import wall_clock_ms
 from commitlog.consume_queues import ConsumeQueues
 from commitlog.dispatch import Dispatcher
-from commitlog.entry import place_entry
+from commitlog.entry import BLANK_BYTES, place_entry
 from commitlog.fs import DiskWatch, Fs, OsFs
 from commitlog.indexer import Indexer, MessageLogConfig
 from commitlog.log import DispatchListener, PutResult, PutStatus
@@ -63,7 +63,8 @@ class CommitLog:
         self._clock = clock
         self._files = RecordFiles(fs, store, self._config, Dispatcher(config.delay_levels_ms))
         self._index = Indexer(fs, store, config, self._files, lambda: None, self._fail)
-        self._offsets = QueueOffsets(self._index.queues, config.message_bytes_max)
+        record_bytes_max = self._config.file_bytes - BLANK_BYTES
+        self._offsets = QueueOffsets(self._index.queues, config.message_bytes_max, record_bytes_max)
         self._end_position = self._files.end_position
         self._gathering = _Round()
         self._pending_messages = 0
@@ -118,9 +119,9 @@ class CommitLog:
         now_ms = self._clock()
         try:
             batch = self._offsets.encode(messages, now_ms)
-            positions = self._lay_out(batch.bodies)
         except MessageIllegalError:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, [], [], 0)
+        positions = self._lay_out(batch.bodies)
         self._offsets.take(batch)
         gathering = self._gathering
         gathering.callbacks.append(on_done)
@@ -184,8 +185,6 @@ class CommitLog:
             position = place_entry(end, len(body), file_bytes)
             if position != end:
                 parts.append((end, filler(position - end)))
-            if position + len(body) > position - position % file_bytes + file_bytes:
-                raise MessageIllegalError(f"a record of {len(body)} bytes, files have {file_bytes}")
             own_position = position.to_bytes(8, "big")
             parts.append(
                 (position, body[:PHYSICAL_OFFSET_AT] + own_position + body[PHYSICAL_OFFSET_AT + 8 :])

@@ -163,7 +163,9 @@ class DLedgerCommitLog:
         self._writable_callbacks: list[Callable[[bool], None]] = []
         records = _EntryRecords(entries, Dispatcher(config.delay_levels_ms))
         self._index = Indexer(fs or OsFs(), store, config, records, self._update_writable, self.on_fatal)
-        self._offsets = QueueOffsets(self._index.queues, config.message_bytes_max)
+        self._offsets = QueueOffsets(
+            self._index.queues, config.message_bytes_max, entries.config.body_bytes_max
+        )
         engine.set_observer(self)
 
     # -- MessageLog ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commitlog.checkpoint import SMALL_FILE_BYTES_MAX, Checkpoint, LogBegin, decode_checkpoint
-from commitlog.entry import BLANK_BYTES, UNIT, UNIT_BYTES, Buffer, blank
+from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, Buffer, blank
 from commitlog.fs import Fs, read_file, replace_file
 from commitlog.recovery import CorruptLogError
 from commitlog.segments import Segments
@@ -35,6 +35,11 @@ class EntryStoreConfig:
     """A sync is made before more than this would stand unsynced; recovery relies on it."""
     disk_full_ratio: float = 0.90
     disk_check_interval_ms: int = 1000
+
+    @property
+    def body_bytes_max(self) -> int:
+        """The largest body whose entry, with a blank behind it, fits into a data file."""
+        return self.data_file_bytes - HEADER_BYTES - BLANK_BYTES
 
     def __post_init__(self) -> None:
         if self.data_file_bytes < 1024 or self.index_file_bytes < UNIT_BYTES:

@@ -311,7 +311,7 @@ class EntryStore:
         self._files.close()
 
     def _check_sizes(self, bodies: Sequence[bytes]) -> None:
-        body_bytes_max = self.config.data_file_bytes - HEADER_BYTES - BLANK_BYTES
+        body_bytes_max = self.config.body_bytes_max
         largest = max(map(len, bodies), default=0)
         if largest > body_bytes_max:
             raise ValueError(f"a body of {largest} bytes, a data file holds at most {body_bytes_max}")

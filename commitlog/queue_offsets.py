@@ -25,9 +25,11 @@ class QueueOffsets:
     A queue that is not in the table has none of those, so the consume queue itself knows its next offset.
     """
 
-    def __init__(self, queues: ConsumeQueues, body_bytes_max: int) -> None:
+    def __init__(self, queues: ConsumeQueues, body_bytes_max: int, record_bytes_max: int) -> None:
+        """`record_bytes_max` is what a file of the log can hold."""
         self._queues = queues
         self._body_bytes_max = body_bytes_max
+        self._record_bytes_max = record_bytes_max
         self._next: dict[OffsetKey, int] = {}
         queues.on_delete(self._forget_topic)
 
@@ -47,7 +49,12 @@ class QueueOffsets:
                 known = taken.get(key)
                 offset = self._next_of(key) if known is None else known
                 taken[key] = offset + 1
-            bodies.append(encode_record(message, offset, store_timestamp_ms))
+            body = encode_record(message, offset, store_timestamp_ms)
+            if len(body) > self._record_bytes_max:
+                raise MessageIllegalError(
+                    f"record of {len(body)} bytes, at most {self._record_bytes_max} fit into a file"
+                )
+            bodies.append(body)
             queue_offsets.append(offset)
         return EncodedBatch(bodies, queue_offsets, taken)
 

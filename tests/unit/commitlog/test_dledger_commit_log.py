@@ -169,6 +169,12 @@ def test_put_with_one_illegal_message_stores_none(bench: Bench, bad: Message) ->
     assert bench.put(message()) == (PutStatus.PUT_OK, [0])
 
 
+def test_put_of_a_record_that_no_file_can_hold_is_illegal(bench: Bench) -> None:
+    bench.lead()
+    assert bench.put(Message("T", 0, bytes(500), b"x" * 4000)) == (PutStatus.MESSAGE_ILLEGAL, [])
+    assert bench.put(Message("T", 0, bytes(500), b"x" * 3000)) == (PutStatus.PUT_OK, [0])
+
+
 def test_prepared_and_rollback_messages_have_offset_zero_and_no_unit(bench: Bench) -> None:
     bench.lead()
     flags = (0, 0x4, 0xC, 0x8)
