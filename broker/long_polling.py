@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from broker.filters import TagFilter
 
@@ -34,6 +34,19 @@ class HeldPull(Generic[T]):
     connection_id: int
     deadline_ms: int
     request: T
+
+
+class Arrived(Protocol):
+    """A message new in its queue; the log's DispatchRequest is one."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def tags_code(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +156,11 @@ def _wants(pull: HeldPull[T], arrivals: Arrivals) -> bool:
     return any(matches(code) for offset, code in arrivals.codes if offset >= pull.offset)
 
 
-def group_arrivals(
-    keys: AbstractSet[QueueKey], messages: Iterable[tuple[str, int, int, int]]
-) -> dict[QueueKey, Arrivals]:
-    """Arrivals by queue for the queues in `keys`, from (topic, queue id, offset, tags code) in log order."""
+def group_arrivals(keys: AbstractSet[QueueKey], messages: Iterable[Arrived]) -> dict[QueueKey, Arrivals]:
+    """Arrivals by queue for the queues in `keys`, from messages in log order."""
     codes: defaultdict[QueueKey, list[tuple[int, int]]] = defaultdict(list)
-    for topic, queue_id, offset, code in messages:
-        key = (topic, queue_id)
+    for message in messages:
+        key = (message.topic, message.queue_id)
         if key in keys:
-            codes[key].append((offset, code))
+            codes[key].append((message.queue_offset, message.tags_code))
     return {key: Arrivals(rows[-1][0] + 1, rows) for key, rows in codes.items()}

@@ -81,8 +81,7 @@ class PullWaits(Generic[T]):
     def _on_dispatch(self, requests: Sequence[DispatchRequest]) -> None:
         if not len(self._table):
             return
-        messages = ((each.topic, each.queue_id, each.queue_offset, each.tags_code) for each in requests)
-        for key, arrivals in group_arrivals(self._table.waiting_queues, messages).items():
+        for key, arrivals in group_arrivals(self._table.waiting_queues, requests).items():
             for pull in self._table.wake(key, arrivals):
                 self._resume(pull, False)
 

@@ -2,6 +2,7 @@ import random
 
 from broker.filters import MATCH_ALL, TagFilter, parse_tag_expression
 from broker.long_polling import Arrivals, HeldPull, LongPollingTable, group_arrivals
+from commitlog.log import DispatchRequest
 
 QUEUE = ("T", 0)
 
@@ -135,5 +136,6 @@ def test_every_pull_comes_out_exactly_once_whatever_happens() -> None:
 
 
 def test_arrivals_are_grouped_for_the_queues_somebody_waits_at() -> None:
-    messages = [("T", 0, 10, 1), ("U", 0, 4, 2), ("T", 1, 7, 3), ("T", 0, 11, 4)]
+    rows = [("T", 0, 10, 1), ("U", 0, 4, 2), ("T", 1, 7, 3), ("T", 0, 11, 4)]
+    messages = [DispatchRequest(0, *row[:3], 0, 0, row[3], 0, 0) for row in rows]
     assert group_arrivals({("T", 0), ("T", 2)}, messages) == {("T", 0): Arrivals(12, [(10, 1), (11, 4)])}
