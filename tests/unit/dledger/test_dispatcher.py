@@ -1,0 +1,308 @@
+"""dledger.core.dispatcher: one leader's view of one peer, where the golden traces do not reach."""
+
+from typing import Any
+
+import pytest
+
+from dledger.core.config import Config
+from dledger.core.dispatcher import EntryDispatcher
+from dledger.core.epochs import EpochCache
+from dledger.core.events import PushRefused, PushStateChanged
+from dledger.core.messages import (
+    AppendRequest,
+    AppendResponse,
+    CompareRequest,
+    CompareResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    Message,
+    TruncateRequest,
+    TruncateResponse,
+)
+from dledger.core.output import Outbox
+from dledger.core.types import UNKNOWN_TERM, EntryRange, Epoch, LogState, PushState, ResponseCode
+
+TERM = 9
+ENTRY_BYTES = 10
+
+
+class TermReader:
+    """A log of ten bytes an entry; only terms and places matter."""
+
+    def __init__(self, log: EpochCache) -> None:
+        self.log = log
+        self.entries_max = 1_000
+
+    @property
+    def end_position(self) -> int:
+        return (self.log.end_index + 1) * ENTRY_BYTES
+
+    def position_of(self, index: int) -> int:
+        assert self.log.begin_index <= index <= self.log.end_index, index
+        return index * ENTRY_BYTES
+
+    def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
+        term = self.log.term_at(first_index)
+        last_index = min(last_index, first_index + max(1, bytes_max // ENTRY_BYTES) - 1)
+        last_index = min(last_index, self.log.end_index_for(term)[1], first_index + self.entries_max - 1)
+        size_bytes = (last_index - first_index + 1) * ENTRY_BYTES
+        return EntryRange(first_index, last_index, term, bytes(size_bytes))
+
+
+class Bench:
+    """A dispatcher to n1 over a log of the given terms."""
+
+    def __init__(
+        self, *terms: int, begin_index: int = 0, prev_term: int | None = None, **limits: Any
+    ) -> None:
+        epochs = tuple(
+            Epoch(term, begin_index + at) for at, term in enumerate(terms) if at == 0 or terms[at - 1] != term
+        )
+        self.log = EpochCache(LogState(begin_index, begin_index + len(terms) - 1, epochs, -1))
+        if prev_term is not None:
+            self.log.prev_term = prev_term
+        self.outbox = Outbox()
+        config = Config("g", "n0", ("n0", "n1"), **limits)
+        self.reader = TermReader(self.log)
+        self.dispatcher = EntryDispatcher("n1", TERM, config, self.log, self.reader, self.outbox)
+        self.now_ms = 0
+        self.commit_index = -1
+
+    def pump(self, wait_ms: int = 0) -> list[Message]:
+        """What it sends after so long."""
+        self.now_ms += wait_ms
+        self.dispatcher.pump(self.now_ms, self.commit_index)
+        self.dispatcher.check_invariants()
+        output = self.outbox.take(self.commit_index)
+        return [envelope.message for envelope in output.send_now]
+
+    def answer_compare(self, code: str, begin: int, end: int, end_term: int, *conflict: int) -> list[Message]:
+        """The peer's answer to the compare that was sent last, and what follows."""
+        self.dispatcher.on_compare_response(
+            CompareResponse(
+                TERM,
+                ResponseCode[code],
+                self.compare_index,
+                begin,
+                end,
+                end_term,
+                *(conflict or (end, end_term)),
+            )
+        )
+        return self.pump()
+
+    def start(self) -> None:
+        """COMPARE goes out."""
+        (compare,) = self.pump()
+        assert isinstance(compare, CompareRequest)
+        self.compare_index = compare.compare_index
+
+    def match(self, index: int) -> list[Message]:
+        """COMPARE finds the peer's log to end there, as ours."""
+        self.start()
+        return self.answer_compare("SUCCESS", 0, index, self.log.term_at(index))
+
+    def answer_append(self, code: str, first_index: int, last_index: int) -> list[Message]:
+        response = AppendResponse(TERM, ResponseCode[code], first_index, last_index, last_index)
+        self.dispatcher.on_append_response(response)
+        return self.pump()
+
+
+def ranges(messages: list[Message]) -> list[tuple[int, int]]:
+    return [
+        (message.entries.first_index, message.entries.last_index)
+        for message in messages
+        if isinstance(message, AppendRequest)
+    ]
+
+
+def test_new_leader_compares_its_last_entry() -> None:
+    assert Bench(1, 4).pump() == [CompareRequest(TERM, -1, 1, 4)]
+
+
+def test_empty_peer_gets_everything_from_the_begin() -> None:
+    bench = Bench(1, 4)
+    bench.start()
+    assert ranges(bench.answer_compare("INCONSISTENT_STATE", 0, -1, 0)) == [(0, 0), (1, 1)]
+
+
+def test_empty_peer_that_begins_inside_our_log_is_not_reset_again() -> None:
+    bench = Bench(1, 4, 4, begin_index=5)
+    bench.start()
+    assert ranges(bench.answer_compare("INCONSISTENT_STATE", 6, 5, UNKNOWN_TERM)) == [(6, 7)]
+
+
+def test_peer_that_ends_just_before_our_begin_is_reset_when_the_term_is_unknown() -> None:
+    bench = Bench(4, 4, begin_index=5)
+    bench.start()
+    messages = bench.answer_compare("INCONSISTENT_STATE", 0, 4, 4)
+    assert messages == [TruncateRequest(TERM, -1, 5, UNKNOWN_TERM, 50, True, 4, 4)]
+
+
+def test_peer_that_ends_just_before_our_begin_continues_when_the_term_is_known() -> None:
+    bench = Bench(4, 4, begin_index=5, prev_term=3)
+    bench.start()
+    assert ranges(bench.answer_compare("INCONSISTENT_STATE", 0, 4, 3)) == [(5, 6)]
+
+
+def test_peer_that_begins_after_our_end_is_reset() -> None:
+    bench = Bench(1, 4)
+    bench.start()
+    messages = bench.answer_compare("INCONSISTENT_STATE", 8, 9, 4, 7, UNKNOWN_TERM)
+    assert messages == [TruncateRequest(TERM, -1, 0, 0, 0, True, 9, 4)]
+
+
+def test_divergence_below_our_begin_is_a_reset() -> None:
+    bench = Bench(4, 4, begin_index=5)
+    bench.start()
+    messages = bench.answer_compare("INCONSISTENT_STATE", 0, 7, 3, 6, 3)
+    assert messages == [TruncateRequest(TERM, -1, 5, UNKNOWN_TERM, 50, True, 7, 3)]
+
+
+def test_divergence_down_to_our_begin_compares_the_entry_before_it() -> None:
+    bench = Bench(4, 4, begin_index=5, prev_term=2)
+    bench.start()
+    assert bench.answer_compare("INCONSISTENT_STATE", 0, 7, 3, 6, 3) == [CompareRequest(TERM, -1, 4, 2)]
+
+
+def test_unknown_term_before_the_peers_begin_is_compared_there() -> None:
+    """Everything the peer holds diverges; what it removed was committed and so is ours too."""
+    bench = Bench(1, 1, 1, 4, 4, 4)
+    bench.start()
+    messages = bench.answer_compare("INCONSISTENT_STATE", 3, 5, 3, 2, UNKNOWN_TERM)
+    assert messages == [CompareRequest(TERM, -1, 2, 1)]
+
+
+def test_last_common_entry_named_by_the_answer_saves_a_round() -> None:
+    bench = Bench(1, 1, 4, 4)
+    bench.start()
+    messages = bench.answer_compare("INCONSISTENT_STATE", 0, 5, 3, 1, 1)
+    assert messages == [TruncateRequest(TERM, -1, 2, 1, 20, False, 5, 3)]
+
+
+def test_answer_to_another_compare_is_ignored() -> None:
+    bench = Bench(1, 4)
+    bench.start()
+    bench.compare_index = 0
+    assert bench.answer_compare("SUCCESS", 0, 0, 1) == []
+    assert bench.dispatcher.state is PushState.COMPARE
+
+
+def test_compare_after_retention_begins_at_the_end_again() -> None:
+    bench = Bench(1, 1, 4, 4, compare_timeout_ms=100)
+    bench.start()
+    bench.answer_compare("INCONSISTENT_STATE", 0, 5, 3, 3, 3)
+    bench.log.truncate_before(3)
+    assert bench.pump(100) == [CompareRequest(TERM, -1, 3, 4)]
+
+
+def test_truncate_that_speaks_of_removed_entries_is_void() -> None:
+    bench = Bench(1, 1, 4, 4)
+    bench.start()
+    bench.answer_compare("INCONSISTENT_STATE", 0, 5, 3, 1, 1)
+    bench.log.truncate_before(3)
+    bench.dispatcher.log_begins_at(3)
+    assert bench.pump() == [CompareRequest(TERM, -1, 3, 4)]
+
+
+def test_truncate_answered_inconsistent_compares_again() -> None:
+    bench = Bench(1, 1, 4, 4)
+    bench.start()
+    bench.answer_compare("INCONSISTENT_STATE", 0, 5, 3, 1, 1)
+    bench.dispatcher.on_truncate_response(TruncateResponse(TERM, ResponseCode.INCONSISTENT_STATE, 2, 5))
+    assert bench.pump() == [CompareRequest(TERM, -1, 3, 4)]
+
+
+def test_truncate_answer_for_another_index_is_ignored() -> None:
+    bench = Bench(1, 1, 4, 4)
+    bench.start()
+    bench.answer_compare("INCONSISTENT_STATE", 0, 5, 3, 1, 1)
+    bench.dispatcher.on_truncate_response(TruncateResponse(TERM, ResponseCode.SUCCESS, 1, 0))
+    assert bench.dispatcher.state is PushState.TRUNCATE
+
+
+def test_refused_truncate_is_not_repeated_before_its_timeout() -> None:
+    """A peer that would lose committed entries refuses; the leader must not hammer it."""
+    bench = Bench(1, 1, 4, 4)
+    bench.start()
+    bench.answer_compare("INCONSISTENT_STATE", 0, 5, 3, 1, 1)
+    refusal = TruncateResponse(TERM, ResponseCode.ILLEGAL_MEMBER_STATE, 2, 5)
+    bench.dispatcher.on_truncate_response(refusal)
+    assert bench.outbox.events == [PushRefused("n1", 2, ResponseCode.ILLEGAL_MEMBER_STATE)]
+    bench.dispatcher.on_heartbeat_response(HeartbeatResponse(TERM, 5), bench.now_ms + 1000)
+    assert bench.pump(1000) == [HeartbeatRequest(TERM, -1)]
+    assert [type(message) for message in bench.pump(2000)] == [TruncateRequest]
+
+
+def test_acknowledgement_of_a_part_moves_the_first_pending_push() -> None:
+    bench = Bench(4, 4, 4, 4)
+    assert ranges(bench.match(0)) == [(1, 3)]
+    bench.answer_append("SUCCESS", 1, 2)
+    assert bench.dispatcher.match_index == 2
+    assert ranges(bench.pump(1000)) == [(3, 3)]
+
+
+def test_repeated_push_that_is_read_shorter_is_split() -> None:
+    """Ranges are read anew, and the reader may cut them elsewhere; the rest goes as the next push."""
+    bench = Bench(4, 4, 4, 4)
+    assert ranges(bench.match(0)) == [(1, 3)]
+    bench.reader.entries_max = 2
+    assert ranges(bench.pump(1000)) == [(1, 2)]
+    assert ranges(bench.answer_append("SUCCESS", 1, 2)) == [(3, 3)]
+
+
+def test_late_acknowledgements_change_nothing() -> None:
+    bench = Bench(4, 4, 4)
+    bench.match(0)
+    bench.answer_append("SUCCESS", 1, 2)
+    assert bench.answer_append("SUCCESS", 1, 1) == []
+    assert bench.answer_append("INCONSISTENT_STATE", 2, 2) == []
+    assert (bench.dispatcher.state, bench.dispatcher.match_index) == (PushState.APPEND, 2)
+
+
+def test_acknowledgement_beyond_the_log_is_a_broken_invariant() -> None:
+    bench = Bench(4, 4)
+    bench.match(0)
+    with pytest.raises(AssertionError, match="n1 acknowledges 7, the log ends at 1"):
+        bench.answer_append("SUCCESS", 1, 7)
+
+
+def test_inconsistent_push_compares_from_the_end_and_forgets_what_was_pending() -> None:
+    bench = Bench(4, 4, 4)
+    bench.match(0)
+    assert bench.answer_append("INCONSISTENT_STATE", 1, 2) == [CompareRequest(TERM, -1, 2, 4)]
+    assert bench.answer_append("SUCCESS", 1, 2) == []
+
+
+def test_peer_whose_log_got_shorter_is_compared() -> None:
+    bench = Bench(4, 4, 4)
+    bench.match(2)
+    bench.dispatcher.on_heartbeat_response(HeartbeatResponse(TERM, 1), bench.now_ms)
+    assert bench.outbox.events == [
+        PushStateChanged("n1", PushState.APPEND, PushState.COMPARE, 2, "its log ends at 1")
+    ]
+
+
+def test_deadline_is_when_the_next_word_is_due() -> None:
+    bench = Bench(4, 4, heartbeat_interval_ms=100, push_timeout_ms=150, compare_timeout_ms=70)
+    assert bench.dispatcher.deadline_ms() < 0
+    bench.start()
+    assert bench.dispatcher.deadline_ms() == 70
+    bench.answer_compare("SUCCESS", 0, 0, 4)
+    bench.dispatcher.heard(0)
+    assert bench.dispatcher.deadline_ms() == 100
+    bench.pump(100)
+    assert bench.dispatcher.deadline_ms() == 150
+    bench.answer_append("SUCCESS", 1, 1)
+    assert bench.dispatcher.deadline_ms() == 200
+
+
+def test_status_before_and_after_the_match() -> None:
+    bench = Bench(4, 4, 4)
+    status = bench.dispatcher.status(None)
+    assert (status.push_state, status.match_index, status.next_index) == (PushState.COMPARE, None, None)
+    assert (status.lag_entries, status.lag_bytes, status.last_contact_ms_ago) == (None, None, None)
+    bench.match(0)
+    status = bench.dispatcher.status(7)
+    assert (status.match_index, status.next_index, status.lag_entries) == (0, 3, 2)
+    assert (status.lag_bytes, status.last_contact_ms_ago) == (20, 7)
