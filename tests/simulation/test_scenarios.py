@@ -13,10 +13,11 @@ from dledger.core.messages import (
     VoteResponse,
     VoteResult,
 )
-from dledger.core.types import HardState, ResponseCode, Role
+from dledger.core.types import EntryRange, HardState, ResponseCode, Role
 from tests.simulation.host import Host
 from tests.simulation.script import Script
 from tests.simulation.workload import Outcome
+from tests.support.memory_log import MemoryLog
 
 
 def power_loss(*hosts: Host) -> None:
@@ -370,3 +371,58 @@ def test_crash_in_the_middle_of_a_batch_keeps_a_prefix() -> None:
         n0.crash(random.Random(seed))
         n0.start()
         script.until_converged()
+
+
+def test_answer_of_an_older_term_is_not_counted() -> None:
+    """What a follower held for an earlier leadership says nothing of the entries of this one."""
+    script = Script()
+    n0 = script.elect("n0")
+    script.until_converged()
+    script.drop(lambda _, __, message: isinstance(message, AppendRequest))
+    lost = script.propose("n0")
+    script.run(100)
+    stale = AppendResponse(n0.node.term - 1, ResponseCode.SUCCESS, 0, lost.first_index, lost.first_index)
+    n0.deliver("n1", stale)
+    script.run(100)
+    assert n0.node.commit_index < lost.first_index
+
+
+def entry_of(index: int, term: int, position: int) -> EntryRange:
+    """An entry some other leader might have made."""
+    log = MemoryLog()
+    log.reset(index, position)
+    log.append_bodies(index, term, [b"of another history"])
+    return log.read_range(index, index, 1 << 20)
+
+
+def test_push_after_an_entry_the_follower_does_not_have_is_refused() -> None:
+    """Raft 5.3: the entry before the push must be of the term the leader says."""
+    script = Script()
+    n0 = script.elect("n0")
+    script.write("n0", 3)
+    script.until_converged()
+    n1, term = script["n1"], n0.node.term
+    entries = entry_of(n1.node.end_index + 1, term, n1.store.end_position)
+    end_index = n1.node.end_index
+    n1.deliver("n0", AppendRequest(term, end_index, term - 1, entries))
+    since = len(script.messages)
+    script.run(100)
+    assert n1.node.end_index == end_index
+    codes = [m.code for _, _, m in script.messages[since:] if isinstance(m, AppendResponse)]
+    assert codes == [ResponseCode.INCONSISTENT_STATE]
+
+
+def test_push_of_other_entries_than_the_follower_has_is_refused() -> None:
+    """Raft 5.3: same index, other term, so it must not be acknowledged as a repeated push."""
+    script = Script()
+    n0 = script.elect("n0")
+    script.write("n0", 3)
+    script.until_converged()
+    n1, term = script["n1"], n0.node.term
+    index = n1.node.end_index
+    entries = entry_of(index, term - 1, n1.store.position_of(index))
+    n1.deliver("n0", AppendRequest(term, index, term - 1, entries))
+    since = len(script.messages)
+    script.run(100)
+    codes = [m.code for _, _, m in script.messages[since:] if isinstance(m, AppendResponse)]
+    assert codes == [ResponseCode.INCONSISTENT_STATE]
