@@ -78,12 +78,18 @@ class Cluster:
         self._started: list[psutil.Process] = []
         self._starts = 0
 
-    def start(self, settings: Mapping[str, str] | None = None, *, restart: bool = False) -> None:
+    def start(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        restart: bool = False,
+        durability: str = "persisted",
+    ) -> None:
         """`ledgermq up`, and wait till it says that a message can be written."""
         arguments = ["up", "--data", str(self.data), "--nodes", str(self.node_count)]
         arguments.append("--restart" if restart else "--no-restart")
         arguments += ["--namesrv-port", str(self.namesrv_port), "--broker-port", str(self.broker_port)]
-        arguments += ["--admin-port", str(self.admin_port)]
+        arguments += ["--admin-port", str(self.admin_port), "--durability", durability]
         for name, value in (settings or {}).items():
             arguments += ["--set", f"{name}={value}"]
         name = f"up-{self._starts}"
@@ -111,6 +117,17 @@ class Cluster:
                 started.kill()  # checks by its start time that the pid is still that process's
         self._supervisor = None
         self._restarted.clear()
+        self._started.clear()
+
+    def kill_all(self) -> None:
+        """End every process at once, as a power cut would that leaves the page cache whole."""
+        assert self._supervisor is not None
+        self._supervisor.kill()
+        for started in self._started:
+            with suppress(psutil.NoSuchProcess):
+                started.kill()
+        self._supervisor.wait()
+        psutil.wait_procs(self._started, STOP_LIMIT_S)
         self._started.clear()
 
     def kill(self, node_id: str, signal_number: int = signal.SIGKILL) -> None:
