@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from remoting.codes import RequestCode
 from tests.integration.checks import (
     assert_consumed_in_queue_order,
     assert_each_exactly_once,
     assert_places_unique,
     assert_shards_in_order,
 )
-from tests.integration.client_runs import Driver, Report, python_driver
+from tests.integration.client_runs import Driver, Report, finish, python_driver
 from tests.integration.messages import samples
+from tests.integration.waiting import wait_for
+from tests.integration.wire import Wire, broker_of
 
 pytestmark = pytest.mark.integration
 COUNTS = {"sync": 1000, "oneway": 500, "ordered": 500}
 SENT = samples(**COUNTS)
+BALANCED_S = 3.0  # the consumers share the queues out by then; the library shows no sign of it
 
 
 class PythonClient:
@@ -28,12 +34,17 @@ class PythonClient:
         self.namesrv = namesrv
 
     def call(self, action: str, topic: str, group: str, **options: object) -> Report:
-        out = self.driver.folder / f"{action}-{group}.jsonl"
+        return finish(*self.start(action, topic, group, f"{action}-{group}", **options))
+
+    def start(
+        self, action: str, topic: str, group: str, name: str, **options: object
+    ) -> tuple[subprocess.Popen[bytes], Path]:
+        out = self.driver.folder / f"{name}.jsonl"
         arguments = [action, "--namesrv", self.namesrv, "--topic", topic, "--group", group, "--out", str(out)]
         for name, value in options.items():
             flag = "--" + name.replace("_", "-")
             arguments += [flag] if value is True else [flag, str(value)]
-        return self.driver.run(arguments, out)
+        return self.driver.start(arguments, out), out
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +105,23 @@ def test_message_whose_consumer_fails_comes_back(client: PythonClient, name: str
     again = [message for message in received if message["reconsume_times"] == 1]
     assert_each_exactly_once(first, samples(sync=3))
     assert_each_exactly_once(again, samples(sync=3))
+
+
+def test_two_consumers_of_a_group_share_the_queues(client: PythonClient, namesrv: str, name: str) -> None:
+    """The broker tells the first of the second: both balance at once, a message goes to one of them."""
+    topic, group = f"PythonShared{name}", f"PythonSharedGroup{name}"
+    client.call("produce", topic, f"{group}First", sync=1)
+    options = {"count": 1, "quiet_s": 10, "limit_s": 40}
+    consumers = [client.start("consume", topic, group, f"{group}-{number}", **options) for number in range(2)]
+    ext = {"consumerGroup": group}
+
+    def both_are_listed() -> bool:
+        with Wire(broker_of(namesrv)) as wire:
+            return wire.invoke(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext).body.count(b"@") >= 2
+
+    wait_for("both consumers are listed", both_are_listed, 20.0)
+    time.sleep(BALANCED_S)
+    client.call("produce", topic, f"{group}Rest", ordered=400)
+    shares = [finish(process, out) for process, out in consumers]
+    assert_each_exactly_once([message for share in shares for message in share], samples(sync=1, ordered=400))
+    assert all(share for share in shares), [len(share) for share in shares]
