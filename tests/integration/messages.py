@@ -10,6 +10,8 @@ from dataclasses import dataclass
 TAGS = ("TagA", "TagB", "TagC")
 WORD = "naïve ☕ 你好"
 SHARDS = 5
+LARGE = 2000
+"""A `large` body repeats its text so often: over 4 KiB the clients send it compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,8 @@ class Sample:
 
     @property
     def body(self) -> str:
-        return f"{self.kind}-{self.number}: Grüße, 世界 🚀"
+        text = f"{self.kind}-{self.number}: Grüße, 世界 🚀"
+        return text * LARGE if self.kind == "large" else text
 
     @property
     def key(self) -> str:

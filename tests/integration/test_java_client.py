@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.integration.checks import (
@@ -13,10 +15,11 @@ from tests.integration.checks import (
 )
 from tests.integration.client_runs import Driver, Report, java_driver
 from tests.integration.messages import samples
+from tests.integration.streams import read_topic
 
 pytestmark = pytest.mark.integration
 VERSIONS = ("5.4.0", "4.9.8")
-COUNTS = {"sync": 600, "async": 400, "oneway": 300, "batch": 300, "ordered": 400}
+COUNTS = {"sync": 595, "async": 400, "oneway": 300, "batch": 300, "ordered": 400, "large": 5}
 SENT = samples(**COUNTS)
 
 
@@ -84,8 +87,21 @@ def test_message_whose_consumer_fails_comes_back(client: JavaClient, name: str) 
     """The first retry comes after delay level 3, ten seconds, from the group's retry topic."""
     topic, group = f"{client.label}Retry{name}", f"{client.label}RetryGroup{name}"
     client.call("produce", topic, f"{client.label}RetryProducer{name}", sync=3)
-    received = client.call("consume", topic, group, count=6, fail_first=True)
+    received = client.call("consume", topic, group, count=6, failures=1)
     first = [message for message in received if message["reconsume_times"] == 0]
     again = [message for message in received if message["reconsume_times"] == 1]
     assert_each_exactly_once(first, samples(sync=3))
     assert_each_exactly_once(again, samples(sync=3))
+
+
+def test_message_that_fails_too_often_goes_to_the_dead_letter_topic(
+    client: JavaClient, namesrv: str, name: str
+) -> None:
+    topic, group = f"{client.label}Dead{name}", f"{client.label}DeadGroup{name}"
+    client.call("produce", topic, f"{client.label}DeadProducer{name}", sync=2)
+    options = {"count": 4, "failures": 9, "max_reconsume_times": 1}
+    received = client.call("consume", topic, group, **options)
+    assert sorted(message["reconsume_times"] for message in received) == [0, 0, 1, 1]
+    dead = asyncio.run(read_topic(namesrv, f"%DLQ%{group}"))
+    bodies = sorted(record.body.decode() for records in dead.values() for record in records)
+    assert bodies == sorted(sample.body for sample in samples(sync=2))

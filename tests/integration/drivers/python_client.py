@@ -23,6 +23,7 @@ from rocketmq.client import ConsumeStatus, Message, Producer, PushConsumer
 
 from tests.integration.messages import WORD, Sample, samples
 
+KINDS = ("sync", "oneway", "ordered", "large")
 FIRST_SEND_TRIES = 50
 OFFSET_COMMIT_INTERVAL_S = 6.0  # the library commits offsets every 5 s and only then
 
@@ -85,7 +86,7 @@ def produce(arguments: argparse.Namespace) -> None:
     }
     started: set[bool] = set()
     with Path(arguments.out).open("w", encoding="utf-8") as out:
-        for sample in samples(sync=arguments.sync, oneway=arguments.oneway, ordered=arguments.ordered):
+        for sample in samples(**{kind: getattr(arguments, kind) for kind in KINDS}):
             orderly = sample.kind == "ordered"
             send = _send if orderly in started else _send_first
             report = send(producers[orderly], arguments.topic, sample)
@@ -153,7 +154,7 @@ def main() -> None:
     parser.add_argument("action", choices=["produce", "consume"])
     for name in ("--namesrv", "--topic", "--group", "--out"):
         parser.add_argument(name, required=True)
-    for name in ("--sync", "--oneway", "--ordered", "--count"):
+    for name in (*(f"--{kind}" for kind in KINDS), "--count"):
         parser.add_argument(name, type=int, default=0)
     parser.add_argument("--expression", default="*")
     parser.add_argument("--limit-s", type=float, default=60.0)

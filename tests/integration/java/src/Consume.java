@@ -23,6 +23,7 @@ final class Consume {
     void run() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group", null));
         consumer.setNamesrvAddr(options.text("namesrv", null));
+        consumer.setMaxReconsumeTimes(options.number("max_reconsume_times", -1));
         consumer.setPollNameServerInterval(options.number("poll_ms", 30_000));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(options.text("topic", null), options.text("expression", "*"));
@@ -35,7 +36,7 @@ final class Consume {
     }
 
     private void listen(DefaultMQPushConsumer consumer, Report report) {
-        boolean isFailingFirst = options.isSet("fail_first");
+        int failures = options.number("failures", 0);
         if (options.isSet("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 record(report, messages);
@@ -45,7 +46,7 @@ final class Consume {
         }
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             record(report, messages);
-            return isFailingFirst && messages.get(0).getReconsumeTimes() == 0
+            return messages.get(0).getReconsumeTimes() < failures
                     ? ConsumeConcurrentlyStatus.RECONSUME_LATER
                     : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });

@@ -8,7 +8,7 @@ import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 
-/** Sends so many samples of each kind: sync, async, oneway, batch, ordered. */
+/** Sends so many samples of each kind: sync, large, async, oneway, batch, ordered. */
 final class Produce {
     private static final int BATCH = 10;
     private static final int ASYNC_IN_FLIGHT = 64;
@@ -27,7 +27,8 @@ final class Produce {
     void run() throws Exception {
         producer.start();
         try (Report report = new Report(options.text("out", null))) {
-            sync(report, options.number("sync", 0));
+            sync(report, "sync");
+            sync(report, "large");
             async(report, options.number("async", 0));
             oneway(report, options.number("oneway", 0));
             batch(report, options.number("batch", 0));
@@ -36,9 +37,9 @@ final class Produce {
         producer.shutdown();
     }
 
-    private void sync(Report report, int count) throws Exception {
-        for (int i = 0; i < count; i++) {
-            sent(report, "sync", i, producer.send(Samples.message(topic, "sync", i)));
+    private void sync(Report report, String kind) throws Exception {
+        for (int i = 0; i < options.number(kind, 0); i++) {
+            sent(report, kind, i, producer.send(Samples.message(topic, kind, i)));
         }
     }
 
