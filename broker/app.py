@@ -1,7 +1,8 @@
 """Composition root of one broker: makes its parts, and starts and stops them in order.
 
 Start: store lock, log (recovered), state (snapshot), processors, then the log joins its group, background
-services, the server for clients, and last the name servers hear of the node. Stop: the same backwards.
+services, the server for clients, and last the name servers hear of the node. Stop: the same backwards, but
+services stop before the server, so that what they still answer reaches the clients.
 """
 
 import asyncio
@@ -115,13 +116,13 @@ class Broker:
         )
 
     async def stop(self) -> None:
-        """Take the node off the name servers, close all connections, leave the group, and bring everything to
-        the disk.
+        """Take the node off the name servers, answer who waits, close all connections, leave the group, and
+        bring everything to the disk.
         """
         await self._registration.stop()
-        await self._server.stop()
         for service in reversed(self.context.services):
             await service.stop()
+        await self._server.stop()
         await self.context.cancel_tasks()
         await self._state.stop()
         try:

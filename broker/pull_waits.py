@@ -33,6 +33,7 @@ class PullWaits(Generic[T]):
         self._now_ms = now_ms
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._is_stopped = False
         log.add_listener(self._on_dispatch)
         log.on_writable_change(self._on_writable_change)
 
@@ -40,8 +41,8 @@ class PullWaits(Generic[T]):
         return len(self._table)
 
     def hold(self, pull: HeldPull[T]) -> bool:
-        """Keep the pull; False when the table is full."""
-        if not self._table.hold(pull):
+        """Keep the pull; False when the table is full or the node stops."""
+        if self._is_stopped or not self._table.hold(pull):
             return False
         self._arm()
         return True
@@ -61,7 +62,8 @@ class PullWaits(Generic[T]):
         """Nothing to begin: the first held pull arms the timer."""
 
     async def stop(self) -> None:
-        """Answer everyone who waits: the connections are closed next."""
+        """Answer everyone who waits, and hold no more: the connections are closed next."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
         for pull in self._table.take_all():

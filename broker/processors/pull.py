@@ -36,7 +36,7 @@ a client without a route to it would come back at once.
 """
 SUGGESTED_BROKER_ID = "0"
 """Always the leader: the client comes back to it as soon as its route names one."""
-TOO_MANY_HELD = "[OVERLOAD]too many pulls are held"
+TOO_MANY_HELD = "[OVERLOAD]too many pulls are held, or the node stops"
 """With SYSTEM_BUSY, after which clients come back in 1 to 3 s."""
 
 _FINAL_CODES = {

@@ -12,10 +12,12 @@ from broker.__main__ import EXIT_CONFIG, EXIT_FAILED, main, serve_until
 from broker.admin_types import NodeStatusMessage
 from broker.app import Broker
 from broker.config import BrokerConfig, config_from
+from broker.pull_waits import PullWaits
 from broker.store_lock import StoreLock, StoreLockedError
 from remoting.client import RemotingClient
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from tests.unit.broker.consume_bench import pull_request
 
 LIMIT_S = 20.0
 
@@ -192,3 +194,16 @@ async def test_a_node_that_is_told_to_stop_ends_well(tmp_path: Path) -> None:
     stop.set()
     assert await asyncio.wait_for(serve_until(broker, stop), LIMIT_S) == 0
     await broker.stop()
+
+
+async def test_a_held_pull_is_answered_before_a_stop_closes_its_connection(tmp_path: Path) -> None:
+    life = await Life(make_config(tmp_path)).__aenter__()
+    assert (await life.send("t", b"x")).code == 0
+    held = asyncio.create_task(life.client.invoke(life.address, pull_request(1, group="g"), LIMIT_S))
+    (waits,) = [each for each in life.broker.context.services if isinstance(each, PullWaits)]
+    async with asyncio.timeout(LIMIT_S):
+        while not len(waits):
+            await asyncio.sleep(0)
+    await life.broker.stop()
+    assert (await held).code == ResponseCode.PULL_NOT_FOUND
+    await life.client.close()
