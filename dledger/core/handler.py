@@ -240,8 +240,12 @@ class EntryHandler:
 
     def _is_meant(self, request: TruncateRequest) -> bool:
         log = self._log
-        is_within = request.is_reset or request.truncate_index <= log.end_index + 1
-        return is_within and (log.end_index, log.last_term) == (request.end_index, request.end_term)
+        is_possible = (
+            request.prev_term <= request.term
+            if request.is_reset
+            else request.truncate_index <= log.end_index + 1
+        )
+        return is_possible and (log.end_index, log.last_term) == (request.end_index, request.end_term)
 
     def _is_done(self, request: TruncateRequest) -> bool:
         """The same request came before."""

@@ -129,7 +129,7 @@ class Node:
     def persisted(self, last_index: int, term: int, now_ms: int) -> None:
         """This node's disk holds the log up to the entry (last_index, term), if that entry still stands."""
         self._now_ms = now_ms
-        if last_index <= self.persisted_index or self._log.term_at(last_index) != term:
+        if not self.persisted_index < last_index <= self.end_index or self._log.term_at(last_index) != term:
             return
         self.persisted_index = last_index
         self._count_watermarks()

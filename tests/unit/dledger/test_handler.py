@@ -220,6 +220,11 @@ def test_truncate_meant_for_another_log_is_not_obeyed(end: tuple[int, int]) -> N
     assert (output.log_ops, codes(output)) == ((), [ResponseCode.INCONSISTENT_STATE])
 
 
+def test_reset_to_an_entry_newer_than_its_leader_is_not_obeyed() -> None:
+    output = Follower(1, 1, 3, 3).push(truncate(9, TERM + 1, is_reset=True))
+    assert (output.log_ops, codes(output)) == ((), [ResponseCode.INCONSISTENT_STATE])
+
+
 def test_truncate_beyond_the_end_is_not_obeyed() -> None:
     output = Follower(1, 1, 3, 3).push(truncate(6, 3))
     assert (output.log_ops, codes(output)) == ((), [ResponseCode.INCONSISTENT_STATE])

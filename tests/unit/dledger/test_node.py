@@ -239,6 +239,18 @@ def test_proposals_end_with_term_changed_when_leadership_is_lost() -> None:
     assert bench.propose(1) == Rejection(ResponseCode.NOT_LEADER, "n2")
 
 
+def test_transfer_is_given_up_at_its_deadline() -> None:
+    bench = Bench(heartbeat_interval_ms=400, transfer_timeout_ms=300)
+    bench.win()
+    bench.receive("n1", CompareResponse(1, ResponseCode.SUCCESS, -1, 0, -1, 0, -1, 0))
+    bench.take()
+    assert bench.node.transfer_leadership("n1", bench.now_ms) is ResponseCode.SUCCESS
+    assert bench.node.deadline_ms() == bench.now_ms + 300
+    assert bench.node.check_append(1) is ResponseCode.LEADER_TRANSFERRING
+    bench.tick(300)
+    assert bench.node.check_append(1) is ResponseCode.SUCCESS
+
+
 def test_retention_beyond_the_commit_index_is_a_broken_invariant() -> None:
     bench = Bench()
     bench.win()
