@@ -5,6 +5,10 @@ rebalance, 10 to 20 s later. Held for a moment, it gets the answer from the new 
 """
 
 import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from broker.replication import ReplicationEngine, leader_hint
 from commitlog.log import MessageLog
@@ -12,17 +16,39 @@ from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 
 ELECTION_WAIT_MS = 2_000
+"""An election is over by then. A group without a majority stays without a leader: after this long, nobody is
+held any more, or a client with many queues would wait this long for each.
+"""
 LOOK_INTERVAL_MS = 100
 """How often a waiting request looks whether another node leads by now: nobody tells of that."""
+OUTAGE_MEMORY_S = 30.0
+"""Without a request for this long, a leader may have come and gone unseen."""
+
+
+@dataclass(slots=True)
+class _Outage:
+    """This node has known of no leader in `term` from `since_s` to `seen_s`."""
+
+    term: int
+    since_s: float
+    seen_s: float
 
 
 class Readiness:
     """Whether this node may answer for the group."""
 
-    def __init__(self, log: MessageLog, engine: ReplicationEngine | None, own_id: str) -> None:
+    def __init__(
+        self,
+        log: MessageLog,
+        engine: ReplicationEngine | None,
+        own_id: str,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._log = log
         self._engine = engine
         self._own_id = own_id
+        self._now_s = now_s
+        self._outage: _Outage | None = None
         self._writable = asyncio.Event()
         log.on_writable_change(self._on_writable_change)
 
@@ -41,13 +67,13 @@ class Readiness:
 
     async def wait(self, timeout_ms: int = ELECTION_WAIT_MS) -> bool:
         """Whether this node is the writable leader, after waiting while that is still open. Ends at once
-        when another node leads.
+        when another node leads, or when there has been no leader for longer than an election takes.
         """
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_ms / 1000
+        deadline_s = self._now_s() + timeout_ms / 1000
         while not self._log.is_writable():
-            left_s = deadline_s - loop.time()
-            if left_s <= 0 or not self._may_lead_soon():
+            now_s = self._now_s()
+            left_s = min(deadline_s, self._hope_ends_s(now_s)) - now_s
+            if left_s <= 0:
                 return False
             try:
                 async with asyncio.timeout(min(left_s, LOOK_INTERVAL_MS / 1000)):
@@ -56,10 +82,22 @@ class Readiness:
                 continue
         return True
 
-    def _may_lead_soon(self) -> bool:
-        return self._engine is not None and self._engine.leader_id in (None, self._own_id)
+    def _hope_ends_s(self, now_s: float) -> float:
+        """Until when this node can be expected to become the leader."""
+        leader_id = None if self._engine is None else self._engine.leader_id
+        if leader_id == self._own_id:
+            return math.inf
+        if self._engine is None or leader_id is not None:
+            self._outage = None
+            return now_s
+        outage = self._outage
+        if outage is None or outage.term != self._engine.term or now_s - outage.seen_s > OUTAGE_MEMORY_S:
+            outage = self._outage = _Outage(self._engine.term, now_s, now_s)
+        outage.seen_s = now_s
+        return outage.since_s + ELECTION_WAIT_MS / 1000
 
     def _on_writable_change(self, is_writable: bool) -> None:
+        self._outage = None
         if is_writable:
             self._writable.set()
         else:

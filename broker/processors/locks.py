@@ -22,6 +22,10 @@ from remoting.errors import RequestError
 from remoting.router import HandlerResult
 
 QUEUES_PER_REQUEST_MAX = 65_536
+ELECTION_WAIT_MS = 700
+"""Java's and C++'s clients wait 1 s for their locks, and close the connection, held pulls and all, when they
+get no answer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class LockProcessor:
             self._table.clear()
 
     async def _wait_and_lock(self, request: RemotingCommand) -> RemotingCommand:
-        if not await self._readiness.wait():
+        if not await self._readiness.wait(ELECTION_WAIT_MS):
             raise self._readiness.refusal()
         return self._lock(request)
 
