@@ -19,6 +19,12 @@ QUIET_MS = 6_000
 RETRY_MS = 20
 EVENTS_MAX = 400_000
 
+LogFactory = Callable[[Options], MemoryLog]
+
+
+def make_memory_log(options: Options) -> MemoryLog:
+    return MemoryLog(options.file_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -37,7 +43,12 @@ class World:
     """A cluster that stands still until `run_for` or `run_until` moves its clock."""
 
     def __init__(
-        self, options: Options, *, factory: NodeFactory = make_node, is_tracing: bool = False
+        self,
+        options: Options,
+        *,
+        factory: NodeFactory = make_node,
+        make_log: LogFactory = make_memory_log,
+        is_tracing: bool = False,
     ) -> None:
         self.options = options
         self.rng = random.Random(options.seed)
@@ -54,7 +65,7 @@ class World:
                 self.surroundings,
                 options.config_of(number),
                 self._draw_clock(),
-                MemoryLog(options.file_bytes),
+                make_log(options),
             )
             self.hosts[host.name] = host
             self.network.attach(host.name, host)
@@ -181,6 +192,8 @@ class World:
             name = f"n{preferred}"
             self.run_until(lambda: self._leads(name), "the preferred leader leads", LIVENESS_LIMIT_MS)
             self.run_until(self.is_converged, "all nodes at one end", LIVENESS_LIMIT_MS)
+        self.run_for(self.options.network.slow_max_us // 1_000)  # what the faults delayed arrives first
+        self.run_until(self.is_converged, "all nodes at one end", LIVENESS_LIMIT_MS)
         elections, sent = self.checker.elections, self.network.sent
         self.run_for(QUIET_MS)
         require(self.checker.elections == elections, "elections in a healthy cluster", self.describe())
