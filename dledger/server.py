@@ -105,6 +105,7 @@ class DLedgerServer:
         self._readable_index = NO_INDEX
         self._checkpointed_index = log.commit_index
         self._upkeep: asyncio.Task[None] | None = None
+        self._last_event: Event | None = None
         self._is_running = False
 
     def set_observer(self, observer: Observer) -> None:
@@ -279,7 +280,10 @@ class DLedgerServer:
                 self._persisted_index = begin_index - 1
 
     def _report(self, event: Event) -> None:
-        logger.info("[%s] %s", self.config.self_id, event)
+        """Log what is new: a minority's pre-votes come again every second for as long as it is one."""
+        level = logging.DEBUG if event == self._last_event else logging.INFO
+        self._last_event = event
+        logger.log(level, "[%s] %s", self.config.self_id, event)
         if isinstance(event, RoleChanged) and self._observer is not None:
             self._observer.on_role_change(event.role, event.term, event.leader_id)
 

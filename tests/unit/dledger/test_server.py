@@ -1,6 +1,7 @@
 """Three DLedgerServers over real sockets in one event loop, with logs in memory."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dledger.core.config import Config
+from dledger.core.events import ElectionStarted
 from dledger.core.types import ResponseCode, Role
 from dledger.hard_state import HardStateFile
 from dledger.persister import Durability
@@ -197,3 +199,14 @@ async def test_peers_learn_each_others_client_address(tmp_path: Path) -> None:
         for node, member in group.items():
             expected = {other: f"client-of-{other}" for other in group if other != node}
             assert dict(member.server.client_addresses) == expected
+
+
+async def test_an_event_that_only_repeats_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node without a majority tries again every second, for days."""
+    caplog.set_level(logging.INFO)
+    server = make_member("n0", {"n0": ("127.0.0.1", 0)}, tmp_path / "n0", MemoryLog()).server
+    for ballot_term in (2, 2, 2, 3):
+        server._report(ElectionStarted(ballot_term, True, "no leader heard"))
+    assert [line.split("ballot_term=")[1][0] for line in caplog.messages] == ["2", "3"]
