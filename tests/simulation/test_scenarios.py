@@ -1,6 +1,7 @@
 """Named histories that broke replicated logs elsewhere, as scripts, with every invariant checked."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
     CompareRequest,
+    CompareResponse,
     Message,
     TruncateRequest,
     VoteResponse,
@@ -371,6 +373,44 @@ def test_crash_in_the_middle_of_a_batch_keeps_a_prefix() -> None:
         n0.crash(random.Random(seed))
         n0.start()
         script.until_converged()
+
+
+def test_retention_while_a_lower_index_is_compared_starts_the_comparison_anew() -> None:
+    """The answer to a COMPARE may speak of entries that the leader removed meanwhile."""
+    script = Script()
+    n0 = script.elect("n0")
+    script.write("n0", 5)
+    script.until_converged()
+    script.isolate("n2")
+    script.write("n0", 20)
+    held: list[CompareResponse] = []
+
+    def hold(sender: str, _to: str, message: Message) -> bool:
+        if sender == "n2" and isinstance(message, CompareResponse):
+            held.append(message)
+            return True
+        return False
+
+    script.drop(hold)
+    script.heal()
+    script.until(lambda: bool(held), "n2 answers")
+    n0.delete_before(n0.node.commit_index - 2)
+    n0.deliver("n2", held[0])
+    script.drop(None)
+    script.until_converged()
+
+
+def test_node_told_of_lost_connections_by_mistake_still_wins_an_election() -> None:
+    """Who speaks can be reached, whatever was said of its connection."""
+    script = Script()
+    script.elect("n1")
+    script.until_converged()
+    script.world.network.options = replace(script.world.network.options, hint_probability=0.0)
+    for peer in ("n1", "n2"):
+        script["n0"].peer_disconnected(peer)
+    script.run(100)
+    power_loss(script["n1"])
+    script.elect("n0")
 
 
 def test_answer_of_an_older_term_is_not_counted() -> None:

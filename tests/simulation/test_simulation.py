@@ -13,10 +13,9 @@ import pytest
 
 from tests.simulation.seeds import known_seeds, run_many, run_one
 
-BASE_SEEDS = 240
-NEW_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_SEEDS", "40"))
+BASE_SEEDS = 400
+NEW_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_SEEDS", "60"))
 LONG_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_LONG_SEEDS", "10000"))
-IS_LONG = os.environ.get("LEDGERMQ_LONG") == "1"
 
 
 def check(seeds: Iterable[int], processes: int = 1) -> None:
@@ -47,7 +46,6 @@ def test_new_seeds_hold() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not IS_LONG, reason="set LEDGERMQ_LONG=1")
 def test_many_new_seeds_hold() -> None:
     first = random.SystemRandom().randrange(1 << 40)
     check(range(first, first + LONG_SEEDS), processes=os.cpu_count() or 1)
