@@ -378,22 +378,24 @@ def test_crash_in_the_middle_of_a_batch_keeps_a_prefix() -> None:
 def test_retention_while_a_lower_index_is_compared_starts_the_comparison_anew() -> None:
     """The answer to a COMPARE may speak of entries that the leader removed meanwhile."""
     script = Script()
-    n0 = script.elect("n0")
-    script.write("n0", 5)
+    script.elect("n2")
+    script.write("n2", 5)
     script.until_converged()
     script.isolate("n2")
+    script.propose("n2", 3)
+    n0 = script.elect("n0")
     script.write("n0", 20)
     held: list[CompareResponse] = []
 
     def hold(sender: str, _to: str, message: Message) -> bool:
-        if sender == "n2" and isinstance(message, CompareResponse):
+        if isinstance(message, CompareResponse) and message.code is ResponseCode.SUCCESS:
             held.append(message)
             return True
         return False
 
     script.drop(hold)
     script.heal()
-    script.until(lambda: bool(held), "n2 answers")
+    script.until(lambda: bool(held), "n2 finds the common entry")
     n0.delete_before(n0.node.commit_index - 2)
     n0.deliver("n2", held[0])
     script.drop(None)
