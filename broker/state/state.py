@@ -67,6 +67,7 @@ class ReplicatedState:
         self._topic_callbacks: list[Callable[[], None]] = []
         self._snapshot_path: Path = config.store_path_root_dir / "state" / "snapshot"
         self._snapshot_task: asyncio.Task[None] | None = None
+        self._snapshot_write: asyncio.Task[None] | None = None
         self._saved_index = -1
         self._is_changed = False
         self.applied_index = -1
@@ -242,7 +243,7 @@ class ReplicatedState:
 
     async def start(self) -> None:
         """Begin to write snapshots."""
-        self._snapshot_task = asyncio.create_task(self._write_snapshots(), name="state snapshots")
+        self._snapshot_task = asyncio.create_task(self._keep_snapshots(), name="state snapshots")
 
     async def stop(self) -> None:
         """Answer all proposals that wait and write a last snapshot."""
@@ -253,17 +254,24 @@ class ReplicatedState:
                 await self._snapshot_task
         await self._save_snapshot()
 
-    async def _write_snapshots(self) -> None:
+    async def _keep_snapshots(self) -> None:
         while True:
             await asyncio.sleep(self._config.state_snapshot_interval_ms / 1000)
             await self._save_snapshot()
 
     async def _save_snapshot(self) -> None:
+        """One at a time: they share a side file, and a write goes on when this call is cancelled."""
+        if self._snapshot_write is not None:
+            await asyncio.shield(self._snapshot_write)
         if not self._is_changed and self.applied_index - self._saved_index < SNAPSHOT_ENTRIES_MAX:
             return
         self._is_changed = False
         self._saved_index = self.applied_index
         data = encode_snapshot(Snapshot(self.applied_index, self._tables.to_json()))
+        self._snapshot_write = asyncio.create_task(self._write_snapshot(data), name="state snapshot")
+        await asyncio.shield(self._snapshot_write)
+
+    async def _write_snapshot(self, data: bytes) -> None:
         try:
             await asyncio.to_thread(write_snapshot, self._snapshot_path, data)
         except OSError as error:

@@ -3,6 +3,7 @@ log.
 """
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -267,3 +268,30 @@ def test_system_topics_and_groups_are_there_without_a_log(tmp_path: Path) -> Non
     assert {"SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "broker-a"} <= set(state.topics)
     assert "TOOLS_CONSUMER" in state.groups
     assert state.data_version.counter == 0
+
+
+async def test_a_stop_during_a_snapshot_writes_the_last_one_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both go to the same side file."""
+    begun, released = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def write(path: Path, data: bytes) -> None:
+        order.append("begin")
+        begun.set()
+        released.wait(10)
+        order.append("end")
+
+    monkeypatch.setattr("broker.state.state.write_snapshot", write)
+    state = make_state(tmp_path, FakeLog(), stateSnapshotIntervalMs=100)
+    await state.propose(CommitOffsets("g", "t", {0: 1}))
+    await state.start()
+    await asyncio.to_thread(begun.wait, 10)
+    await state.propose(CommitOffsets("g", "t", {0: 2}))
+    stopping = asyncio.create_task(state.stop())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.05, released.set)
+    await stopping
+    assert order == ["begin", "end", "begin", "end"]
