@@ -76,8 +76,10 @@ class DelayDelivery:
         self._context = context
         self._log = context.log
         self._state = context.state
+        self._batch_max = min(BATCH_MESSAGES_MAX, context.config.pending_appends_max)
         self._levels = [
-            _Level(number, delay_ms) for number, delay_ms in enumerate(context.config.delay_levels_ms, 1)
+            _Level(number, delay_ms, batch_max=self._batch_max)
+            for number, delay_ms in enumerate(context.config.delay_levels_ms, 1)
         ]
         self._leadership = 0
         self._is_leading = False
@@ -170,11 +172,14 @@ class DelayDelivery:
             return
         level.is_busy = False
         if status is PutStatus.PUT_OK:
-            level.batch_max = BATCH_MESSAGES_MAX
+            level.batch_max = self._batch_max
             self._advance(level, batch.end_offset)
         elif status is PutStatus.MESSAGE_ILLEGAL:
             self._narrow_down(level, batch)
         else:
+            if status is PutStatus.OS_PAGE_CACHE_BUSY:
+                # Senders in great number leave little room, and a put is taken whole or not at all.
+                level.batch_max = max(1, len(batch.messages) // 2)
             logger.info("delay level %d: put failed (%s), tried again", level.number, status.name)
             level.due_ms = self._context.clock() + RETRY_MS
         self._arm()

@@ -1,6 +1,7 @@
 """Delayed messages come when they are due, in order, and go on with a new leader."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from broker.delay import BATCH_MESSAGES_MAX, RETRY_MS, DelayDelivery
 from broker.scheduling import SCHEDULE_TOPIC, to_scheduled
 from broker.state.changes import PutTopic, SetDelayOffset
 from broker.state.topics import TopicConfig
-from commitlog.log import PutStatus
+from commitlog.log import PutResult, PutStatus
 from commitlog.record import Message, format_properties, parse_properties
 from tests.support.broker_context import NOW_MS, make_context
 from tests.support.fake_log import FakeLog
@@ -261,3 +262,38 @@ async def test_a_new_leader_goes_on_where_the_old_one_stopped(tmp_path: Path) ->
     await new.delivery.start()
     assert await new.at(SECOND) == [b"two"]
     assert new.context.state.delay_offsets == {1: 2}
+
+
+class BusyLog(FakeLog):
+    """Takes so many messages at a time."""
+
+    room = 1_000
+
+    def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
+        if len(messages) > self.room:
+            return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, [], [], 0)
+        return super().put(messages, on_done)
+
+
+async def test_what_is_due_fits_into_the_log_s_bound_of_waiting_messages(tmp_path: Path) -> None:
+    log = BusyLog()
+    bench = DelayBench(make_context(tmp_path, log, maxPendingRequestsNum=3), log)
+    await bench.context.state.propose(PutTopic(TopicConfig("t", 4, 4)))
+    await bench.delivery.start()
+    await bench.put(*(b"%d" % number for number in range(7)))
+    log.room = 3
+    for _ in range(7):
+        await bench.at(SECOND)
+    assert [message.body for message in bench.delivered] == [b"%d" % number for number in range(7)]
+
+
+async def test_a_log_that_others_keep_busy_gets_smaller_batches(tmp_path: Path) -> None:
+    log = BusyLog()
+    bench = DelayBench(make_context(tmp_path, log), log)
+    await bench.context.state.propose(PutTopic(TopicConfig("t", 4, 4)))
+    await bench.delivery.start()
+    await bench.put(*(b"%d" % number for number in range(300)))
+    log.room = 80
+    for step in range(20):
+        await bench.at(SECOND + step * RETRY_MS)
+    assert [message.body for message in bench.delivered] == [b"%d" % number for number in range(300)]
