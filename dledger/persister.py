@@ -34,6 +34,7 @@ class Batch:
     writes: Any = None
     last_index: int = -1
     last_term: int = 0
+    end_position: int = 0
 
 
 class Persister:
@@ -75,6 +76,7 @@ class Persister:
         if batch.writes is None and batch.hard_state is None and not batch.after:
             return
         batch.last_index, batch.last_term = last_index, last_term
+        batch.end_position = self._store.end_position
         self._gathering = Batch()
         if batch.writes is None and batch.hard_state is None:
             self._on_persisted(batch)
@@ -93,14 +95,14 @@ class Persister:
         self._busy = None
         if future.cancelled():
             return
-        error = future.exception()
-        if error is not None:
+        try:
+            future.result()
+            if batch.writes is not None:
+                self._store.written(batch.writes)
+            self._on_persisted(batch)
+        except Exception as error:  # noqa: BLE001 (the loop would only log it, and the node go on half done)
             self._failed = True
             self._on_error(error)
-            return
-        if batch.writes is not None:
-            self._store.written(batch.writes)
-        self._on_persisted(batch)
 
     async def run(self, work: Callable[[], None]) -> None:
         """Runs work on the writer thread, after the batch that is under way. Raises what work raises."""

@@ -18,7 +18,17 @@ from dledger.codec import PROTOCOL_VERSION, Hello
 from dledger.core.config import Config
 from dledger.core.messages import AppendRequest, Message
 from dledger.core.node import Node
-from dledger.core.output import Append, Event, LogOp, Output, Rejection, Reset, RoleChanged, TruncateFrom
+from dledger.core.output import (
+    Append,
+    Completion,
+    Event,
+    LogOp,
+    Output,
+    Rejection,
+    Reset,
+    RoleChanged,
+    TruncateFrom,
+)
 from dledger.core.ports import LogStore
 from dledger.core.status import NodeStatus
 from dledger.core.types import NO_INDEX, CorruptRangeError, ResponseCode, Role
@@ -82,8 +92,13 @@ class DLedgerServer:
         term_start_body: Callable[[int], bytes],
         durability: Durability,
         client_address: str,
+        unwritten_bytes_max: int = 128 * 1024 * 1024,
     ) -> None:
-        """Reads the durable vote. Raises CorruptHardStateError."""
+        """Reads the durable vote. Raises CorruptHardStateError, OSError.
+
+        `unwritten_bytes_max`: with more than this waiting for its own disk a leader takes no appends. Its
+        followers may commit without it, so nothing else would bound the memory that a stalled disk costs.
+        """
         self.config = config
         self.durability = durability
         self.peers = dict(peers)
@@ -101,12 +116,14 @@ class DLedgerServer:
         self._turn_handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._persisted_index = log.end_index
+        self._unwritten_bytes_max = unwritten_bytes_max
+        self._written_position = store.end_position
         self._readable_index = NO_INDEX
         self._checkpointed_index = log.commit_index
         self._upkeep: asyncio.Task[None] | None = None
         self._last_event: Event | None = None
         self._is_running = False
+        self._has_failed = False
 
     def set_observer(self, observer: Observer) -> None:
         """Must be called before `start`."""
@@ -130,7 +147,8 @@ class DLedgerServer:
             self._upkeep.cancel()
             await asyncio.gather(self._upkeep, return_exceptions=True)
         await self._transport.stop()
-        await self._save_checkpoint()
+        if not self._has_failed:
+            await self._save_checkpoint()
         await self._persister.stop()
         self._store.close()
 
@@ -154,8 +172,8 @@ class DLedgerServer:
 
     @property
     def persisted_index(self) -> int:
-        """The last index on this node's own disk."""
-        return min(self._persisted_index, self._node.end_index)
+        """The last index on this node's own disk, with the term it has in the log."""
+        return self._node.persisted_index
 
     @property
     def term_start_index(self) -> int:
@@ -179,18 +197,29 @@ class DLedgerServer:
 
     def check_append(self, count: int) -> ResponseCode:
         """Whether `handle_append` of count entries would be taken now: SUCCESS or the reason against."""
-        return self._node.check_append(count)
+        code = self._node.check_append(count)
+        unwritten_bytes = self._store.end_position - self._written_position
+        if code is ResponseCode.SUCCESS and unwritten_bytes > self._unwritten_bytes_max:
+            return ResponseCode.LEADER_PENDING_FULL
+        return code
 
     def handle_append(self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]) -> AppendResult:
         """Appends as leader (DLedgerServer.handleAppend with BatchAppendEntryRequest).
 
         Synchronous: on SUCCESS the entries stand in this node's log and on_done is called once, later, when
         the last of them is committed or can't be. Otherwise nothing was appended and on_done is never called.
+        What on_done raises is logged: an answer that cannot be given is its caller's trouble.
         """
+        code = self.check_append(len(bodies))
+        if code is not ResponseCode.SUCCESS:
+            return AppendResult(code, NO_INDEX, self._node.term, [])
         proposal = self._node.propose(len(bodies), monotonic_ms())
-        if isinstance(proposal, Rejection):
-            return AppendResult(proposal.code, NO_INDEX, self._node.term, [])
-        positions = self._store.append_bodies(proposal.first_index, proposal.term, bodies)
+        assert not isinstance(proposal, Rejection), proposal
+        try:
+            positions = self._store.append_bodies(proposal.first_index, proposal.term, bodies)
+        except Exception as error:
+            self._fail(error)  # the node counts entries that the log does not have
+            raise
         self._done[proposal.first_index] = on_done
         self._schedule_turn()
         return AppendResult(ResponseCode.SUCCESS, proposal.first_index, proposal.term, positions)
@@ -204,16 +233,23 @@ class DLedgerServer:
     # -- MessageSink ---------------------------------------------------------------------------------------
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
-        for message in messages:
-            self._inbox.append((sender, message))
-        self._schedule_turn()
+        if self._is_running:
+            self._inbox += [(sender, message) for message in messages]
+            self._schedule_turn()
 
     def on_peer_connected(self, peer: str) -> None:
-        self._node.peer_connected(peer, monotonic_ms())
-        self._schedule_turn()
+        self._tell(self._node.peer_connected, peer)
 
     def on_peer_disconnected(self, peer: str) -> None:
-        self._node.peer_disconnected(peer, monotonic_ms())
+        self._tell(self._node.peer_disconnected, peer)
+
+    def _tell(self, change: Callable[[str, int], None], peer: str) -> None:
+        if not self._is_running:
+            return
+        try:
+            change(peer, monotonic_ms())
+        except Exception as error:  # noqa: BLE001 (a broken invariant stops the node, wherever it shows)
+            self._fail(error)
         self._schedule_turn()
 
     # -- one turn ------------------------------------------------------------------------------------------
@@ -265,8 +301,15 @@ class DLedgerServer:
         for event in output.events:
             self._report(event)
         for completion in output.completions:
-            self._done.pop(completion.first_index)(completion.code)
+            self._complete(completion)
         self._announce_readable()
+
+    def _complete(self, completion: Completion) -> None:
+        on_done = self._done.pop(completion.first_index)
+        try:
+            on_done(completion.code)
+        except Exception:
+            logger.exception("[%s] the answer to append %d", self.config.self_id, completion.first_index)
 
     def _apply(self, operation: LogOp) -> None:
         match operation:
@@ -274,10 +317,8 @@ class DLedgerServer:
                 self._store.append_range(entries)
             case TruncateFrom(index):
                 self._store.truncate_from(index)
-                self._persisted_index = min(self._persisted_index, index - 1)
             case Reset(begin_index, begin_position):
                 self._store.reset(begin_index, begin_position)
-                self._persisted_index = begin_index - 1
 
     def _report(self, event: Event) -> None:
         """Log what is new: a minority's pre-votes come again every second for as long as it is one."""
@@ -294,7 +335,7 @@ class DLedgerServer:
             self._transport.send(envelope.to, envelope.message)
         self._transport.flush()
         if batch.writes is not None:
-            self._persisted_index = max(self._persisted_index, batch.last_index)
+            self._written_position = batch.end_position
             self._node.persisted(batch.last_index, batch.last_term, monotonic_ms())
         self._schedule_turn()
 
@@ -327,12 +368,15 @@ class DLedgerServer:
     async def _keep_up(self) -> None:
         """Disk-full watch each second, checkpoint each three."""
         next_checkpoint_s = time.monotonic() + _CHECKPOINT_INTERVAL_S
-        while True:
-            await asyncio.sleep(_DISK_CHECK_INTERVAL_S)
-            self._node.set_disk_full(self._store.is_disk_full())
-            if time.monotonic() >= next_checkpoint_s:
-                next_checkpoint_s = time.monotonic() + _CHECKPOINT_INTERVAL_S
-                await self._save_checkpoint()
+        try:
+            while self._is_running:
+                await asyncio.sleep(_DISK_CHECK_INTERVAL_S)
+                self._node.set_disk_full(self._store.is_disk_full())
+                if time.monotonic() >= next_checkpoint_s:
+                    next_checkpoint_s = time.monotonic() + _CHECKPOINT_INTERVAL_S
+                    await self._save_checkpoint()
+        except Exception as error:  # noqa: BLE001 (a top loop: nobody would miss it if it ended in silence)
+            self._fail(error)
 
     async def _save_checkpoint(self) -> None:
         committed = min(self._node.commit_index, self.persisted_index)
@@ -347,6 +391,9 @@ class DLedgerServer:
 
     def _fail(self, error: BaseException) -> None:
         """Fail-stop: after a failed write or a broken invariant this node says nothing more."""
+        if self._has_failed:
+            return
+        self._has_failed = True
         logger.critical("[%s] stops: %s", self.config.self_id, error, exc_info=error)
         self._is_running = False
         if self._observer is not None:
