@@ -85,6 +85,12 @@ def write_snapshot(path: Path, data: bytes) -> None:
     _sync_folder(path.parent)
 
 
+def drop_snapshot(path: Path) -> None:
+    """Remove the file for good: it must not be found by a later start either. Raises OSError."""
+    path.unlink()
+    _sync_folder(path.parent)
+
+
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

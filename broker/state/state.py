@@ -28,6 +28,7 @@ from broker.state.proposals import ProposalQueue
 from broker.state.snapshot import (
     CorruptSnapshotError,
     Snapshot,
+    drop_snapshot,
     encode_snapshot,
     read_snapshot,
     write_snapshot,
@@ -218,7 +219,8 @@ class ReplicatedState:
         """Load the snapshot and listen to the log from the entry after it on. Before MessageLog.start.
 
         A snapshot that is damaged, or of an entry behind the log's end (the log was wiped, and its numbers
-        may come to mean other entries), is passed over and the state rebuilt from the log.
+        may come to mean other entries), is passed over and the state rebuilt from the log. The latter is
+        removed: by the next start the log may have grown past its entry. Raises OSError.
         """
         snapshot = self._read_snapshot()
         if snapshot is not None and log_end_index is not None and snapshot.applied_index > log_end_index:
@@ -227,6 +229,7 @@ class ReplicatedState:
                 snapshot.applied_index,
                 log_end_index,
             )
+            drop_snapshot(self._snapshot_path)
             snapshot = None
         if snapshot is not None:
             self._tables.load_json(snapshot.tables)

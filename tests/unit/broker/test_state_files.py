@@ -5,6 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from broker.config import config_from
 from broker.put_errors import PUT_ERRORS
 from broker.scheduling import effective_level, parse_delay_levels, to_scheduled
 from broker.state.changes import (
@@ -30,10 +31,13 @@ from broker.state.snapshot import (
     read_snapshot,
     write_snapshot,
 )
+from broker.state.state import ReplicatedState
+from broker.state.tables import StateTables
 from broker.state.topics import TopicConfig, topic_name_error
 from broker.unique_keys import UniqueKeys
 from commitlog.log import PutStatus
 from commitlog.record import Message, parse_properties
+from tests.support.fake_log import FakeLog
 
 CHANGES: list[Change] = [
     PutTopic(TopicConfig("t", 1, 2, 6, "MULTI_TAG", 3, True, {"k": "v"})),
@@ -88,6 +92,18 @@ def test_a_snapshot_cut_or_changed_at_any_byte_is_refused() -> None:
             decode_snapshot(bytes(changed))
     with pytest.raises(CorruptSnapshotError):
         decode_snapshot(data + b"x")
+
+
+def test_a_snapshot_ahead_of_its_log_is_not_used_when_the_log_has_grown(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "snapshot"
+    tables = StateTables({}, {})
+    tables.apply(CommitOffsets("g", "t", {0: 5}), 0)
+    write_snapshot(path, encode_snapshot(Snapshot(7, tables.to_json())))
+    config = config_from({"storePathRootDir": str(tmp_path)})
+    for log_end_index in (3, 9):
+        state = ReplicatedState(config, FakeLog(), lambda: 0)
+        state.restore(log_end_index)
+        assert (state.applied_index, state.offsets.get("g", "t", 0)) == (-1, None)
 
 
 def test_offsets_are_counted_by_queue() -> None:
