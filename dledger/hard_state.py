@@ -32,12 +32,16 @@ class HardStateFile:
         return self._path.exists()
 
     def load(self) -> HardState:
-        """What was last saved; term 0 and no vote when the node is new.
+        """What was last saved, durable by now; term 0 and no vote when the node is new.
 
-        Raises CorruptHardStateError when the content is damaged or of an unknown version.
+        A process that was killed within `save` may have left a file that is not on the disk yet, and a vote
+        that is found is given again without another save.
+
+        Raises CorruptHardStateError when the content is damaged or of an unknown version, OSError.
         """
         if not self._path.exists():
             return HardState(term=0, voted_for=None)
+        self._sync_folder()
         with self._path.open("rb") as file:
             content = file.read(_FILE_BYTES_MAX + 1)
         return _parse(content, self._path)
@@ -50,6 +54,9 @@ class HardStateFile:
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(self._path)
+        self._sync_folder()
+
+    def _sync_folder(self) -> None:
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

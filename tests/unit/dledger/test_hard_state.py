@@ -1,5 +1,6 @@
 """The vote file: what was saved is what is loaded, and damage is never taken for a vote."""
 
+import os
 import zlib
 from pathlib import Path
 
@@ -61,3 +62,17 @@ def test_load_refuses_an_unknown_version(tmp_path: Path) -> None:
     (tmp_path / "currterm").write_bytes(body + b"crc32=%d\n" % zlib.crc32(body))
     with pytest.raises(CorruptHardStateError, match="version 99"):
         HardStateFile(tmp_path).load()
+
+
+def test_vote_found_after_a_kill_within_the_save_is_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+
+    def record(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+
+    HardStateFile(tmp_path).save(HardState(3, "n1"))
+    monkeypatch.setattr(os, "fsync", record)
+    assert HardStateFile(tmp_path).load() == HardState(3, "n1")
+    assert synced == [tmp_path.stat().st_ino]
