@@ -37,13 +37,19 @@ CLOCK_STEP_MAX_MS = 60_000
 TIMER_MAX_MS = 30_000
 """A longer wait is cut up, since the wall clock may be set meanwhile."""
 
+_IN_THE_LOG = frozenset({PutStatus.PUT_OK, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH})
+"""A batch that a majority did not have in time stands in the log, before the progress proposed after it: both
+are committed, or the next leader delivers it. Put again and again it would come as often.
+"""
+
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Level:
     """One delay level. `due_ms` is when its next message is due, or a failed put is tried again; None when
-    the queue is read to its end. While `is_busy` its batch is on its way into the log.
+    the queue is read to its end. While `is_busy` its batch is on its way into the log. `is_refused` since the
+    log took none.
     """
 
     number: int
@@ -51,6 +57,7 @@ class _Level:
     next_offset: int = 0
     due_ms: int | None = None
     is_busy: bool = False
+    is_refused: bool = False
     batch_max: int = BATCH_MESSAGES_MAX
 
     @property
@@ -165,22 +172,30 @@ class DelayDelivery:
         on_done = partial(self._on_put, self._leadership, level, batch)
         result = self._log.put(batch.messages, on_done)
         if result.status is not PutStatus.PUT_OK:
-            on_done(result.status)
+            self._on_refused(level, batch, result.status)
 
     def _on_put(self, leadership: int, level: _Level, batch: _Batch, status: PutStatus) -> None:
         if leadership != self._leadership:
             return
+        if status not in _IN_THE_LOG:
+            self._on_refused(level, batch, status)
+            return
+        level.is_busy = level.is_refused = False
+        level.batch_max = self._batch_max
+        self._advance(level, batch.end_offset)
+        self._arm()
+
+    def _on_refused(self, level: _Level, batch: _Batch, status: PutStatus) -> None:
         level.is_busy = False
-        if status is PutStatus.PUT_OK:
-            level.batch_max = self._batch_max
-            self._advance(level, batch.end_offset)
-        elif status is PutStatus.MESSAGE_ILLEGAL:
+        if status is PutStatus.MESSAGE_ILLEGAL:
             self._narrow_down(level, batch)
         else:
             if status is PutStatus.OS_PAGE_CACHE_BUSY:
                 # Senders in great number leave little room, and a put is taken whole or not at all.
                 level.batch_max = max(1, len(batch.messages) // 2)
-            logger.info("delay level %d: put failed (%s), tried again", level.number, status.name)
+            if not level.is_refused:
+                logger.info("delay level %d: put failed (%s), tried again", level.number, status.name)
+            level.is_refused = True
             level.due_ms = self._context.clock() + RETRY_MS
         self._arm()
 

@@ -192,6 +192,15 @@ class FakeLog:
         for put in puts:
             put.on_done(PutStatus.PUT_OK)
 
+    def time_out(self) -> None:
+        """Answer all that waits that no majority has it in time; it stays in the log and can be committed."""
+        waiting = list(self._waiting)
+        on_done = [put.on_done for put in waiting]
+        for put in waiting:
+            put.on_done = lambda _: None
+        for answer in on_done:
+            answer(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
+
     def fail(self, status: PutStatus) -> None:
         """Answer all that waits with `status`, and take it out of the log again."""
         puts, self._waiting = list(self._waiting), deque()

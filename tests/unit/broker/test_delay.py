@@ -1,6 +1,7 @@
 """Delayed messages come when they are due, in order, and go on with a new leader."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -297,3 +298,29 @@ async def test_a_log_that_others_keep_busy_gets_smaller_batches(tmp_path: Path) 
     for step in range(20):
         await bench.at(SECOND + step * RETRY_MS)
     assert [message.body for message in bench.delivered] == [b"%d" % number for number in range(300)]
+
+
+async def test_a_batch_whose_majority_is_late_is_not_put_again(bench: DelayBench) -> None:
+    """It is in the log, before its progress: both are committed, or the next leader delivers it."""
+    await bench.put(b"one")
+    bench.log.auto_commit = False
+    assert await bench.at(SECOND) == [b"one"]
+    bench.log.time_out()
+    assert await bench.at(SECOND + RETRY_MS) == []
+    bench.log.commit()
+    await bench.settle()
+    assert await bench.at(60 * SECOND) == []
+    assert bench.context.state.delay_offsets[1] == 1
+
+
+async def test_a_log_that_stays_closed_is_told_of_once(
+    bench: DelayBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await bench.put(b"one")
+    bench.log.next_status = PutStatus.SERVICE_NOT_AVAILABLE
+    for step in range(5):
+        await bench.at(SECOND + step * RETRY_MS)
+    assert len(caplog.messages) == 1
+    bench.log.next_status = PutStatus.PUT_OK
+    assert await bench.at(10 * SECOND) == [b"one"]
