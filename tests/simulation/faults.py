@@ -6,9 +6,10 @@ from functools import partial
 
 from dledger.core.types import Role
 from tests.simulation.clock import VirtualClock
-from tests.simulation.host import Host, Moment
+from tests.simulation.host import Host
 from tests.simulation.network import Network
 from tests.simulation.options import FaultOptions
+from tests.simulation.surroundings import Moment
 
 
 class Faults:

@@ -4,8 +4,8 @@ import random
 from dataclasses import dataclass, field
 
 from dledger.core.config import Config
-from tests.simulation.host import DiskOptions
 from tests.simulation.network import NetworkOptions
+from tests.simulation.surroundings import DiskOptions
 
 FAST_TIMES = {
     "heartbeat_interval_ms": 50,

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from dledger.core.messages import Message, VoteRequest, VoteResponse
 from dledger.core.types import NO_INDEX, ResponseCode
-from tests.simulation.host import DiskOptions, Host, NodeFactory, make_node
+from tests.simulation.host import Host
 from tests.simulation.network import NetworkOptions
 from tests.simulation.options import FaultOptions, Options, WorkloadOptions
+from tests.simulation.surroundings import DiskOptions, NodeFactory, make_node
 from tests.simulation.workload import Operation, Outcome
 from tests.simulation.world import World
 
@@ -114,3 +115,9 @@ class Script:
     def sent(self, kind: type[Message] | type[VoteResponse], since: int = 0) -> int:
         """How many messages of a kind passed the filter, from the since-th message on."""
         return sum(isinstance(message, kind) for _, _, message in self.messages[since:])
+
+
+def power_loss(*hosts: Host) -> None:
+    """The nodes lose what was not synced."""
+    for host in hosts:
+        host.crash()

@@ -27,8 +27,8 @@ from dledger.core.node import Node
 from dledger.core.output import Envelope, Output
 from dledger.core.quorum import quorum_index
 from dledger.core.types import NO_INDEX, NO_TERM, HardState
-from tests.simulation import test_scenarios
-from tests.simulation.host import NodeFactory, SeededRng, make_node
+from tests.simulation import test_scenarios_replication as scenarios
+from tests.simulation.surroundings import NodeFactory, SeededRng, make_node
 from tests.simulation.world import run_seed
 from tests.support.memory_log import MemoryLog
 
@@ -227,19 +227,19 @@ def answer_unchecked(self: Node, sender: str, response: PeerResponse) -> None:
             EntryHandler,
             "_continues",
             append_unchecked,
-            test_scenarios.test_push_after_an_entry_the_follower_does_not_have_is_refused,
+            scenarios.test_push_after_an_entry_the_follower_does_not_have_is_refused,
         ),
         (
             EntryHandler,
             "_is_equal",
             lambda *_: True,
-            test_scenarios.test_push_of_other_entries_than_the_follower_has_is_refused,
+            scenarios.test_push_of_other_entries_than_the_follower_has_is_refused,
         ),
         (
             Node,
             "_on_response",
             answer_unchecked,
-            test_scenarios.test_answer_of_an_older_term_is_not_counted,
+            scenarios.test_answer_of_an_older_term_is_not_counted,
         ),
     ],
 )

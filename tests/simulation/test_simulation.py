@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.seeds import known_seeds, run_many, run_one
 
-BASE_SEEDS = 400
+BASE_SEEDS = 300
 NEW_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_SEEDS", "60"))
 LONG_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_LONG_SEEDS", "10000"))
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from dledger.core.types import NO_INDEX, Role
 from tests.simulation.clock import NodeClock, VirtualClock
 from tests.simulation.faults import Faults
-from tests.simulation.host import DiskOptions, Host, NodeFactory, Surroundings, make_node
+from tests.simulation.host import Host
 from tests.simulation.invariants import Checker, require
 from tests.simulation.network import Network, NetworkOptions
 from tests.simulation.options import Options, draw_options
+from tests.simulation.surroundings import DiskOptions, NodeFactory, Surroundings, make_node
 from tests.simulation.workload import Operation, Outcome, Workload
 from tests.support.memory_log import MemoryLog
 
@@ -18,6 +19,7 @@ LIVENESS_LIMIT_MS = 60_000
 QUIET_MS = 6_000
 RETRY_MS = 20
 EVENTS_MAX = 400_000
+SAFETY_EVENTS_MAX = 60_000
 
 LogFactory = Callable[[Options], MemoryLog]
 
@@ -140,7 +142,7 @@ class World:
         self.start()
         self.workload.start()
         self.faults.start()
-        self.run_for(self.options.safety_ms)
+        self._run_safety_phase()
         self.workload.stop()
         self.faults.stop()
         self.network.options = NetworkOptions()
@@ -161,6 +163,12 @@ class World:
             converged_after_ms,
             self.clock.now_us // 1_000,
         )
+
+    def _run_safety_phase(self) -> None:
+        """A seed that makes a storm of repeated pushes is cut short."""
+        end_us = self.clock.now_us + 1_000 * self.options.safety_ms
+        while self.events < SAFETY_EVENTS_MAX and self.clock.run_next(end_us):
+            self._count()
 
     def _become_writable(self) -> None:
         """Within the bound some leader must acknowledge a new batch."""
