@@ -234,6 +234,9 @@ class ConsumeQueues:
                 self._files.clear_from(directory, end * UNIT_BYTES)
                 self._files.forget(directory)
             self._new_queue(topic, queue_id).restore(begin, end)
+        else:
+            # All of it is behind the checkpoint: the next flush puts new files in place of those open here.
+            self._files.forget(directory)
 
     def _raw(self, directory: Path, offset: int) -> bytes:
         return self._files.read(directory, offset * UNIT_BYTES, UNIT_BYTES).ljust(UNIT_BYTES, b"\0")
