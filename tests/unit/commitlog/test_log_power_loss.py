@@ -46,7 +46,8 @@ class Machine:
         self.fs.make_directory(STORE)
         for _ in range(LIVES):
             await self.live()
-            self.fs = self.fs.crash(self.rng)
+            if self.rng.random() < 0.7:  # else only the process was killed
+                self.fs = self.fs.crash(self.rng)
 
     async def live(self) -> None:
         steps = self.rng.randint(0, STEPS_MAX)
