@@ -12,8 +12,9 @@ from broker.clients import Client, ClientConnection, RegistryFullError
 from broker.context import BrokerContext
 from broker.filters import SQL92_REFUSED, FilterError, is_tag_type
 from broker.heartbeats import Heartbeat, HeartbeatError, parse_client_config, parse_heartbeat
+from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import StateChangeError
-from broker.state.topics import RETRY_PREFIX, retry_topic
+from broker.state.topics import RETRY_PREFIX, retry_topic, topic_name_error
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
@@ -130,7 +131,7 @@ class ClientProcessor:
         config = self._state.groups.get(name)
         if config is None:
             return False
-        return config.retry_queue_nums <= 0 or RETRY_PREFIX + name in self._state.topics
+        return not _has_retry_topic(config) or RETRY_PREFIX + name in self._state.topics
 
     async def _complete_and_answer(self, request: RemotingCommand, groups: list[str]) -> RemotingCommand:
         await self._complete(groups)
@@ -147,8 +148,13 @@ class ClientProcessor:
 
     async def _complete_group(self, name: str) -> None:
         config = await self._state.ensure_group(name)
-        if config is not None and config.retry_queue_nums > 0:
+        if config is not None and _has_retry_topic(config):
             await self._state.ensure_topic_config(retry_topic(name, config.retry_queue_nums))
+
+
+def _has_retry_topic(config: SubscriptionGroupConfig) -> bool:
+    """Not when the group wants none, nor when its name is too long for a topic's."""
+    return config.retry_queue_nums > 0 and topic_name_error(RETRY_PREFIX + config.name) is None
 
 
 def _parse(body: bytes) -> Heartbeat:

@@ -208,3 +208,15 @@ async def test_the_check_of_a_subscription(bench: ConsumeBench) -> None:
     assert await code("||", "TAG") == 23
     assert await code("a > 1", "SQL92") == 1
     assert (await bench.ask(request(RequestCode.CHECK_CLIENT_CONFIG, b"{}"))).code == 1
+
+
+async def test_a_group_whose_name_leaves_no_room_for_a_retry_topic_is_asked_for_once(
+    bench: ConsumeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "g" * 121
+    for _ in range(3):
+        assert (
+            await bench.ask(beat(b'{"clientID":"c","consumerDataSet":[{"groupName":"%s"}]}' % name.encode()))
+        ).code == 0
+    assert name in bench.context.state.groups
+    assert caplog.messages == []
