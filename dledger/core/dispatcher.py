@@ -67,6 +67,7 @@ class EntryDispatcher:
         self._truncate: TruncateRequest | None = None
         self._request_sent_ms = LONG_AGO_MS
         self._is_refused = False
+        self._has_no_room = False
         self._pending: deque[_Push] = deque()
         self._pending_bytes = 0
         self._throttle = Throttle(config.throttle_bytes_per_s)
@@ -132,7 +133,7 @@ class EntryDispatcher:
 
     def _may_push(self, now_ms: int) -> bool:
         """The limits at which nothing new goes to this peer until it acknowledges or a second is over."""
-        if len(self._pending) >= self._config.pending_pushes_max:
+        if self._has_no_room or len(self._pending) >= self._config.pending_pushes_max:
             return False
         if self._pending_bytes >= self._config.pending_push_bytes_max:
             return False
@@ -212,8 +213,21 @@ class EntryDispatcher:
             self._acknowledged(response.last_index)
         elif response.code is not ResponseCode.INCONSISTENT_STATE:
             self._outbox.report(PushRefused(self.peer, response.first_index, response.code))
+            if response.code is ResponseCode.PUSH_REQUEST_IS_FULL:
+                self._take_back(response.first_index)
         elif self.state is PushState.APPEND and response.first_index > self.match_index:
             self._compare_again(f"INCONSISTENT_STATE at {response.first_index}")
+
+    def _take_back(self, first_index: int) -> None:
+        """The peer has no room for early pushes: these go again after the one it waits for.
+
+        New pushes before that would leave the next hole, and so for ever at one push in a time-out.
+        """
+        while len(self._pending) > 1 and self._pending[-1].first_index >= first_index:
+            push = self._pending.pop()
+            self._pending_bytes -= push.size_bytes
+            self.next_index = push.first_index
+            self._has_no_room = True
 
     def _acknowledged(self, last_index: int) -> None:
         if self.state is not PushState.APPEND or last_index <= self.match_index:
@@ -222,6 +236,7 @@ class EntryDispatcher:
             f"{self.peer} acknowledges {last_index}, the log ends at {self._log.end_index}"
         )
         self.match_index = last_index
+        self._has_no_room = False
         self.next_index = max(self.next_index, last_index + 1)
         while self._pending and self._pending[0].last_index <= last_index:
             self._pending_bytes -= self._pending.popleft().size_bytes
@@ -299,6 +314,7 @@ class EntryDispatcher:
         self._compare_index = self._log.end_index
         self._request_sent_ms = LONG_AGO_MS
         self._truncate = None
+        self._has_no_room = False
         self._pending.clear()
         self._pending_bytes = 0
         self._change_state(PushState.COMPARE, self._compare_index, reason)

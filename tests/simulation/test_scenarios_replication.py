@@ -97,6 +97,24 @@ def test_s9_pushes_sent_again_after_lost_answers_are_harmless() -> None:
     assert len(pushes) <= 30, "only the oldest unacknowledged push is sent again"
 
 
+def test_s9_lost_push_costs_one_timeout_though_the_follower_keeps_few_early_ones() -> None:
+    """What had no room is pushed again in order, not as the next hole, one time-out after the other."""
+    script = Script(push_bytes_max=60, out_of_order_pushes_max=1)
+    script.elect("n0")
+    script.until_converged()
+    first_index = script["n0"].node.end_index + 1
+
+    def is_first(_sender: str, to: str, message: Message) -> bool:
+        is_push = isinstance(message, AppendRequest) and message.entries.first_index == first_index
+        return is_push and to == "n1"
+
+    script.drop(is_first)
+    script.propose("n0", 30)
+    script.run(100)
+    script.drop(None)
+    script.until_converged(2_000)
+
+
 def test_s9_pushes_in_any_order_are_taken_once() -> None:
     script = Script(push_bytes_max=60)
     script.elect("n0")

@@ -251,6 +251,24 @@ def test_repeated_push_that_is_read_shorter_is_split() -> None:
     assert ranges(bench.answer_append("SUCCESS", 1, 2)) == [(3, 3)]
 
 
+def test_pushes_a_full_peer_refuses_wait_for_an_acknowledgement() -> None:
+    """New pushes beyond a hole would only be refused too, and each would leave the next hole."""
+    bench = Bench(4, 4, 4, 4, 4, push_bytes_max=ENTRY_BYTES, pending_pushes_max=3)
+    assert ranges(bench.match(0)) == [(1, 1), (2, 2), (3, 3)]
+    assert bench.answer_append("PUSH_REQUEST_IS_FULL", 2, 2) == []
+    assert bench.dispatcher.next_index == 2
+    assert ranges(bench.pump(1000)) == [(1, 1)]
+    assert ranges(bench.answer_append("SUCCESS", 1, 1)) == [(2, 2), (3, 3), (4, 4)]
+
+
+def test_oldest_push_is_not_taken_back() -> None:
+    """Its time-out is what brings a full peer on again."""
+    bench = Bench(4, 4, 4)
+    assert ranges(bench.match(1)) == [(2, 2)]
+    assert bench.answer_append("PUSH_REQUEST_IS_FULL", 2, 2) == []
+    assert ranges(bench.pump(1000)) == [(2, 2)]
+
+
 def test_late_acknowledgements_change_nothing() -> None:
     bench = Bench(4, 4, 4)
     bench.match(0)
