@@ -99,7 +99,7 @@ def test_s9_pushes_sent_again_after_lost_answers_are_harmless() -> None:
 
 def test_s9_lost_push_costs_one_timeout_though_the_follower_keeps_few_early_ones() -> None:
     """What had no room is pushed again in order, not as the next hole, one time-out after the other."""
-    script = Script(push_bytes_max=60, out_of_order_pushes_max=1)
+    script = Script(push_bytes_max=60, pending_pushes_max=5, out_of_order_pushes_max=1)
     script.elect("n0")
     script.until_converged()
     first_index = script["n0"].node.end_index + 1
@@ -109,7 +109,7 @@ def test_s9_lost_push_costs_one_timeout_though_the_follower_keeps_few_early_ones
         return is_push and to == "n1"
 
     script.drop(is_first)
-    script.propose("n0", 30)
+    script.propose("n0", 100)
     script.run(100)
     script.drop(None)
     script.until_converged(2_000)
