@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from commitlog.clock import wall_clock_ms
-from commitlog.consume_queues import ConsumeQueues
 from commitlog.dispatch import Dispatcher
 from commitlog.entry import BLANK_BYTES, place_entry
 from commitlog.fs import DiskWatch, Fs, OsFs
+from commitlog.indexed_log import IndexedLog
 from commitlog.indexer import Indexer, MessageLogConfig
-from commitlog.log import DispatchListener, PutResult, PutStatus
+from commitlog.log import PutResult, PutStatus
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import PHYSICAL_OFFSET_AT, Message, MessageIllegalError
 from commitlog.record_files import Part, RecordFiles, RecordStoreConfig
@@ -36,7 +36,7 @@ class _Round:
     store_timestamp_ms: int = 0
 
 
-class CommitLog:
+class CommitLog(IndexedLog):
     """Keeps `commitlog.log.MessageLog` for one node."""
 
     def __init__(
@@ -75,29 +75,9 @@ class CommitLog:
         self._has_failed = False
 
     @property
-    def queues(self) -> ConsumeQueues:
-        """As MessageLog."""
-        return self._index.queues
-
-    @property
-    def min_position(self) -> int:
-        """As MessageLog."""
-        return self._index.min_position
-
-    @property
-    def max_position(self) -> int:
-        """As MessageLog."""
-        return self._index.max_position
-
-    @property
     def end_position(self) -> int:
         """First byte after the last record, durable or not."""
         return self._end_position
-
-    @property
-    def applied_index(self) -> int:
-        """As MessageLog; the position of the last byte that is applied."""
-        return self._index.applied_index
 
     def is_writable(self) -> bool:
         """Until a write fails."""
@@ -132,26 +112,6 @@ class CommitLog:
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_rounds(), name="commit log writer")
         return PutResult(PutStatus.PUT_OK, positions, batch.queue_offsets, now_ms)
-
-    def read(self, position: int, size: int) -> bytes:
-        """As MessageLog."""
-        return self._index.reader.read(position, size)
-
-    def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
-        """As MessageLog."""
-        return self._index.reader.read_many(units)
-
-    def record_at(self, position: int) -> bytes | None:
-        """As MessageLog."""
-        return self._index.reader.record_at(position)
-
-    def add_listener(self, listener: DispatchListener) -> None:
-        """As MessageLog."""
-        self._index.add_listener(listener)
-
-    def replay_from(self, index: int) -> None:
-        """As MessageLog."""
-        self._index.replay_from(index)
 
     async def start(self) -> None:
         """Dispatch what the queues do not have yet."""

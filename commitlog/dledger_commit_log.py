@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 import orjson
 
 from commitlog.clock import wall_clock_ms
-from commitlog.consume_queues import Applied, ConsumeQueues
+from commitlog.consume_queues import Applied
 from commitlog.dispatch import Dispatcher
 from commitlog.entry import HEADER_BYTES, Buffer, entry_position, entry_starts, write_physical_offset
 from commitlog.entry_store import EntryStore
 from commitlog.fs import Fs, OsFs
+from commitlog.indexed_log import IndexedLog
 from commitlog.indexer import Indexer, MessageLogConfig
-from commitlog.log import DispatchListener, DispatchRequest, PutResult, PutStatus
+from commitlog.log import DispatchRequest, PutResult, PutStatus
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
 from commitlog.reput import STRETCH_BYTES_MAX, STRETCH_ENTRIES_MAX
@@ -136,7 +137,7 @@ class _EntryRecords:
         return requests, Applied(found.last_index, position + len(data))
 
 
-class DLedgerCommitLog:
+class DLedgerCommitLog(IndexedLog):
     """Keeps `commitlog.log.MessageLog` over one member of a group."""
 
     append_hook = staticmethod(write_physical_offset)
@@ -169,26 +170,6 @@ class DLedgerCommitLog:
         engine.set_observer(self)
 
     # -- MessageLog ----------------------------------------------------------------------------------------
-
-    @property
-    def queues(self) -> ConsumeQueues:
-        """As MessageLog."""
-        return self._index.queues
-
-    @property
-    def min_position(self) -> int:
-        """As MessageLog."""
-        return self._index.min_position
-
-    @property
-    def max_position(self) -> int:
-        """As MessageLog."""
-        return self._index.max_position
-
-    @property
-    def applied_index(self) -> int:
-        """As MessageLog."""
-        return self._index.applied_index
 
     def is_writable(self) -> bool:
         """As MessageLog."""
@@ -223,26 +204,6 @@ class DLedgerCommitLog:
     ) -> "AppendResult":
         """As DLedgerServer.handle_append."""
         return self._engine.handle_append(bodies, on_done)
-
-    def read(self, position: int, size: int) -> bytes:
-        """As MessageLog."""
-        return self._index.reader.read(position, size)
-
-    def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
-        """As MessageLog."""
-        return self._index.reader.read_many(units)
-
-    def record_at(self, position: int) -> bytes | None:
-        """As MessageLog."""
-        return self._index.reader.record_at(position)
-
-    def add_listener(self, listener: DispatchListener) -> None:
-        """As MessageLog."""
-        self._index.add_listener(listener)
-
-    def replay_from(self, index: int) -> None:
-        """As MessageLog."""
-        self._index.replay_from(index)
 
     async def start(self) -> None:
         """Join the group."""

@@ -30,19 +30,14 @@ class Bench:
     """One node: engine, store and log over one file system."""
 
     def __init__(self, fs: MemoryFs | None = None) -> None:
-        self.fs = fs or MemoryFs()
-        self.fs.make_directory(STORE)
+        fs = fs or MemoryFs()
+        self.fs = fs
+        fs.make_directory(STORE)
         self.store = open_entry_store(store_directory(STORE, "n0"), ENTRIES, write_physical_offset, self.fs)
         self.engine = FakeEngine(self.store)
         self.fatal: list[BaseException] = []
         self.log = DLedgerCommitLog(
-            self.engine,
-            self.store,
-            STORE,
-            CONFIG,
-            on_fatal=self.fatal.append,
-            fs=self.fs,
-            clock=lambda: NOW_MS,
+            self.engine, self.store, STORE, CONFIG, on_fatal=self.fatal.append, fs=fs, clock=lambda: NOW_MS
         )
         self.done: list[PutStatus] = []
         self.heard: list[DispatchRequest] = []

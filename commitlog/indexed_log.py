@@ -1,0 +1,53 @@
+"""The half that both message logs share: everything that reads, by way of their Indexer."""
+
+from collections.abc import Sequence
+
+from commitlog.consume_queues import ConsumeQueues
+from commitlog.indexer import Indexer
+from commitlog.log import DispatchListener
+
+
+class IndexedLog:
+    """The reading side of `commitlog.log.MessageLog`. A log adds how it puts and when it dispatches."""
+
+    _index: Indexer
+
+    @property
+    def queues(self) -> ConsumeQueues:
+        """As MessageLog."""
+        return self._index.queues
+
+    @property
+    def min_position(self) -> int:
+        """As MessageLog."""
+        return self._index.min_position
+
+    @property
+    def max_position(self) -> int:
+        """As MessageLog."""
+        return self._index.max_position
+
+    @property
+    def applied_index(self) -> int:
+        """As MessageLog."""
+        return self._index.applied_index
+
+    def read(self, position: int, size: int) -> bytes:
+        """As MessageLog."""
+        return self._index.reader.read(position, size)
+
+    def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
+        """As MessageLog."""
+        return self._index.reader.read_many(units)
+
+    def record_at(self, position: int) -> bytes | None:
+        """As MessageLog."""
+        return self._index.reader.record_at(position)
+
+    def add_listener(self, listener: DispatchListener) -> None:
+        """As MessageLog."""
+        self._index.add_listener(listener)
+
+    def replay_from(self, index: int) -> None:
+        """As MessageLog."""
+        self._index.replay_from(index)
