@@ -74,8 +74,8 @@ def _parse(content: bytes, path: Path) -> HardState:
     body, separator, checksum = content.rpartition(b"crc32=")
     if not separator or checksum.strip() != b"%d" % zlib.crc32(body):
         raise CorruptHardStateError(
-            f"{path}: the checksum does not match, so the last vote is unknown. Remove this node's data"
-            " folder to let it join again as an empty one, while the other nodes are up."
+            f"{path}: the checksum does not match, so the last vote is unknown. Once all other nodes are"
+            " up and none of them lags, remove this node's data folder and start it again as an empty one."
         )
     values = dict(line.split("=", 1) for line in body.decode().splitlines())
     if values.get("formatVersion") != str(FORMAT_VERSION):
