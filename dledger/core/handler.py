@@ -27,7 +27,7 @@ from dledger.core.messages import (
     TruncateResponse,
 )
 from dledger.core.output import Append, Outbox, Reset, TruncateFrom
-from dledger.core.types import NEVER_DUE_MS, UNKNOWN_TERM, EntryRange, ResponseCode
+from dledger.core.types import NEVER_DUE_MS, NO_TERM, UNKNOWN_TERM, EntryRange, ResponseCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Waiting:
 
 
 class EntryHandler:
-    """Lives as long as its node; `follow` begins anew under each leader."""
+    """Lives as long as its node; `follow` begins anew in each term."""
 
     def __init__(self, config: Config, log: EpochCache, outbox: Outbox, commit_index: int) -> None:
         self.is_disk_full = False
@@ -49,13 +49,20 @@ class EntryHandler:
         self._config = config
         self._log = log
         self._outbox = outbox
+        self._term = NO_TERM
         self._waiting: dict[int, _Waiting] = {}
         self._waiting_bytes = 0
         self._next_check_ms = 0
 
-    def follow(self, commit_index: int) -> None:
-        """A new leader, or none: what the last one pushed before its turn is void."""
-        self.verified_index = commit_index
+    def follow(self, term: int, commit_index: int) -> None:
+        """A leader of this term, or none: what was pushed before its turn is void.
+
+        What was verified holds while the term lasts, since nobody but its leader can change this log, and
+        a leader that was silent for a while and goes on does not compare again.
+        """
+        if term != self._term:
+            self._term, self.verified_index = term, commit_index
+        self.verified_index = max(self.verified_index, commit_index)
         self._clear_waiting()
 
     def _clear_waiting(self) -> None:

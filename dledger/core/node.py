@@ -339,7 +339,7 @@ class Node:
 
     def _ask_for_votes(self, ballot: Ballot, reason: str) -> None:
         self._ballot = ballot
-        self._handler.follow(self.commit_index)
+        self._handler.follow(self.term, self.commit_index)
         self._timer.round_started(self._now_ms)
         self._outbox.report(ElectionStarted(ballot.ballot_term, ballot.is_pre_vote, reason))
         self._change_role(Role.CANDIDATE, None, reason)
@@ -373,7 +373,7 @@ class Node:
         self._timer.end_lease()
         if leader_id is not None:
             self._timer.follow()
-        self._handler.follow(self.commit_index)
+        self._handler.follow(self.term, self.commit_index)
         self._change_role(Role.FOLLOWER, leader_id, reason)
 
     def _change_role(self, role: Role, leader_id: str | None, reason: str) -> None:

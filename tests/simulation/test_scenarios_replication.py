@@ -187,6 +187,21 @@ def test_retention_while_a_lower_index_is_compared_starts_the_comparison_anew() 
     script.until_converged()
 
 
+def test_follower_that_doubted_its_leader_commits_what_it_had_acknowledged() -> None:
+    """Back with the same leader in the same term, an idle one, it must not wait for the next write."""
+    script = Script()
+    n0 = script.elect("n0")
+    script.until_converged()
+    operation = script.propose("n0")
+    n2 = script["n2"]
+    script.until(lambda: n2.store.disk.end_index == operation.first_index, "n2 has the entry")
+    n2.peer_disconnected("n0")
+    script.until(lambda: n2.node.role is Role.CANDIDATE, "n2 doubts its leader")
+    assert n2.node.commit_index < operation.first_index
+    script.until_converged(2_000)
+    assert n2.node.term == n0.node.term == 1
+
+
 def test_answer_of_an_older_term_is_not_counted() -> None:
     """What a follower held for an earlier leadership says nothing of the entries of this one."""
     script = Script()

@@ -182,8 +182,16 @@ def test_commit_may_go_as_far_as_compare_matched() -> None:
     follower = Follower(1, 1, 3)
     follower.push(CompareRequest(TERM, -1, 1, 1))
     assert follower.handler.verified_index == 1
-    follower.handler.follow(-1)
+    follower.handler.follow(TERM + 1, -1)
     assert follower.handler.verified_index == -1
+
+
+def test_what_was_verified_holds_while_the_term_lasts() -> None:
+    follower = Follower(1, 1, 3)
+    follower.handler.follow(TERM, -1)
+    follower.push(CompareRequest(TERM, -1, 1, 1))
+    follower.handler.follow(TERM, 0)
+    assert follower.handler.verified_index == 1
 
 
 def truncate(
