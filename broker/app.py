@@ -7,7 +7,6 @@ services stop before the server, so that what they still answer reaches the clie
 
 import asyncio
 import logging
-import time
 
 from broker import delay
 from broker.clients import ClientRegistry
@@ -30,6 +29,7 @@ from broker.registration import Registration
 from broker.state.state import ReplicatedState
 from broker.store_lock import StoreLock
 from commitlog.record import host_bytes
+from dledger.environment import Environment
 from remoting.client import RemotingClient
 from remoting.router import Router
 from remoting.server import RemotingServer
@@ -54,31 +54,28 @@ APPLY_LOOK_S = 0.01
 logger = logging.getLogger(__name__)
 
 
-def wall_clock_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
 class Broker:
     """One node. Made and used on a running event loop.
 
     Making it recovers the log. Raises StoreLockedError, CorruptLogError, CorruptHardStateError, OSError.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, environment: Environment | None = None) -> None:
         self.config = config
+        environment = environment or Environment()
+        clock = environment.wall_clock_ms
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Gets its result when the node cannot go on: a failed write, or a broken invariant."""
-        self._lock = StoreLock(config.store_path_root_dir)
+        self._lock = StoreLock(config.store_path_root_dir, environment.fs)
         store_host = host_bytes(config.broker_ip, config.listen_port)
         try:
-            opened = open_log(config, store_host, wall_clock_ms, self._fail)
+            opened = open_log(config, store_host, environment, self._fail)
         except BaseException:
             self._lock.release()
             raise
         self._log = opened.log
         self._last_index = opened.last_index
-        self._state = ReplicatedState(config, self._log, wall_clock_ms)
+        self._state = ReplicatedState(config, self._log, clock, environment.fs)
         self._state.restore(opened.last_index)
         self._client = RemotingClient()
         self.context = BrokerContext(
@@ -88,9 +85,10 @@ class Broker:
             clients=ClientRegistry(),
             router=Router(),
             remoting_client=self._client,
-            clock=wall_clock_ms,
+            clock=clock,
             store_host=store_host,
-            stats=BrokerStats(started_at_ms=wall_clock_ms()),
+            stats=BrokerStats(started_at_ms=clock()),
+            environment=environment,
             engine=opened.engine,
             end_position=opened.end_position,
         )

@@ -11,6 +11,7 @@ from broker.config import BrokerConfig
 from broker.replication import ReplicationEngine
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog
+from dledger.environment import Environment
 from remoting.client import RemotingClient
 from remoting.connection import Connection
 from remoting.router import Router
@@ -52,6 +53,7 @@ class BrokerContext:
     store_host: bytes
     """brokerIP1:listenPort as a record holds it (4 address bytes, 4-byte port)."""
     stats: BrokerStats
+    environment: Environment = field(default_factory=Environment)
     engine: ReplicationEngine | None = None
     """The replication engine beside the log; None for a plain log."""
     end_position: Callable[[], int | None] = lambda: None

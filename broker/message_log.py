@@ -14,6 +14,7 @@ from commitlog.indexer import MessageLogConfig
 from commitlog.log import MessageLog
 from commitlog.record_files import RecordStoreConfig
 from dledger.core.config import Config
+from dledger.environment import Environment
 from dledger.persister import Durability
 from dledger.server import DLedgerServer
 
@@ -31,7 +32,7 @@ class OpenedLog:
 def open_log(
     config: BrokerConfig,
     store_host: bytes,
-    clock: Callable[[], int],
+    environment: Environment,
     on_fatal: Callable[[BaseException], None],
 ) -> OpenedLog:
     """Recover what is on the disk. `on_fatal` is called once when the node must stop.
@@ -42,11 +43,18 @@ def open_log(
         message_bytes_max=config.body_bytes_max, delay_levels_ms=config.delay_levels_ms
     )
     if config.enable_dledger:
-        return _open_group_log(config, message_config, store_host, clock, on_fatal)
+        return _open_group_log(config, message_config, store_host, environment, on_fatal)
     record_config = RecordStoreConfig(
         file_bytes=config.data_file_bytes, pending_messages_max=config.pending_appends_max
     )
-    log = CommitLog(config.store_path_root_dir, message_config, record_config, on_fatal=on_fatal, clock=clock)
+    log = CommitLog(
+        config.store_path_root_dir,
+        message_config,
+        record_config,
+        on_fatal=on_fatal,
+        fs=environment.fs,
+        clock=environment.wall_clock_ms,
+    )
     return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position)
 
 
@@ -54,18 +62,28 @@ def _open_group_log(
     config: BrokerConfig,
     message_config: MessageLogConfig,
     store_host: bytes,
-    clock: Callable[[], int],
+    environment: Environment,
     on_fatal: Callable[[BaseException], None],
 ) -> OpenedLog:
     directory = store_directory(config.store_path_root_dir, config.dledger_self_id)
     entries = open_entry_store(
-        directory, EntryStoreConfig(data_file_bytes=config.data_file_bytes), write_physical_offset
+        directory,
+        EntryStoreConfig(data_file_bytes=config.data_file_bytes),
+        write_physical_offset,
+        environment.fs,
+        lambda: environment.monotonic_ms() / 1000,
     )
     last_index = entries.end_index
     try:
-        engine = _make_engine(config, entries, store_host, clock)
+        engine = _make_engine(config, entries, store_host, environment)
         log = DLedgerCommitLog(
-            engine, entries, config.store_path_root_dir, message_config, on_fatal=on_fatal, clock=clock
+            engine,
+            entries,
+            config.store_path_root_dir,
+            message_config,
+            on_fatal=on_fatal,
+            fs=environment.fs,
+            clock=environment.wall_clock_ms,
         )
     except BaseException:
         entries.close()
@@ -74,7 +92,7 @@ def _open_group_log(
 
 
 def _make_engine(
-    config: BrokerConfig, entries: EntryStore, store_host: bytes, clock: Callable[[], int]
+    config: BrokerConfig, entries: EntryStore, store_host: bytes, environment: Environment
 ) -> DLedgerServer:
     self_id = config.dledger_self_id
     return DLedgerServer(
@@ -83,9 +101,12 @@ def _make_engine(
         peers={peer.id: (peer.host, peer.port) for peer in config.peers},
         store=entries,
         state_dir=entries.directory,
-        term_start_body=lambda term: term_start_record(term, self_id, store_host, clock()),
+        term_start_body=lambda term: term_start_record(
+            term, self_id, store_host, environment.wall_clock_ms()
+        ),
         durability=Durability(config.durability),
         client_address=config.broker_address,
+        environment=environment,
     )
 
 

@@ -6,12 +6,12 @@ rebalance, 10 to 20 s later. Held for a moment, it gets the answer from the new 
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.replication import ReplicationEngine, leader_hint
 from commitlog.log import MessageLog
+from dledger.clock import monotonic_ms
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 
@@ -42,15 +42,18 @@ class Readiness:
         log: MessageLog,
         engine: ReplicationEngine | None,
         own_id: str,
-        now_s: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         self._log = log
         self._engine = engine
         self._own_id = own_id
-        self._now_s = now_s
+        self._now_ms = now_ms
         self._outage: _Outage | None = None
         self._writable = asyncio.Event()
         log.on_writable_change(self._on_writable_change)
+
+    def _now_s(self) -> float:
+        return self._now_ms() / 1000
 
     def is_ready(self) -> bool:
         return self._log.is_writable()

@@ -98,11 +98,13 @@ class Admission:
         tables: "SendTables",
         store_host: bytes,
         unique_keys: UniqueKeys,
+        rng: random.Random,
     ) -> None:
         self._config = config
         self._tables = tables
         self._store_host = store_host
         self._unique_keys = unique_keys
+        self._rng = rng
         self._levels = len(config.delay_levels_ms)
         self._body_bytes_max = config.body_bytes_max
         self._cluster_suffix = f"{PROPERTY_CLUSTER}\x01{config.broker_cluster_name}\x02".encode()
@@ -126,7 +128,7 @@ class Admission:
                 f"queueId[{queue_id}] is illegal, topic {header.topic} has {topic.queue_nums} queues",
             )
         if queue_id < 0:
-            queue_id = random.randrange(topic.write_queue_nums)
+            queue_id = self._rng.randrange(topic.write_queue_nums)
         if len(body) > self._body_bytes_max:
             raise _illegal(f"the body has {len(body)} bytes; {self._body_bytes_max} are possible")
         properties = header.properties

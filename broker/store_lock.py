@@ -1,9 +1,9 @@
 """Keeps a second process off a store: an advisory lock on `<root>/lock`, held while the process lives."""
 
 import contextlib
-import fcntl
-import os
 from pathlib import Path
+
+from dledger.fs import Fs, OsFs
 
 
 class StoreLockedError(Exception):
@@ -13,15 +13,14 @@ class StoreLockedError(Exception):
 class StoreLock:
     """Held from its making to `release`. Raises StoreLockedError, OSError."""
 
-    def __init__(self, root: Path) -> None:
-        root.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    def __init__(self, root: Path, fs: Fs | None = None) -> None:
+        self._fs = fs or OsFs()
+        self._fs.make_directory(root)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._descriptor = self._fs.lock(root / "lock")
         except BlockingIOError:
-            os.close(self._descriptor)
             raise StoreLockedError(f"another process uses the store {root}") from None
 
     def release(self) -> None:
         with contextlib.suppress(OSError):
-            os.close(self._descriptor)
+            self._fs.close(self._descriptor)

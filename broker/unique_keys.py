@@ -5,6 +5,7 @@
 """
 
 import os
+import random
 from collections.abc import Callable
 
 
@@ -18,8 +19,8 @@ class UniqueKeys:
         self._count = 0
 
     @classmethod
-    def of_process(cls, store_host: bytes, clock: Callable[[], int]) -> "UniqueKeys":
-        return cls(store_host, clock, os.getpid(), os.urandom(4))
+    def of_process(cls, store_host: bytes, clock: Callable[[], int], rng: random.Random) -> "UniqueKeys":
+        return cls(store_host, clock, os.getpid(), rng.randbytes(4))
 
     def next(self) -> str:
         self._count = self._count + 1 & 0xFFFF

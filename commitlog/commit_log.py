@@ -11,10 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from commitlog.clock import wall_clock_ms
 from commitlog.dispatch import Dispatcher
 from commitlog.entry import BLANK_BYTES, place_entry
-from commitlog.fs import DiskWatch, Fs, OsFs
 from commitlog.indexed_log import IndexedLog
 from commitlog.indexer import Indexer, MessageLogConfig
 from commitlog.log import PutResult, PutStatus
@@ -22,7 +20,9 @@ from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import PHYSICAL_OFFSET_AT, Message, MessageIllegalError
 from commitlog.record_files import Part, RecordFiles, RecordStoreConfig
 from commitlog.recovery import filler
+from dledger.clock import wall_clock_ms
 from dledger.core.status import NodeStatus
+from dledger.fs import DiskWatch, Fs, OsFs
 
 
 @dataclass(slots=True)

@@ -19,11 +19,11 @@ from commitlog.consume_queue import (
     QueuedLog,
     UnitWrites,
 )
-from commitlog.fs import Fs, read_file, replace_file
 from commitlog.log import DispatchRequest
 from commitlog.record import CorruptRecordError, decode_record
 from commitlog.unit_files import UnitFiles
 from dledger.core.types import NO_INDEX
+from dledger.fs import Fs, read_file, replace_file
 
 logger = logging.getLogger(__name__)
 

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
 
-from commitlog.clock import wall_clock_ms
 from commitlog.consume_queues import Applied
 from commitlog.dispatch import Dispatcher
 from commitlog.entry import HEADER_BYTES, Buffer, entry_position, entry_starts, write_physical_offset
 from commitlog.entry_store import EntryStore
-from commitlog.fs import Fs, OsFs
 from commitlog.indexed_log import IndexedLog
 from commitlog.indexer import Indexer, MessageLogConfig
 from commitlog.log import DispatchRequest, PutResult, PutStatus
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
 from commitlog.reput import STRETCH_BYTES_MAX, STRETCH_ENTRIES_MAX
+from dledger.clock import wall_clock_ms
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
+from dledger.fs import Fs, OsFs
 
 if TYPE_CHECKING:
     from dledger.server import AppendResult, Observer

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from commitlog.checkpoint import SMALL_FILE_BYTES_MAX, Checkpoint, LogBegin, decode_checkpoint
 from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, Buffer, blank
-from commitlog.fs import Fs, read_file, replace_file
 from commitlog.recovery import CorruptLogError
 from commitlog.segments import Segments
+from dledger.fs import Fs, read_file, replace_file
 
 logger = logging.getLogger(__name__)
 

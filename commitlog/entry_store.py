@@ -32,9 +32,9 @@ from commitlog.entry import (
 from commitlog.entry_cache import Chunk, EntryCache
 from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
 from commitlog.entry_recovery import RecoveredLog, recover
-from commitlog.fs import DiskWatch, Fs, OsFs, replace_file
 from commitlog.recovery import CorruptLogError
 from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState
+from dledger.fs import DiskWatch, Fs, OsFs, replace_file
 
 UNITS_PER_READ = 4096
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Protocol
 
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
-from commitlog.fs import Fs
 from commitlog.log import DispatchListener
 from commitlog.queue_flusher import QueueFlusher
 from commitlog.record_reader import ByteSource, RecordReader
 from commitlog.reput import DispatchSource, Reput
+from dledger.fs import Fs
 
 
 @dataclass(frozen=True, slots=True)

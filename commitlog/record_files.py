@@ -15,12 +15,12 @@ from typing import Final
 from commitlog.consume_queues import Applied
 from commitlog.dispatch import Dispatcher
 from commitlog.entry import Buffer
-from commitlog.fs import Fs, read_file, replace_file
 from commitlog.log import DispatchRequest
 from commitlog.record import CorruptRecordError, record_size
 from commitlog.recovery import BLANK_STOP, MORE, CorruptLogError, find_record, judge_stop, scan_records
 from commitlog.reput import STRETCH_BYTES_MAX
 from commitlog.segments import Segments
+from dledger.fs import Fs, read_file, replace_file
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 FILES_WALKED: Final = 3

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from commitlog.fs import Buffer, Fs
 from commitlog.recovery import CorruptLogError
+from dledger.fs import Buffer, Fs
 
 NAME_DIGITS: Final = 20
 

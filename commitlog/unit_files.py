@@ -7,8 +7,8 @@ in any thread.
 
 from pathlib import Path
 
-from commitlog.fs import Buffer, Fs
 from commitlog.segments import file_name
+from dledger.fs import Buffer, Fs
 
 
 class UnitFiles:

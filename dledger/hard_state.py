@@ -6,11 +6,11 @@ leaves the node. Java's `MemberState` writes the same keys without any fsync; th
 (`formatVersion`, `crc32`) are ignored by its reader.
 """
 
-import os
 import zlib
 from pathlib import Path
 
 from dledger.core.types import HardState
+from dledger.fs import Fs, OsFs, read_file, replace_file
 
 FORMAT_VERSION = 1
 FILE_NAME = "currterm"
@@ -24,12 +24,13 @@ class CorruptHardStateError(ValueError):
 class HardStateFile:
     """Reads and replaces `<folder>/currterm`. Not thread-safe: one caller, the node's writer thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fs: Fs | None = None) -> None:
+        self._fs = fs or OsFs()
         self._folder = folder
         self._path = folder / FILE_NAME
 
     def exists(self) -> bool:
-        return self._path.exists()
+        return FILE_NAME in self._fs.list(self._folder)
 
     def load(self) -> HardState:
         """What was last saved, durable by now; term 0 and no vote when the node is new.
@@ -39,29 +40,15 @@ class HardStateFile:
 
         Raises CorruptHardStateError when the content is damaged or of an unknown version, OSError.
         """
-        if not self._path.exists():
+        content = read_file(self._fs, self._path, _FILE_BYTES_MAX)
+        if content is None:
             return HardState(term=0, voted_for=None)
-        self._sync_folder()
-        with self._path.open("rb") as file:
-            content = file.read(_FILE_BYTES_MAX + 1)
+        self._fs.fsync_directory(self._folder)
         return _parse(content, self._path)
 
     def save(self, state: HardState) -> None:
         """Durable when it returns. Raises OSError; the node must stop then."""
-        temporary = self._path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            file.write(_format(state))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self._path)
-        self._sync_folder()
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(self._fs, self._path, _format(state))
 
 
 def _format(state: HardState) -> bytes:

@@ -7,8 +7,6 @@ turn gathers. No lock, no polling: the node says when it wants to be woken (`dea
 
 import asyncio
 import logging
-import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,13 +30,14 @@ from dledger.core.output import (
 from dledger.core.ports import LogStore
 from dledger.core.status import NodeStatus
 from dledger.core.types import NO_INDEX, CorruptRangeError, ResponseCode, Role
+from dledger.environment import Environment
 from dledger.hard_state import HardStateFile
 from dledger.persister import Batch, Durability, Persister
 from dledger.transport import Address, Transport
 
 logger = logging.getLogger(__name__)
 
-_CHECKPOINT_INTERVAL_S = 3.0
+_CHECKPOINT_INTERVAL_MS = 3_000
 _DISK_CHECK_INTERVAL_S = 1.0
 
 
@@ -64,20 +63,6 @@ class AppendResult:
     positions: list[int]
 
 
-class SystemRng:
-    """Chance for the core's time-outs."""
-
-    def __init__(self) -> None:
-        self._random = random.Random()
-
-    def between(self, low: int, high: int) -> int:
-        return self._random.randint(low, high)
-
-
-def monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
 class DLedgerServer:
     """A member of a group. Everything runs on the event loop that called `start`."""
 
@@ -93,6 +78,7 @@ class DLedgerServer:
         durability: Durability,
         client_address: str,
         unwritten_bytes_max: int = 128 * 1024 * 1024,
+        environment: Environment | None = None,
     ) -> None:
         """Reads the durable vote. Raises CorruptHardStateError, OSError.
 
@@ -104,9 +90,12 @@ class DLedgerServer:
         self.peers = dict(peers)
         self._store = store
         self._term_start_body = term_start_body
-        hard_state_file = HardStateFile(state_dir)
+        environment = environment or Environment()
+        self._now_ms = environment.monotonic_ms
+        self._wall_clock_ms = environment.wall_clock_ms
+        hard_state_file = HardStateFile(state_dir, environment.fs)
         log = store.log_state()
-        self._node = Node(config, hard_state_file.load(), log, store, SystemRng(), monotonic_ms())
+        self._node = Node(config, hard_state_file.load(), log, store, environment, self._now_ms())
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self)
         self._persister = Persister(store, hard_state_file, durability, self._on_persisted, self._fail)
@@ -189,9 +178,9 @@ class DLedgerServer:
 
     def status(self) -> NodeStatus:
         """The node's own account, with the times of elections as Unix time in ms."""
-        now_ms = monotonic_ms()
+        now_ms = self._now_ms()
         status = self._node.status(now_ms)
-        unix_offset_ms = time.time_ns() // 1_000_000 - now_ms
+        unix_offset_ms = self._wall_clock_ms() - now_ms
         elections = tuple(replace(one, at_ms=one.at_ms + unix_offset_ms) for one in status.elections)
         return replace(status, elections=elections)
 
@@ -213,7 +202,7 @@ class DLedgerServer:
         code = self.check_append(len(bodies))
         if code is not ResponseCode.SUCCESS:
             return AppendResult(code, NO_INDEX, self._node.term, [])
-        proposal = self._node.propose(len(bodies), monotonic_ms())
+        proposal = self._node.propose(len(bodies), self._now_ms())
         assert not isinstance(proposal, Rejection), proposal
         try:
             positions = self._store.append_bodies(proposal.first_index, proposal.term, bodies)
@@ -226,7 +215,7 @@ class DLedgerServer:
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:
         """Begins to hand leadership over; SUCCESS means begun. The outcome is a role change."""
-        code = self._node.transfer_leadership(transferee, monotonic_ms())
+        code = self._node.transfer_leadership(transferee, self._now_ms())
         self._schedule_turn()
         return code
 
@@ -247,7 +236,7 @@ class DLedgerServer:
         if not self._is_running:
             return
         try:
-            change(peer, monotonic_ms())
+            change(peer, self._now_ms())
         except Exception as error:  # noqa: BLE001 (a broken invariant stops the node, wherever it shows)
             self._fail(error)
         self._schedule_turn()
@@ -260,7 +249,7 @@ class DLedgerServer:
 
     def _turn(self) -> None:
         self._turn_handle = None
-        now_ms = monotonic_ms()
+        now_ms = self._now_ms()
         try:
             self._receive_all(now_ms)
             if now_ms >= self._node.deadline_ms():
@@ -336,7 +325,7 @@ class DLedgerServer:
         self._transport.flush()
         if batch.writes is not None:
             self._written_position = batch.end_position
-            self._node.persisted(batch.last_index, batch.last_term, monotonic_ms())
+            self._node.persisted(batch.last_index, batch.last_term, self._now_ms())
         self._schedule_turn()
 
     def _announce_readable(self) -> None:
@@ -360,20 +349,20 @@ class DLedgerServer:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if monotonic_ms() < self._node.deadline_ms():
-            self._arm_timer(monotonic_ms())
+        if self._now_ms() < self._node.deadline_ms():
+            self._arm_timer(self._now_ms())
         else:
             self._schedule_turn()
 
     async def _keep_up(self) -> None:
         """Disk-full watch each second, checkpoint each three."""
-        next_checkpoint_s = time.monotonic() + _CHECKPOINT_INTERVAL_S
+        next_checkpoint_ms = self._now_ms() + _CHECKPOINT_INTERVAL_MS
         try:
             while self._is_running:
                 await asyncio.sleep(_DISK_CHECK_INTERVAL_S)
                 self._node.set_disk_full(self._store.is_disk_full())
-                if time.monotonic() >= next_checkpoint_s:
-                    next_checkpoint_s = time.monotonic() + _CHECKPOINT_INTERVAL_S
+                if self._now_ms() >= next_checkpoint_ms:
+                    next_checkpoint_ms = self._now_ms() + _CHECKPOINT_INTERVAL_MS
                     await self._save_checkpoint()
         except Exception as error:  # noqa: BLE001 (a top loop: nobody would miss it if it ended in silence)
             self._fail(error)

@@ -108,7 +108,9 @@ def _queue(item: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def register(context: BrokerContext) -> None:
-    readiness = Readiness(context.log, context.engine, context.config.dledger_self_id)
+    readiness = Readiness(
+        context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
+    )
     processor = LockProcessor(context, readiness)
     context.router.register(RequestCode.LOCK_BATCH_MQ, processor.lock)
     context.router.register(RequestCode.UNLOCK_BATCH_MQ, processor.unlock)

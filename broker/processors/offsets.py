@@ -181,7 +181,9 @@ def _store_time_ms(log: MessageLog, queue: ConsumeQueue, offset: int) -> int:
 
 
 def register(context: BrokerContext) -> None:
-    readiness = Readiness(context.log, context.engine, context.config.dledger_self_id)
+    readiness = Readiness(
+        context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
+    )
     processor = OffsetProcessor(context, OffsetCommits.of(context), readiness)
     for code, answer in (
         (RequestCode.QUERY_CONSUMER_OFFSET, processor.query),

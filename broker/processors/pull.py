@@ -6,7 +6,6 @@ applied, but never says that an offset is out of range: it may only be behind, a
 would be moved back.
 """
 
-import time
 from dataclasses import dataclass
 
 from broker.clients import ClientConnection
@@ -80,8 +79,9 @@ class PullProcessor:
         self._log = context.log
         self._state = context.state
         self._commits = commits
+        self._now_ms = context.environment.monotonic_ms
         self._reader = QueueReader(context.log, limits or ReadLimits())
-        self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, _monotonic_ms)
+        self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, self._now_ms)
 
     def handle(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
         """11 and 361."""
@@ -171,7 +171,7 @@ class PullProcessor:
         suspend_ms = _suspend_ms(pull, result, code, is_final)
         if suspend_ms:
             if deadline_ms is None:
-                deadline_ms = _monotonic_ms() + suspend_ms
+                deadline_ms = self._now_ms() + suspend_ms
             if self._hold(pull, offset, deadline_ms):
                 return None
             return error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD)
@@ -192,10 +192,6 @@ class PullProcessor:
         answer = self._answer(pull, held.offset, held.deadline_ms)
         if answer is not None:
             pull.connection.send(answer)
-
-
-def _monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 def _code(result: ReadResult, offset: int, is_final: bool) -> ResponseCode:

@@ -63,8 +63,10 @@ class SendProcessor:
         self._log = context.log
         self._stats = context.stats
         self._answers = SendAnswers(context.store_host, config.region_id, config.trace_on)
-        unique_keys = UniqueKeys.of_process(context.store_host, context.clock)
-        self._admission = Admission(config, context.state, context.store_host, unique_keys)
+        unique_keys = UniqueKeys.of_process(context.store_host, context.clock, context.environment.rng)
+        self._admission = Admission(
+            config, context.state, context.store_host, unique_keys, context.environment.rng
+        )
         self._put_max = min(PUT_MESSAGES_MAX, config.pending_appends_max)
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0

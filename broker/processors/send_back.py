@@ -173,5 +173,7 @@ def _retries_max(
 
 
 def register(context: BrokerContext) -> None:
-    readiness = Readiness(context.log, context.engine, context.config.dledger_self_id)
+    readiness = Readiness(
+        context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
+    )
     context.router.register(RequestCode.CONSUMER_SEND_MSG_BACK, SendBackProcessor(context, readiness).handle)

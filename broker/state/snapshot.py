@@ -10,8 +10,6 @@ read the log from its beginning. It can be deleted at any time while the log sti
 All integers big-endian. Written to a side file, synced, renamed over the old one, and the folder synced.
 """
 
-import contextlib
-import os
 import struct
 import zlib
 from collections.abc import Mapping
@@ -21,8 +19,11 @@ from typing import Any
 
 import orjson
 
+from dledger.fs import Fs, read_file, replace_file
+
 MAGIC = b"LMQSTATE"
 SNAPSHOT_VERSION = 1
+SNAPSHOT_BYTES_MAX = 1 << 31
 _HEADER = struct.Struct(">8sIIQ")
 
 
@@ -62,39 +63,21 @@ def decode_snapshot(data: bytes) -> Snapshot:
         raise CorruptSnapshotError(f"the body is no snapshot: {error!r}") from error
 
 
-def read_snapshot(path: Path) -> Snapshot | None:
+def read_snapshot(fs: Fs, path: Path) -> Snapshot | None:
     """The snapshot in the file; None when there is no file. Raises CorruptSnapshotError, OSError."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    return decode_snapshot(data)
+    data = read_file(fs, path, SNAPSHOT_BYTES_MAX)
+    return None if data is None else decode_snapshot(data)
 
 
-def write_snapshot(path: Path, data: bytes) -> None:
+def write_snapshot(fs: Fs, path: Path, data: bytes) -> None:
     """Put an encoded snapshot in place of the file, so that a crash at any moment leaves the old or the new
     one. Blocks; not for the loop's thread. Raises OSError.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    side = path.with_name(path.name + ".tmp")
-    with side.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    side.replace(path)
-    _sync_folder(path.parent)
+    fs.make_directory(path.parent)
+    replace_file(fs, path, data)
 
 
-def drop_snapshot(path: Path) -> None:
+def drop_snapshot(fs: Fs, path: Path) -> None:
     """Remove the file for good: it must not be found by a later start either. Raises OSError."""
-    path.unlink()
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
+    fs.delete(path)
+    fs.fsync_directory(path.parent)

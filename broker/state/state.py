@@ -37,6 +37,7 @@ from broker.state.tables import StateTables
 from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, inherited_topic, static_topics
 from commitlog.log import DispatchRequest, MessageLog, PutStatus
 from commitlog.record import Message, decode_record, host_bytes
+from dledger.fs import Fs, OsFs
 
 PROPOSALS_WAITING_MAX = 10_000
 SNAPSHOT_ENTRIES_MAX = 100_000
@@ -57,8 +58,11 @@ class StateChangeError(Exception):
 class ReplicatedState:
     """This node's copy of the tables, and the only way to change them."""
 
-    def __init__(self, config: BrokerConfig, log: MessageLog, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, config: BrokerConfig, log: MessageLog, clock: Callable[[], int], fs: Fs | None = None
+    ) -> None:
         self._config = config
+        self._fs = fs or OsFs()
         self._log = log
         self._clock = clock
         self._host = host_bytes(config.broker_ip, config.listen_port)
@@ -229,7 +233,7 @@ class ReplicatedState:
                 snapshot.applied_index,
                 log_end_index,
             )
-            drop_snapshot(self._snapshot_path)
+            drop_snapshot(self._fs, self._snapshot_path)
             snapshot = None
         if snapshot is not None:
             self._tables.load_json(snapshot.tables)
@@ -239,7 +243,7 @@ class ReplicatedState:
 
     def _read_snapshot(self) -> Snapshot | None:
         try:
-            return read_snapshot(self._snapshot_path)
+            return read_snapshot(self._fs, self._snapshot_path)
         except CorruptSnapshotError as error:
             logger.error("state snapshot %s is not used: %s", self._snapshot_path, error)
             return None
@@ -276,7 +280,7 @@ class ReplicatedState:
 
     async def _write_snapshot(self, data: bytes) -> None:
         try:
-            await asyncio.to_thread(write_snapshot, self._snapshot_path, data)
+            await asyncio.to_thread(write_snapshot, self._fs, self._snapshot_path, data)
         except OSError as error:
             self._is_changed = True
             logger.error("cannot write the state snapshot %s: %s", self._snapshot_path, error)

@@ -6,7 +6,7 @@ from pathlib import Path
 from commitlog.entry import HEADER, HEADER_BYTES, entry_starts
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
-from commitlog.fs import Fs
+from dledger.fs import Fs
 
 DIRECTORY = Path("/store/dledger-n0")
 

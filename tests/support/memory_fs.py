@@ -1,7 +1,7 @@
 """A file system in memory whose machine can lose power.
 
 `crash` keeps what was synced; of what was not, it keeps a random part in random order, torn at 512-byte
-sectors, as a disk may. Keeps `commitlog.fs.Fs`.
+sectors, as a disk may. Keeps `dledger.fs.Fs`.
 """
 
 import errno
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from commitlog.fs import Buffer
+from dledger.fs import Buffer
 
 SECTOR_BYTES = 512
 
@@ -26,7 +26,7 @@ class _Resize:
     size_bytes: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _File:
     content: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
@@ -48,6 +48,7 @@ class MemoryFs:
         self._directories: set[Path] = set()
         self._fds: dict[int, _File] = {}
         self._next_fd = 3
+        self._locks: dict[int, _File] = {}
 
     @property
     def open_files(self) -> int:
@@ -87,6 +88,15 @@ class MemoryFs:
 
     def close(self, fd: int) -> None:
         del self._fds[fd]
+        self._locks.pop(fd, None)
+
+    def lock(self, path: Path) -> int:
+        fd = self.open(path)
+        if self._fds[fd] in self._locks.values():
+            self.close(fd)
+            raise BlockingIOError(errno.EWOULDBLOCK, f"{path} is locked")
+        self._locks[fd] = self._fds[fd]
+        return fd
 
     def size(self, fd: int) -> int:
         return len(self._fds[fd].content)

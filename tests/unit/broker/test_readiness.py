@@ -24,7 +24,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.log, self.engine, self.now_s = FakeLog(is_writable=False), FakeEngine(leader_id=None), 1_000.0
-        self.readiness = Readiness(self.log, self.engine, "n0", now_s=lambda: self.now_s)
+        self.readiness = Readiness(self.log, self.engine, "n0", now_ms=lambda: round(self.now_s * 1000))
 
     async def is_held(self) -> bool:
         """Whether a request that comes now waits; it is given up then."""

@@ -15,6 +15,7 @@ from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import DEFAULT_TOPIC, STATE_TOPIC, TopicConfig, retry_topic
 from commitlog.log import PutStatus
 from commitlog.record import Message
+from dledger.fs import Fs
 from tests.support.fake_log import FakeLog
 
 
@@ -277,7 +278,7 @@ async def test_a_stop_during_a_snapshot_writes_the_last_one_after_it(
     begun, released = threading.Event(), threading.Event()
     order: list[str] = []
 
-    def write(path: Path, data: bytes) -> None:
+    def write(fs: Fs, path: Path, data: bytes) -> None:
         order.append("begin")
         begun.set()
         released.wait(10)

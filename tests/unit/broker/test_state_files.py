@@ -37,6 +37,7 @@ from broker.state.topics import TopicConfig, topic_name_error
 from broker.unique_keys import UniqueKeys
 from commitlog.log import PutStatus
 from commitlog.record import Message, parse_properties
+from dledger.fs import OsFs
 from tests.support.fake_log import FakeLog
 
 CHANGES: list[Change] = [
@@ -74,10 +75,10 @@ def test_records_that_cannot_be_applied_are_named_as_such(body: bytes) -> None:
 
 def test_a_snapshot_comes_back_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "state" / "snapshot"
-    assert read_snapshot(path) is None
+    assert read_snapshot(OsFs(), path) is None
     for index in (7, 8):
-        write_snapshot(path, encode_snapshot(Snapshot(index, {"topics": []})))
-        assert read_snapshot(path) == Snapshot(index, {"topics": []})
+        write_snapshot(OsFs(), path, encode_snapshot(Snapshot(index, {"topics": []})))
+        assert read_snapshot(OsFs(), path) == Snapshot(index, {"topics": []})
     assert [file.name for file in path.parent.iterdir()] == ["snapshot"]
 
 
@@ -98,7 +99,7 @@ def test_a_snapshot_ahead_of_its_log_is_not_used_when_the_log_has_grown(tmp_path
     path = tmp_path / "state" / "snapshot"
     tables = StateTables({}, {})
     tables.apply(CommitOffsets("g", "t", {0: 5}), 0)
-    write_snapshot(path, encode_snapshot(Snapshot(7, tables.to_json())))
+    write_snapshot(OsFs(), path, encode_snapshot(Snapshot(7, tables.to_json())))
     config = config_from({"storePathRootDir": str(tmp_path)})
     for log_end_index in (3, 9):
         state = ReplicatedState(config, FakeLog(), lambda: 0)

@@ -8,7 +8,7 @@ import pytest
 
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
-from commitlog.fs import Buffer, DiskWatch, OsFs, read_file, replace_file
+from dledger.fs import Buffer, DiskWatch, OsFs, read_file, replace_file
 from tests.support.log_entries import Stored, read_all, write_all
 from tests.support.memory_fs import MemoryFs
 

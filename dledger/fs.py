@@ -3,6 +3,7 @@
 A storage test or simulation gives its own `Fs`, one that counts what a crash would lose.
 """
 
+import fcntl
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -58,6 +59,12 @@ class Fs(Protocol):
 
     def used_ratio(self, path: Path) -> float:
         """How full the file system of `path` is, 0 to 1, of what an ordinary user can have."""
+
+    def lock(self, path: Path) -> int:
+        """Lock a file, made if missing, against all other processes until `close` of what this returns.
+
+        Raises BlockingIOError when another holds it.
+        """
 
 
 class OsFs:
@@ -133,6 +140,15 @@ class OsFs:
         usage = os.statvfs(path)
         used = usage.f_blocks - usage.f_bfree
         return used / max(1, used + usage.f_bavail)
+
+    def lock(self, path: Path) -> int:
+        fd = self.open(path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
 
 class DiskWatch:
