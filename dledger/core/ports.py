@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from dledger.core.types import EntryRange, LogState
+from dledger.core.types import EntryRange, LogState, Scrubbed
 
 
 class Rng(Protocol):
@@ -26,7 +26,8 @@ class LogReader(Protocol):
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
         """At least the entry first_index, none after last_index; one term, one data file.
 
-        Not more than bytes_max, unless the first entry alone is larger.
+        Not more than bytes_max, unless the first entry alone is larger. Raises DamagedEntryError when the
+        entry first_index can't be read whole; what is damaged behind it only ends the range earlier.
         """
 
 
@@ -72,3 +73,16 @@ class LogStore(LogReader, Protocol):
     def is_disk_full(self) -> bool: ...
 
     def close(self) -> None: ...
+
+
+class RepairableLog(LogStore, Protocol):
+    """A log that can be looked through for damage, and mended in place."""
+
+    def replace_range(self, entries: EntryRange) -> None:
+        """Writer thread: puts entries over the same indexes, terms, positions and sizes, synced.
+
+        Raises CorruptRangeError if they do not fit; nothing was written then. OSError: the node must stop.
+        """
+
+    def scrub(self, bytes_max: int) -> Scrubbed:
+        """Writer thread: reads and checks the next stretch of committed entries, going round for ever."""

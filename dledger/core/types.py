@@ -27,6 +27,19 @@ class CorruptRangeError(ValueError):
     """Entry bytes that do not bear out what is said of them: index, term, size, position or CRC."""
 
 
+class DamagedEntryError(ValueError):
+    """Entries of this log whose bytes on the disk are not what was written there.
+
+    `reason` says what was found, without the indexes.
+    """
+
+    def __init__(self, first_index: int, last_index: int, reason: str) -> None:
+        super().__init__(f"entries {first_index}..{last_index}: {reason}")
+        self.first_index = first_index
+        self.last_index = last_index
+        self.reason = reason
+
+
 class Role(enum.Enum):
     """MemberState.Role. A node that asks for pre-votes is already a CANDIDATE: it knows of no leader."""
 
@@ -117,3 +130,25 @@ class LogState:
     end_index: int
     epochs: tuple[Epoch, ...]
     commit_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """This node may have forgotten what it promised, and takes part without a vote until it is healed.
+
+    `repair_id` is new for each impairment and not negative: answers to an earlier one are not counted.
+    `is_vote_lost`: term and vote are among what was lost, not only entries.
+    """
+
+    repair_id: int
+    is_vote_lost: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """One step of reading the log's files again: what was damaged in it, and whether the round ended."""
+
+    read_bytes: int
+    damaged: tuple[DamagedEntryError, ...]
+    is_round_done: bool

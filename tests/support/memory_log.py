@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dledger.core.types import CorruptRangeError, EntryRange, Epoch, LogState
+from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange, Epoch, LogState, Scrubbed
 
 HEADER = struct.Struct(">IIQQQI")
 MAGIC = 0x4D454D31
@@ -127,6 +127,9 @@ class MemoryLog:
         self._cached: list[Op] = []
         self._untaken: list[Op] = []
         self.is_full = False
+        self.damaged: set[int] = set()
+        """Entries whose bytes on the disk can't be read any more, until `replace_range` mends them."""
+        self._scrub_index = 0
 
     # ---- what the node reads
 
@@ -164,11 +167,18 @@ class MemoryLog:
         first = self._seen.get(first_index)
         if first is None or last_index < first_index:
             raise IndexError(f"{first_index}..{last_index} is not in {self.begin_index}..{self.end_index}")
+        if first_index in self.damaged:
+            raise DamagedEntryError(first_index, first_index, "bad sector")
         taken = [first]
         size_bytes = len(first.data)
         for index in range(first_index + 1, last_index + 1):
             entry = self._seen.get(index)
-            if entry is None or entry.term != first.term or entry.position != taken[-1].end_position:
+            if (
+                index in self.damaged
+                or entry is None
+                or entry.term != first.term
+                or entry.position != taken[-1].end_position
+            ):
                 break
             size_bytes += len(entry.data)
             if size_bytes > bytes_max or self._file_of(entry) != self._file_of(first):
@@ -237,6 +247,32 @@ class MemoryLog:
     def written(self, writes: MemoryWrites) -> None:
         """Nothing to release here: the node reads from its own image."""
 
+    def replace_range(self, entries: EntryRange) -> None:
+        for entry in split_range(entries):
+            known = self.disk.get(entry.index)
+            if known is None or (known.term, known.position, len(known.data)) != (
+                entry.term,
+                entry.position,
+                len(entry.data),
+            ):
+                raise CorruptRangeError(f"entry {entry.index} is not the one that stands here")
+            self.damaged.discard(entry.index)
+
+    def scrub(self, bytes_max: int) -> Scrubbed:
+        """Looks at what the checkpoint says is committed; at least one entry a step."""
+        read_bytes, found = 0, []
+        entry = self.disk.get(max(self._scrub_index, self.disk.begin_index))
+        while entry is not None and entry.index <= self.checkpoint[1] and read_bytes < bytes_max:
+            read_bytes += len(entry.data)
+            if entry.index in self.damaged:
+                found.append(DamagedEntryError(entry.index, entry.index, "bad sector"))
+            self._scrub_index = entry.index + 1
+            entry = self.disk.get(self._scrub_index)
+        is_round_done = entry is None or entry.index > self.checkpoint[1]
+        if is_round_done:
+            self._scrub_index = 0
+        return Scrubbed(read_bytes, tuple(found), is_round_done)
+
     def save_checkpoint(self, end_index: int, committed_index: int) -> None:
         self.checkpoint = (end_index, committed_index)
 
@@ -264,6 +300,13 @@ class MemoryLog:
     def wipe(self) -> None:
         """An empty disk put in place of the old one."""
         self.disk, self.checkpoint = LogImage(), (-1, -1)
+        self.damaged.clear()
+        self._restart()
+
+    def shorten(self, end_index: int) -> None:
+        """Recovery found damage behind end_index and cut the log there."""
+        del self.disk.entries[max(0, end_index + 1 - self.disk.begin_index) :]
+        self.damaged = {index for index in self.damaged if index <= end_index}
         self._restart()
 
     def _restart(self) -> None:
