@@ -1,14 +1,15 @@
 """DLedger's log entry, its index unit and the blank that fills a data file's end.
 
-    entry: magic=1 size index term pos channel=0 chainCrc=0 bodyCrc bodyLength | body
-             4      4    8    8    8      4         4        4         4         n
+    entry: magic=1 size index term pos channel=0 chainCrc bodyCrc bodyLength | body
+             4      4    8    8    8      4        4       4        4         n
     unit:  magic=1 pos size index term            blank: magic=-1 size
              4      8   4     8    8                        4      4
 
-All integers are big-endian; `size` counts the whole entry. bodyCrc is the CRC-32 of zip and zlib
-(polynomial 0xEDB88320) over the body as stored, after the append hook; its 32 bits are written as they are,
-so Java reads them as a signed int. Java writes 0 there and never looks: 0 is read as "no CRC". Sources:
-DLedger's DLedgerEntry, DLedgerEntryCoder, DLedgerMmapFileStore. Pure: bytes in, values out.
+All integers are big-endian; `size` counts the whole entry. Both CRCs are the CRC-32 of zip and zlib
+(polynomial 0xEDB88320): chainCrc over the header's fields before it, bodyCrc over the body as stored, after
+the append hook. Their 32 bits are written as they are, so Java reads them as a signed int. Java writes 0 in
+both and never looks: 0 is read as "no CRC", but beside a chainCrc every bodyCrc counts. Sources: DLedger's
+DLedgerEntry, DLedgerEntryCoder, DLedgerMmapFileStore. Pure: bytes in, values out.
 """
 
 import struct
@@ -26,11 +27,15 @@ HEADER_BYTES: Final = 48
 UNIT_BYTES: Final = 32
 BLANK_BYTES: Final = 8
 """Every entry leaves this much of its data file free, so that a blank fits behind it."""
+HEADER_CRC_AT: Final = 36
 BODY_CRC_AT: Final = 40
 
-HEADER: Final = struct.Struct(">iiqqqiiIi")
+HEADER: Final = struct.Struct(">iiqqqiIIi")
 UNIT: Final = struct.Struct(">iqiqq")
 BLANK: Final = struct.Struct(">ii")
+_HEAD: Final = struct.Struct(">iiqqqi")
+_WHOLE_HEADER: Final = struct.Struct(f">{HEADER_CRC_AT}sIIi")
+_CRCS: Final = struct.Struct(">II")
 _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 
@@ -63,7 +68,8 @@ def encode_entries(
     """Lay out entries back to back from `position` on: their bytes, their index units, their positions."""
     data = bytearray(sum(map(len, bodies)) + HEADER_BYTES * len(bodies))
     view = memoryview(data)
-    write_header = HEADER.pack_into
+    encode_head = _HEAD.pack
+    write_header = _WHOLE_HEADER.pack_into
     encode_unit = UNIT.pack
     crc32 = isal_zlib.crc32
     units = []
@@ -76,8 +82,8 @@ def encode_entries(
         view[start + HEADER_BYTES : end] = body
         if append_hook is not None:
             append_hook(data, start, entry_position)
-        crc = crc32(view[start + HEADER_BYTES : end])
-        write_header(data, start, ENTRY_MAGIC, size, index, term, entry_position, 0, 0, crc, len(body))
+        head = encode_head(ENTRY_MAGIC, size, index, term, entry_position, 0)
+        write_header(data, start, head, crc32(head), crc32(view[start + HEADER_BYTES : end]), len(body))
         units.append(encode_unit(ENTRY_MAGIC, entry_position, size, index, term))
         positions.append(entry_position)
         start = end
@@ -101,7 +107,9 @@ def verify_entries(entries: EntryRange) -> None:
     while at < end:
         if end - at < HEADER_BYTES:
             raise CorruptRangeError(f"entry {index}: {end - at} bytes are no header")
-        magic, size, own_index, own_term, position, _, _, body_crc, body_bytes = read_header(data, at)
+        magic, size, own_index, own_term, position, _, header_crc, body_crc, body_bytes = read_header(
+            data, at
+        )
         if magic != ENTRY_MAGIC or own_index != index or own_term != term or position != base + at:
             raise CorruptRangeError(
                 f"expected entry {index} of term {term} at position {base + at}, "
@@ -109,12 +117,25 @@ def verify_entries(entries: EntryRange) -> None:
             )
         if body_bytes < 0 or size != HEADER_BYTES + body_bytes or at + size > end:
             raise CorruptRangeError(f"entry {index}: size {size}, body {body_bytes}, {end - at} bytes left")
-        if body_crc and crc32(view[at + HEADER_BYTES : at + size]) != body_crc:
+        if header_crc and crc32(view[at : at + HEADER_CRC_AT]) != header_crc:
+            raise CorruptRangeError(f"entry {index}: the header does not have the CRC {header_crc:#010x}")
+        if (body_crc or header_crc) and crc32(view[at + HEADER_BYTES : at + size]) != body_crc:
             raise CorruptRangeError(f"entry {index}: the body does not have the CRC {body_crc:#010x}")
         at += size
         index += 1
     if index - 1 != entries.last_index:
         raise CorruptRangeError(f"range ends with entry {index - 1}, not {entries.last_index}")
+
+
+def has_right_crcs(data: Buffer, at: int, size: int) -> bool:
+    """Whether an entry's header and body have the CRCs that its header holds, as far as it holds any."""
+    view = memoryview(data)
+    header_crc, body_crc = _CRCS.unpack_from(data, at + HEADER_CRC_AT)
+    if header_crc and isal_zlib.crc32(view[at : at + HEADER_CRC_AT]) != header_crc:
+        return False
+    if not (body_crc or header_crc):
+        return True
+    return bool(isal_zlib.crc32(view[at + HEADER_BYTES : at + size]) == body_crc)
 
 
 def entry_position(data: Buffer) -> int:

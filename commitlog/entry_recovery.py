@@ -86,7 +86,7 @@ def _find_begin(files: EntryFiles, known: LogBegin | None, checkpoint: Checkpoin
         position += blank_bytes
     head = entry_head(files.data.read(position, HEADER_BYTES), position)
     if head is not None:
-        return head[0], position, False
+        return head.index, position, False
     if starts[0] <= known.begin_position < starts[0] + files.data.file_bytes:
         return known.begin_index, known.begin_position, False  # the walk judges what stands there
     if checkpoint.end_index < 0 and _find_later(files, position, 0) is None:
@@ -101,8 +101,8 @@ def _find_start(files: EntryFiles, begin_index: int, begin_position: int) -> _Wa
         if start <= begin_position:
             break
         head = entry_head(files.data.read(start, HEADER_BYTES), start)
-        if head is not None and _index_leads_to(files, begin_index, head[0], start):
-            return _Walk(head[0], head[1], start, start)
+        if head is not None and _index_leads_to(files, begin_index, head.index, start):
+            return _Walk(head.index, head.term, start, start)
     return _Walk(begin_index, 0, begin_position, begin_position)
 
 

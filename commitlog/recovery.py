@@ -21,8 +21,10 @@ from commitlog.entry import (
     ENTRY_MAGIC,
     HEADER,
     HEADER_BYTES,
+    HEADER_CRC_AT,
     UNIT,
     Buffer,
+    has_right_crcs,
 )
 from commitlog.record import MAGIC_V1, MAGIC_V2, CorruptRecordError, decode_record
 
@@ -74,17 +76,20 @@ def scan_entries(data: Buffer, position: int, next_index: int, last_term: int, r
     stop = MORE
     needed = HEADER_BYTES
     while at + HEADER_BYTES <= available:
-        magic, size, index, term, own_position, _, _, body_crc, body_bytes = read_header(data, at)
+        magic, size, index, term, own_position, _, header_crc, body_crc, body_bytes = read_header(data, at)
         if magic != ENTRY_MAGIC or index != next_index or own_position != position + at or term < last_term:
             stop = _entry_fault(data, at, room - at, next_index, last_term, position)
             break
         if body_bytes < 0 or size != HEADER_BYTES + body_bytes or size + BLANK_BYTES > room - at:
             stop = f"entry {index} has size {size}, body length {body_bytes}, {room - at} bytes of file left"
             break
+        if header_crc and crc32(view[at : at + HEADER_CRC_AT]) != header_crc:
+            stop = f"the header of entry {index} does not have its CRC {header_crc:#010x}"
+            break
         if at + size > available:
             needed = size
             break
-        if body_crc and crc32(view[at + HEADER_BYTES : at + size]) != body_crc:
+        if (body_crc or header_crc) and crc32(view[at + HEADER_BYTES : at + size]) != body_crc:
             stop = f"the body of entry {index} does not have its CRC {body_crc:#010x}"
             break
         units.append(encode_unit(magic, own_position, size, index, term))
@@ -122,25 +127,41 @@ def find_entry(data: Buffer, position: int, index_min: int) -> int | None:
     raw = bytes(data)
     at = raw.find(_ENTRY_MAGIC_BYTES)
     while 0 <= at <= len(raw) - HEADER_BYTES:
-        _, size, index, _, own_position, _, _, body_crc, body_bytes = HEADER.unpack_from(raw, at)
-        if own_position == position + at and index >= index_min and size == HEADER_BYTES + body_bytes:
-            body = raw[at + HEADER_BYTES : at + size]
-            if len(body) < body_bytes or not body_crc or isal_zlib.crc32(body) == body_crc:
+        head = entry_head(raw[at : at + HEADER_BYTES], position + at)
+        if head is not None and head.index >= index_min:
+            is_cut = at + head.size > len(raw)
+            if is_cut or has_right_crcs(raw, at, head.size):
                 return position + at
         at = raw.find(_ENTRY_MAGIC_BYTES, at + 1)
     return None
 
 
-def entry_head(head: Buffer, position: int) -> tuple[int, int] | None:
-    """(index, term) of the entry that `head` begins with, or None when its header is none for this
-    position.
-    """
+@dataclass(frozen=True, slots=True)
+class EntryHead:
+    """What a whole header says of its entry."""
+
+    index: int
+    term: int
+    size: int
+    has_crc: bool
+    """Whether the header's own CRC was there, and so vouches for the rest."""
+
+
+def entry_head(head: Buffer, position: int) -> EntryHead | None:
+    """The header that `head` begins with, or None when it is none for this position."""
     if len(head) < HEADER_BYTES:
         return None
-    magic, size, index, term, own_position, _, _, _, body_bytes = HEADER.unpack_from(head, 0)
-    if magic == ENTRY_MAGIC and own_position == position and size == HEADER_BYTES + body_bytes:
-        return index, term
-    return None
+    magic, size, index, term, own_position, _, header_crc, _, body_bytes = HEADER.unpack_from(head, 0)
+    if (
+        magic != ENTRY_MAGIC
+        or own_position != position
+        or body_bytes < 0
+        or size != HEADER_BYTES + body_bytes
+    ):
+        return None
+    if header_crc and isal_zlib.crc32(head[:HEADER_CRC_AT]) != header_crc:
+        return None
+    return EntryHead(index, term, size, header_crc != 0)
 
 
 def leading_blank(head: Buffer) -> int:

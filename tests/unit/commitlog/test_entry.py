@@ -1,4 +1,5 @@
 import dataclasses
+import zlib
 
 import pytest
 from hypothesis import given
@@ -29,25 +30,40 @@ ENTRY_VECTOR = (
 UNIT_VECTOR = bytes.fromhex("00000001 00000000 000003e8 0000009b 00000000 00000007 00000000 00000002")
 
 
-def test_encode_entries_vector_is_exact_but_for_the_crc() -> None:
+def test_encode_entries_vector_is_exact_but_for_the_crcs() -> None:
     body = VECTOR[:28] + bytes(8) + VECTOR[36:]
     data, units, positions = encode_entries([body], 7, 2, 1000, write_physical_offset)
-    assert data[:40] == ENTRY_VECTOR[:40]
+    assert data[:36] == ENTRY_VECTOR[:36]
     assert data[44:] == ENTRY_VECTOR[44:]
     assert units == UNIT_VECTOR == encode_units(data)
     assert positions == [1000]
     assert decode_record(data, HEADER_BYTES).physical_offset == 1048
 
 
-def test_encode_entries_stores_the_crc_of_the_patched_body() -> None:
-    import zlib
-
+def test_encode_entries_stores_the_crcs_of_the_header_and_of_the_patched_body() -> None:
     data, _, _ = encode_entries([VECTOR], 7, 2, 4000, write_physical_offset)
+    assert int.from_bytes(data[36:40], "big") == zlib.crc32(data[:36])
     assert int.from_bytes(data[40:44], "big") == zlib.crc32(data[48:])
 
 
-def test_verify_accepts_an_entry_without_crc() -> None:
+def test_verify_accepts_an_entry_of_java_without_crcs() -> None:
     verify_entries(EntryRange(7, 7, 2, ENTRY_VECTOR))
+
+
+def test_verify_accepts_an_entry_with_the_body_crc_alone() -> None:
+    entry = bytearray(ENTRY_VECTOR)
+    entry[40:44] = zlib.crc32(VECTOR).to_bytes(4, "big")
+    verify_entries(EntryRange(7, 7, 2, bytes(entry)))
+    entry[-1] ^= 1
+    with pytest.raises(CorruptRangeError, match="body"):
+        verify_entries(EntryRange(7, 7, 2, bytes(entry)))
+
+
+def test_a_body_crc_of_zero_beside_a_header_crc_is_one() -> None:
+    data = bytearray(encode_entries([b"body"], 7, 2, 1000, None)[0])
+    data[40:44] = bytes(4)
+    with pytest.raises(CorruptRangeError, match="body"):
+        verify_entries(EntryRange(7, 7, 2, bytes(data)))
 
 
 bodies_strategy = st.lists(st.binary(max_size=100), min_size=1, max_size=8)
@@ -71,22 +87,12 @@ def three_entries() -> EntryRange:
     return EntryRange(10, 12, 3, data)
 
 
-@pytest.mark.parametrize("at", range(153))
-def test_verify_finds_every_flipped_byte_but_the_reserved_ones(at: int) -> None:
-    found = three_entries()
-    damaged = bytearray(found.data)
-    damaged[at] ^= 0x40
-    in_entry = _offset_in_entry(at)
-    bad = dataclasses.replace(found, data=bytes(damaged))
-    if 32 <= in_entry < 40:
-        verify_entries(bad)  # channel and chainCrc: reserved, DLedger never looks
-    else:
-        with pytest.raises(CorruptRangeError):
-            verify_entries(bad)
-
-
-def _offset_in_entry(at: int) -> int:
-    return at - max(start for start in (0, 50, 101) if start <= at)
+@pytest.mark.parametrize("bit", range(153 * 8))
+def test_verify_finds_every_flipped_bit(bit: int) -> None:
+    damaged = bytearray(three_entries().data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(CorruptRangeError):
+        verify_entries(dataclasses.replace(three_entries(), data=bytes(damaged)))
 
 
 @pytest.mark.parametrize("length", range(153))

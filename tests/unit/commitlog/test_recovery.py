@@ -10,6 +10,7 @@ from commitlog.recovery import (
     BLANK_STOP,
     MORE,
     CorruptLogError,
+    EntryHead,
     entry_head,
     filler,
     find_entry,
@@ -95,9 +96,15 @@ def test_find_entry_passes_over_a_damaged_body() -> None:
     whole = entries(b"aa", b"bb")
     raw = whole[:48] + b"x" + whole[49:]
     assert find_entry(raw, POSITION, 0) == POSITION + 50
-    assert entry_head(raw, POSITION) == (10, 3)
+
+
+def test_entry_head_is_one_with_its_crc_at_its_position() -> None:
+    raw = entries(b"aa", b"bb")
+    assert entry_head(raw, POSITION) == EntryHead(10, 3, 50, has_crc=True)
+    assert entry_head(raw[:36] + bytes(8) + raw[44:], POSITION) == EntryHead(10, 3, 50, has_crc=False)
     assert entry_head(raw, POSITION + 1) is None
     assert entry_head(raw[:47], POSITION) is None
+    assert entry_head(raw[:15] + b"\x0b" + raw[16:], POSITION) is None  # another index, the CRC is of 10
     assert (leading_blank(raw), leading_blank(blank(77))) == (0, 77)
 
 
