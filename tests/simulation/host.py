@@ -246,6 +246,7 @@ class Host:
 
     def _send(self, envelope: Envelope) -> None:
         self.world.watcher.trace(self, "->", envelope.to, envelope.message)
+        self.world.watcher.sent(self, envelope)
         self.world.network.send(self.name, envelope.to, envelope.message)
 
     # ---- the disk

@@ -8,7 +8,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dledger.core.output import Completion
+from dledger.core.messages import VoteRequest, VoteResponse, VoteResult
+from dledger.core.output import Completion, Envelope
 from dledger.core.types import NO_INDEX, Epoch, ResponseCode, Role
 from tests.simulation.host import Host
 from tests.support.memory_log import StoredEntry
@@ -36,6 +37,7 @@ class NodeRecord:
     role: Role = Role.FOLLOWER
     durable_term: int = 0
     votes: dict[int, str] = field(default_factory=dict)
+    told_votes: dict[int, str] = field(default_factory=dict)
     changes: int = 0
 
 
@@ -74,7 +76,13 @@ class Checker:
         require(node.term >= old.durable_term, host.name, "restarts at term", node.term, old.durable_term)
         require(node.role is not Role.LEADER, host.name, "starts as leader")
         self.records[host.name] = NodeRecord(
-            node.term, NO_INDEX, node.role, old.durable_term, old.votes, EPOCH_CHECK_CHANGES
+            node.term,
+            NO_INDEX,
+            node.role,
+            old.durable_term,
+            old.votes,
+            old.told_votes,
+            EPOCH_CHECK_CHANGES,
         )
         self.checked(host)
 
@@ -114,6 +122,18 @@ class Checker:
             require(first == state.voted_for, host.name, "votes twice in term", state.term, first, state)
         else:
             require(state.term not in record.votes, host.name, "forgets its vote of term", state.term)
+
+    def sent(self, host: Host, envelope: Envelope) -> None:
+        """One vote a term, as the others hear of it: what a crash makes forgotten was said all the same."""
+        match envelope.message:
+            case VoteRequest(ballot_term=term, is_pre_vote=False):
+                candidate = host.name
+            case VoteResponse(ballot_term=term, is_pre_vote=False, result=VoteResult.ACCEPT):
+                candidate = envelope.to
+            case _:
+                return
+        first = self.records[host.name].told_votes.setdefault(term, candidate)
+        require(first == candidate, host.name, "tells of two votes in term", term, first, candidate)
 
     def completed(self, host: Host, completion: Completion) -> None:
         """What is acknowledged is committed, with the bytes that were proposed."""
