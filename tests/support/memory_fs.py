@@ -1,18 +1,50 @@
-"""A file system in memory whose machine can lose power.
+"""A file system in memory whose machine can lose power, and whose disk fails as told. Keeps `dledger.fs.Fs`.
 
-`crash` keeps what was synced; of what was not, it keeps a random part in random order, torn at 512-byte
-sectors, as a disk may. Keeps `dledger.fs.Fs`.
+`crash` keeps what was synced; of what was not, it keeps a random part, torn at 512-byte sectors, as a disk
+may. After a failed sync what was to be synced never reaches the disk, though it can still be read and the
+next sync says nothing of it: so does Linux.
 """
 
 import errno
+import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dledger.fs import Buffer
 
 SECTOR_BYTES = 512
+
+WRITES = frozenset({"pwrite", "set_size", "allocate"})
+SYNCS = frozenset({"fsync", "fdatasync", "fsync_directory"})
+CHANGES = WRITES | SYNCS | {"open", "rename", "delete", "delete_directory", "make_directory"}
+READS = frozenset({"pread", "size", "list"})
+
+
+@dataclass(slots=True)
+class Fault:
+    """An error of the operations named, under `folder`: of the one that comes after `after` more of them,
+    and if it is lasting of all that follow."""
+
+    operations: frozenset[str]
+    error: int
+    after: int
+    is_lasting: bool
+    folder: Path
+    strikes: int = 0
+    """How often it has struck."""
+
+    def strike(self, operation: str, path: Path) -> bool:
+        if operation not in self.operations or not path.is_relative_to(self.folder):
+            return False
+        if self.after > 0:
+            self.after -= 1
+            return False
+        if self.strikes and not self.is_lasting:
+            return False
+        self.strikes += 1
+        return True
 
 
 @dataclass(slots=True)
@@ -43,10 +75,14 @@ class MemoryFs:
         self.sync_count = 0
         self.on_change: Callable[[], None] = lambda: None
         """Called before everything that changes a file, a directory or what of them is durable."""
+        self.on_operation: Callable[[str, Path], None] = lambda operation, path: None
+        """Called before every operation, reading ones too, with its name and path: to slow it down."""
+        self.faults: list[Fault] = []
         self._files: dict[Path, _File] = {}
         self._durable_files: dict[Path, _File] = {}
         self._directories: set[Path] = set()
         self._fds: dict[int, _File] = {}
+        self._paths: dict[int, Path] = {}
         self._next_fd = 3
         self._locks: dict[int, _File] = {}
 
@@ -72,22 +108,84 @@ class MemoryFs:
     def content(self, path: Path) -> bytes:
         return bytes(self._files[path].content)
 
+    def paths(self) -> list[Path]:
+        """Every file, sorted."""
+        return sorted(self._files)
+
+    def end_process(self) -> None:
+        """Whoever had files open or locked here is gone; what was written stays."""
+        self._fds.clear()
+        self._paths.clear()
+        self._locks.clear()
+
+    # ---- faults
+
+    def fail(
+        self,
+        operations: Iterable[str],
+        error: int = errno.EIO,
+        after: int = 0,
+        is_lasting: bool = False,
+        folder: Path = Path("/"),
+    ) -> Fault:
+        """Have operations of these names fail under a folder (or one file), after so many good ones."""
+        fault = Fault(frozenset(operations), error, after, is_lasting, folder)
+        assert fault.operations <= CHANGES | READS, fault.operations
+        self.faults.append(fault)
+        return fault
+
+    def heal(self) -> None:
+        """No operation fails any more."""
+        self.faults.clear()
+
     def overwrite(self, path: Path, position: int, data: bytes) -> None:
         """Damage a file behind everybody's back."""
         for content in (self._files[path].content, self._files[path].durable):
-            content[position : position + len(data)] = data
+            kept = data[: max(0, len(content) - position)]
+            content[position : position + len(kept)] = kept
+
+    def flip(self, path: Path, position: int, bit: int) -> None:
+        """Turn one bit of a file over."""
+        for content in (self._files[path].content, self._files[path].durable):
+            if position < len(content):
+                content[position] ^= 1 << bit
+
+    def cut(self, path: Path, size_bytes: int) -> None:
+        """Make a file shorter, or longer by zeros."""
+        for content in (self._files[path].content, self._files[path].durable):
+            _apply(content, _Resize(size_bytes))
+
+    def remove(self, path: Path) -> None:
+        """Take a file away; who has it open keeps it."""
+        del self._files[path]
+        self._durable_files.pop(path, None)
+
+    def plant(self, path: Path, content: bytes) -> None:
+        """Put a file there, in place of any that is."""
+        self._directories |= set(path.parents)
+        self._files[path] = self._durable_files[path] = _File(bytearray(content), bytearray(content))
+
+    def _check(self, operation: str, path: Path) -> None:
+        self.on_operation(operation, path)
+        for fault in self.faults:
+            if fault.strike(operation, path):
+                raise OSError(fault.error, os.strerror(fault.error), str(path))
+
+    # ---- Fs
 
     def open(self, path: Path) -> int:
         assert path.parent in self._directories, path.parent
+        self._check("open", path)
         if path not in self._files:
             self.on_change()
             self._files[path] = _File()
         self._next_fd += 1
         self._fds[self._next_fd] = self._files[path]
+        self._paths[self._next_fd] = path
         return self._next_fd
 
     def close(self, fd: int) -> None:
-        del self._fds[fd]
+        del self._fds[fd], self._paths[fd]
         self._locks.pop(fd, None)
 
     def lock(self, path: Path) -> int:
@@ -99,16 +197,20 @@ class MemoryFs:
         return fd
 
     def size(self, fd: int) -> int:
+        self._check("size", self._paths[fd])
         return len(self._fds[fd].content)
 
     def set_size(self, fd: int, size_bytes: int) -> None:
         self.on_change()
+        self._check("set_size", self._paths[fd])
         file = self._fds[fd]
         _apply(file.content, _Resize(size_bytes))
         file.unsynced.append(_Resize(size_bytes))
 
     def allocate(self, fd: int, position: int, size_bytes: int) -> None:
-        assert position + size_bytes <= self.size(fd), (position, size_bytes)
+        self._check("allocate", self._paths[fd])
+        size_now = len(self._fds[fd].content)
+        assert position + size_bytes <= size_now, (position, size_bytes, size_now)
 
     def pwrite(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
         self.on_change()
@@ -116,46 +218,69 @@ class MemoryFs:
             if self.fail_after_writes == 0:
                 raise OSError(errno.ENOSPC, "No space left on device")
             self.fail_after_writes -= 1
-        write = _Write(position, b"".join(buffers))
+        data = b"".join(buffers)
+        try:
+            self._check("pwrite", self._paths[fd])
+        except OSError:
+            # A part of it was written before the error came.
+            self._write(fd, position, data[: len(data) // 2])
+            raise
+        self._write(fd, position, data)
+
+    def _write(self, fd: int, position: int, data: bytes) -> None:
+        write = _Write(position, data)
         file = self._fds[fd]
         _apply(file.content, write)
         file.unsynced.append(write)
 
     def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        self._check("pread", self._paths[fd])
         return bytes(self._fds[fd].content[position : position + size_bytes])
 
     def fdatasync(self, fd: int) -> None:
-        self.fsync(fd)
+        self._sync("fdatasync", fd)
 
     def fsync(self, fd: int) -> None:
+        self._sync("fsync", fd)
+
+    def _sync(self, operation: str, fd: int) -> None:
         self.on_change()
         file = self._fds[fd]
-        file.durable = bytearray(file.content)
-        file.unsynced.clear()
+        unsynced, file.unsynced = file.unsynced, []
+        self._check(operation, self._paths[fd])
+        for change in unsynced:
+            _apply(file.durable, change)
         self.sync_count += 1
 
     def fsync_directory(self, path: Path) -> None:
         self.on_change()
+        self._check("fsync_directory", path)
         for name in [name for name in self._durable_files if name.parent == path]:
             del self._durable_files[name]
         self._durable_files |= {name: file for name, file in self._files.items() if name.parent == path}
 
     def rename(self, source: Path, target: Path) -> None:
         self.on_change()
+        self._check("rename", target)
         self._files[target] = self._files.pop(source)
 
     def delete(self, path: Path) -> None:
         self.on_change()
+        self._check("delete", path)
         del self._files[path]
 
     def delete_directory(self, path: Path) -> None:
         assert not self.list(path), path
+        self._check("delete_directory", path)
         self._directories.remove(path)
 
     def make_directory(self, path: Path) -> None:
+        if path not in self._directories:
+            self._check("make_directory", path)
         self._directories |= {path, *path.parents}
 
     def list(self, path: Path) -> list[str]:
+        self._check("list", path)
         names = {name.name for name in [*self._files, *self._directories] if name.parent == path != name}
         return sorted(names)
 
