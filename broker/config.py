@@ -131,6 +131,13 @@ class BrokerConfig(BaseModel):
 
     file_reserved_hours: int = Field(default=72, alias="fileReservedTime", ge=1, le=24 * 3650)
     data_file_bytes: int = Field(default=1024 * MIB, alias="mappedFileSizeCommitLog", ge=8 * MIB, le=2**40)
+    index_file_bytes: int = Field(
+        default=160 * MIB, alias="mappedFileSizeForEntryIndex", ge=4096, le=2**40, multiple_of=32
+    )
+    queue_file_bytes: int = Field(
+        default=300_000 * 20, alias="mappedFileSizeConsumeQueue", ge=20, le=2**40, multiple_of=20
+    )
+    entry_cache_bytes: int = Field(default=16 * MIB, alias="entryCacheBytes", ge=0, le=2**40)
     state_snapshot_interval_ms: int = Field(
         default=10_000, alias="stateSnapshotIntervalMs", ge=100, le=3_600_000
     )

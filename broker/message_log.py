@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from broker.config import BrokerConfig
 from broker.replication import ReplicationEngine
 from commitlog.commit_log import CommitLog
+from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term_start_record
 from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
@@ -40,7 +41,9 @@ def open_log(
     Raises CorruptLogError, CorruptHardStateError, OSError.
     """
     message_config = MessageLogConfig(
-        message_bytes_max=config.body_bytes_max, delay_levels_ms=config.delay_levels_ms
+        queues=ConsumeQueueConfig(file_bytes=config.queue_file_bytes),
+        message_bytes_max=config.body_bytes_max,
+        delay_levels_ms=config.delay_levels_ms,
     )
     if config.enable_dledger:
         return _open_group_log(config, message_config, store_host, environment, on_fatal)
@@ -68,7 +71,11 @@ def _open_group_log(
     directory = store_directory(config.store_path_root_dir, config.dledger_self_id)
     entries = open_entry_store(
         directory,
-        EntryStoreConfig(data_file_bytes=config.data_file_bytes),
+        EntryStoreConfig(
+            data_file_bytes=config.data_file_bytes,
+            index_file_bytes=config.index_file_bytes,
+            cache_bytes_max=config.entry_cache_bytes,
+        ),
         write_physical_offset,
         environment.fs,
         lambda: environment.monotonic_ms() / 1000,

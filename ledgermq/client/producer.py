@@ -4,11 +4,10 @@ A try whose answer was lost may have been stored, so a message can be there twic
 """
 
 import asyncio
-import time
-import uuid
 from dataclasses import dataclass
 
 from commitlog.record import format_properties
+from dledger.environment import Environment
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import DEFAULT_QUEUES_MAX, DEFAULT_TOPIC, Queue, RouteTable
 from remoting.client import RemotingClient
@@ -61,10 +60,12 @@ class Producer:
         group: str = "ledgermq-cli",
         try_timeout_s: float = 3.0,
         give_up_s: float = 30.0,
+        environment: Environment | None = None,
     ) -> None:
         self._client = client
         self._routes = RouteTable(client, namesrv)
         self._group = group
+        self._environment = environment or Environment()
         self._try_timeout_s = try_timeout_s
         self._give_up_s = give_up_s
         self._turn = 0
@@ -76,7 +77,7 @@ class Producer:
 
         Raises: ClientError when it is refused for good, or nobody acknowledged it within `give_up_s`.
         """
-        unique_key = uuid.uuid4().hex.upper()
+        unique_key = f"{self._environment.rng.getrandbits(128):032X}"
         properties = {"UNIQ_KEY": unique_key, "WAIT": "true"}
         properties |= {name: value for name, value in (("TAGS", tag), ("KEYS", key)) if value}
         text = format_properties(properties).decode()
@@ -127,7 +128,7 @@ class Producer:
             default_topic_queue_nums=DEFAULT_QUEUES_MAX,
             queue_id=queue_id,
             sys_flag=0,
-            born_timestamp_ms=time.time_ns() // 1_000_000,
+            born_timestamp_ms=self._environment.wall_clock_ms(),
             properties=properties,
         )
         return RemotingCommand(RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body)
