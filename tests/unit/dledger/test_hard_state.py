@@ -1,6 +1,7 @@
 """The vote file: what was saved is what is loaded, and damage is never taken for a vote."""
 
 import os
+import random
 import zlib
 from pathlib import Path
 
@@ -8,6 +9,13 @@ import pytest
 
 from dledger.core.types import HardState
 from dledger.hard_state import CorruptHardStateError, HardStateFile
+from tests.support.memory_fs import MemoryFs
+
+FOLDER = Path("/state")
+
+
+class PowerLossError(Exception):
+    """The machine stops here."""
 
 
 def test_load_without_file_is_a_new_node(tmp_path: Path) -> None:
@@ -76,3 +84,28 @@ def test_vote_found_after_a_kill_within_the_save_is_made_durable(
     monkeypatch.setattr(os, "fsync", record)
     assert HardStateFile(tmp_path).load() == HardState(3, "n1")
     assert synced == [tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_vote_outlives_a_power_failure_at_any_moment(steps: int) -> None:
+    """Within the save the old vote is found or the new one; after it the new one."""
+    for seed in range(20):
+        fs = MemoryFs()
+        fs.make_directory(FOLDER)
+        HardStateFile(FOLDER, fs).save(HardState(3, "n1"))
+        left = steps
+
+        def count() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerLossError
+
+        fs.on_change = count
+        allowed = {HardState(4, "n2")}
+        try:
+            HardStateFile(FOLDER, fs).save(HardState(4, "n2"))
+        except PowerLossError:
+            allowed.add(HardState(3, "n1"))
+        found = HardStateFile(FOLDER, fs.crash(random.Random(seed))).load()
+        assert found in allowed, seed
