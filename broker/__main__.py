@@ -16,6 +16,7 @@ from broker.app import Broker
 from broker.config import BrokerConfig, ConfigError, load_config
 from broker.store_lock import StoreLockedError
 from commitlog.recovery import CorruptLogError
+from dledger.environment import Environment
 from dledger.hard_state import CorruptHardStateError
 from remoting.loop import run
 
@@ -54,13 +55,13 @@ def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-async def serve(config: BrokerConfig) -> int:
+async def serve(config: BrokerConfig, environment: Environment | None = None) -> int:
     """One node until a signal or its failure; the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        broker = Broker(config)
+        broker = Broker(config, environment)
     except (OSError, CorruptLogError, CorruptHardStateError, StoreLockedError) as error:
         logger.critical("the node cannot start: %s", error)
         return EXIT_FAILED
