@@ -3,7 +3,8 @@
     frame   u32 length of what follows | u32 header length | header | entry bytes
     header  msgpack array: [kind, field, field, ...] in the order of the message's dataclass
             an EntryRange stands as three fields (first index, last index, term); its bytes follow the
-            header as they are, and only an AppendRequest has any
+            header as they are, and only an AppendRequest and a FetchResponse have any; no entries stand as
+            -1, -1, 0
 
 All integers are big-endian. Every field is checked for type and range before it is used; whatever is wrong
 raises PeerProtocolError, and the connection it came from must be closed. See docs/formats.
@@ -25,9 +26,13 @@ from dledger.core.messages import (
     CommitRequest,
     CompareRequest,
     CompareResponse,
+    FetchRequest,
+    FetchResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     Message,
+    RepairRequest,
+    RepairResponse,
     TakeLeadershipRequest,
     TruncateRequest,
     TruncateResponse,
@@ -36,7 +41,7 @@ from dledger.core.messages import (
 )
 from dledger.core.types import EntryRange
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 HEADER_BYTES_MAX = 64 * 1024
 TEXT_BYTES_MAX = 1024
 INTEGER_MIN = -1
@@ -74,8 +79,15 @@ _KINDS: Sequence[type[Any]] = (
     TruncateRequest,
     TruncateResponse,
     TakeLeadershipRequest,
+    RepairRequest,
+    RepairResponse,
+    FetchRequest,
+    FetchResponse,
 )
 """A kind's number on the wire is its place here: never reorder, only add."""
+
+_WITH_ENTRIES = (AppendRequest, FetchResponse)
+_NO_ENTRIES = (-1, -1, 0)
 
 _KIND_OF: types.MappingProxyType[type[Any], int] = types.MappingProxyType(
     {cls: kind for kind, cls in enumerate(_KINDS)}
@@ -91,6 +103,8 @@ def encode_frame(message: Message | Hello) -> tuple[bytes | memoryview, ...]:
         if isinstance(value, EntryRange):
             values += (value.first_index, value.last_index, value.term)
             data = value.data
+        elif value is None:
+            values += _NO_ENTRIES
         else:
             values.append(value)
     header = msgpack.packb(values)
@@ -156,10 +170,10 @@ def _build(values: list[Any], data: bytes) -> Message | Hello:
         raise PeerProtocolError(f"unknown kind of message {kind!r}")
     cls = _KINDS[kind]
     schema = _SCHEMA[cls]
-    fields_expected = len(schema) + (_RANGE_FIELDS - 1 if cls is AppendRequest else 0)
+    fields_expected = len(schema) + (_RANGE_FIELDS - 1 if cls in _WITH_ENTRIES else 0)
     if len(values) - 1 != fields_expected:
         raise PeerProtocolError(f"{len(values) - 1} fields in a {cls.__name__}, not {fields_expected}")
-    if cls is AppendRequest:
+    if cls in _WITH_ENTRIES:
         values = [*values[:-_RANGE_FIELDS], _entry_range(values[-_RANGE_FIELDS:], data)]
     elif data:
         raise PeerProtocolError(f"{len(data)} bytes of entries in a {cls.__name__}")
@@ -167,12 +181,12 @@ def _build(values: list[Any], data: bytes) -> Message | Hello:
     return cast("Message | Hello", cls(*arguments))
 
 
-def _entry_range(numbers: list[Any], data: bytes) -> EntryRange:
+def _entry_range(numbers: list[Any], data: bytes) -> EntryRange | None:
     first_index, last_index, term = (_integer("entries", number) for number in numbers)
+    if (first_index, last_index, term) == _NO_ENTRIES and not data:
+        return None
     if not 0 <= first_index <= last_index or term < 0 or not data:
-        raise PeerProtocolError(
-            f"a push of entries {first_index}..{last_index} of term {term} in {len(data)} bytes"
-        )
+        raise PeerProtocolError(f"entries {first_index}..{last_index} of term {term} in {len(data)} bytes")
     return EntryRange(first_index, last_index, term, data)
 
 
@@ -210,10 +224,21 @@ def _range(name: str, value: Any) -> EntryRange:
     return value
 
 
+def _optional_range(_name: str, value: Any) -> EntryRange | None:
+    return cast("EntryRange | None", value)
+
+
 def _reader(annotation: Any) -> Callable[[str, Any], Any]:
     if isinstance(annotation, type) and issubclass(annotation, enum.IntEnum):
         return _enumerated(annotation)
-    return {int: _integer, bool: _boolean, str: _text, EntryRange: _range}[annotation]
+    readers: dict[Any, Callable[[str, Any], Any]] = {
+        int: _integer,
+        bool: _boolean,
+        str: _text,
+        EntryRange: _range,
+        EntryRange | None: _optional_range,
+    }
+    return readers[annotation]
 
 
 def _schema_of(cls: type[Any]) -> tuple[tuple[str, Callable[[str, Any], Any]], ...]:

@@ -14,9 +14,10 @@ Invariants in APPEND: the pending pushes are contiguous from match_index + 1 to 
 from collections import deque
 from dataclasses import dataclass, replace
 
+from dledger.core.comparison import CompareAt, TruncateAt, is_prefix, next_step
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
-from dledger.core.events import PushRefused, PushRepeated, PushStateChanged, PushThrottled
+from dledger.core.events import EntryDamaged, PushRefused, PushRepeated, PushStateChanged, PushThrottled
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -33,7 +34,7 @@ from dledger.core.output import Outbox
 from dledger.core.ports import LogReader
 from dledger.core.status import PeerStatus
 from dledger.core.throttle import Throttle
-from dledger.core.types import LONG_AGO_MS, NO_INDEX, UNKNOWN_TERM, PushState, ResponseCode
+from dledger.core.types import LONG_AGO_MS, NO_INDEX, DamagedEntryError, PushState, ResponseCode
 
 
 @dataclass(slots=True)
@@ -73,6 +74,7 @@ class EntryDispatcher:
         self._throttle = Throttle(config.throttle_bytes_per_s)
         self._throttled_until_ms: int | None = None
         self._throttle_reported_ms = LONG_AGO_MS
+        self._damaged_until_ms: int | None = None
         self._last_sent_ms = LONG_AGO_MS
         self._last_beat_ms = LONG_AGO_MS
         self._last_push_ms = LONG_AGO_MS
@@ -94,6 +96,8 @@ class EntryDispatcher:
         due_ms = self._beat_due_ms()
         if self.state is not PushState.APPEND:
             return min(due_ms, self._request_sent_ms + self._config.compare_timeout_ms)
+        if self._damaged_until_ms is not None:
+            return min(due_ms, self._damaged_until_ms)
         if self._pending:
             due_ms = min(due_ms, self._pending[0].sent_ms + self._config.push_timeout_ms)
         return due_ms if self._throttled_until_ms is None else min(due_ms, self._throttled_until_ms)
@@ -125,6 +129,18 @@ class EntryDispatcher:
         if oldest_index < self._log.begin_index:
             self._compare_again("the entries it needs were removed")
             return
+        if self._damaged_until_ms is not None and now_ms < self._damaged_until_ms:
+            return
+        try:
+            self._push_due(now_ms, commit_index)
+        except DamagedEntryError as error:
+            if error.first_index > commit_index:
+                raise  # perhaps nobody else has it: this node must not go on leading
+            self._damaged_until_ms = now_ms + self._config.push_timeout_ms
+            self._outbox.report(EntryDamaged(error.first_index, error.last_index, error.reason))
+
+    def _push_due(self, now_ms: int, commit_index: int) -> None:
+        self._damaged_until_ms = None
         self._push_again(now_ms, commit_index)
         self._throttled_until_ms = None
         while self.next_index <= self._log.end_index and self._may_push(now_ms):
@@ -168,8 +184,9 @@ class EntryDispatcher:
         """doCheckAppendResponse: only the first unacknowledged push is ever repeated."""
         if not self._pending or now_ms - self._pending[0].sent_ms < self._config.push_timeout_ms:
             return
-        late = self._pending.popleft()
+        late = self._pending[0]
         push = self._send_entries(late.first_index, late.last_index, now_ms, commit_index)
+        self._pending.popleft()
         rest_bytes = 0
         if push.last_index < late.last_index:
             rest_bytes = max(0, late.size_bytes - push.size_bytes)
@@ -247,42 +264,18 @@ class EntryDispatcher:
         """doCompare: where the peer's log leaves ours, and so what comes next."""
         if self.state is not PushState.COMPARE or response.compare_index != self._compare_index:
             return
-        log = self._log
         if self._is_prefix(response):
             self._append_from(response.end_index, "its log is a prefix of ours")
-        elif response.code is ResponseCode.SUCCESS:
-            self._truncate_peer(response.compare_index + 1, False, response, "it holds what we don't")
-        elif response.end_index < log.begin_index or response.begin_index > log.end_index:
-            self._truncate_peer(log.begin_index, True, response, "the logs do not meet")
-        else:
-            self._compare_before(response)
+            return
+        match next_step(self._log, response):
+            case CompareAt(index):
+                self._compare_index = index
+                self._request_sent_ms = LONG_AGO_MS
+            case TruncateAt() as step:
+                self._truncate_peer(step.index, step.is_reset, response, step.reason)
 
     def _is_prefix(self, response: CompareResponse) -> bool:
-        log = self._log
-        if response.code is ResponseCode.SUCCESS and response.end_index == response.compare_index:
-            return True
-        if response.end_index < response.begin_index:
-            return log.begin_index <= response.begin_index <= log.end_index + 1
-        term = log.term_at(response.end_index)
-        return term != UNKNOWN_TERM and term == response.end_term
-
-    def _compare_before(self, response: CompareResponse) -> None:
-        """One step down per term: the last entry that can still match, by both sides' epochs."""
-        log, index = self._log, response.conflict_index
-        if response.conflict_term != UNKNOWN_TERM:
-            if log.term_at(index) == response.conflict_term:
-                self._truncate_peer(index + 1, False, response, "its last common entry is known")
-                return
-            index, _ = log.last_not_above(index, response.conflict_term)
-        index = min(index, response.compare_index - 1)
-        is_known = index >= log.begin_index or (
-            index == log.begin_index - 1 and log.prev_term != UNKNOWN_TERM
-        )
-        if not is_known or index < response.begin_index - 1:
-            self._truncate_peer(log.begin_index, True, response, "what it would need was removed")
-            return
-        self._compare_index = index
-        self._request_sent_ms = LONG_AGO_MS
+        return is_prefix(self._log, response)
 
     def on_truncate_response(self, response: TruncateResponse) -> None:
         truncate = self._truncate
@@ -301,6 +294,11 @@ class EntryDispatcher:
     def restart(self, reason: str) -> None:
         """The connection closed or came back: what was under way may be lost."""
         self._compare_again(reason)
+
+    def forget(self) -> None:
+        """The peer lost what its disk held: nothing is known of it until it is compared."""
+        self.match_index, self.is_matched = NO_INDEX, False
+        self._compare_again("it lost entries or its vote")
 
     def log_begins_at(self, begin_index: int) -> None:
         """Retention removed entries; a COMPARE or TRUNCATE under way that speaks of them is void."""

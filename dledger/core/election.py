@@ -19,6 +19,7 @@ class Voter:
     last_index: int
     last_term: int
     has_live_leader: bool
+    is_impaired: bool = False
 
 
 def can_grant_vote(request: VoteRequest, candidate: str, voter: Voter) -> VoteResult:
@@ -30,6 +31,8 @@ def can_grant_vote(request: VoteRequest, candidate: str, voter: Voter) -> VoteRe
         return VoteResult.REJECT_ALREADY_HAS_LEADER
     if request.ballot_term < voter.term or (request.is_pre_vote and request.ballot_term == voter.term):
         return VoteResult.REJECT_EXPIRED_VOTE_TERM
+    if voter.is_impaired:
+        return VoteResult.REJECT_IMPAIRED
     if request.last_term < voter.last_term:
         return VoteResult.REJECT_EXPIRED_LEDGER_TERM
     if request.last_term == voter.last_term and request.last_index < voter.last_index:

@@ -112,6 +112,29 @@ class TruncationRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryDamaged:
+    """Entries a peer needs can't be read here; pushing them waits until they are repaired."""
+
+    first_index: int
+    last_index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Impaired:
+    """This node takes part without a vote from its start on."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """It votes again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AppendTimedOut:
     """Proposed entries were not committed in time. They may be later."""
 
@@ -151,6 +174,9 @@ Event = (
     | LogTruncated
     | LogReset
     | TruncationRefused
+    | EntryDamaged
+    | Impaired
+    | Healed
     | AppendTimedOut
     | TransferStarted
     | TransferEnded

@@ -40,6 +40,8 @@ class Leadership:
         self._outbox = outbox
         self._contact_ms = dict.fromkeys(config.others, now_ms)
         self._has_answered: set[str] = set()
+        self._impaired: set[str] = set()
+        self._repair_ids: dict[str, int] = {}
         self.transferee: str | None = None
         self._transfer_deadline_ms = 0
         self._is_take_sent = False
@@ -94,6 +96,7 @@ class Leadership:
         elif isinstance(response, AppendResponse):
             dispatcher.on_append_response(response)
         elif isinstance(response, HeartbeatResponse):
+            self._note_impairment(peer, response.is_impaired)
             dispatcher.on_heartbeat_response(response, now_ms)
         elif isinstance(response, CompareResponse):
             dispatcher.on_compare_response(response)
@@ -166,6 +169,8 @@ class Leadership:
             return ResponseCode.UNKNOWN_MEMBER
         if not self.is_ready:
             return ResponseCode.LEADER_NOT_READY
+        if transferee in self._impaired:
+            return ResponseCode.TAKE_LEADERSHIP_FAILED
         lag_entries = self.dispatchers[transferee].lag_entries
         if lag_entries is None or lag_entries > self._config.transfer_lag_max:
             return ResponseCode.FALL_BEHIND_TOO_MUCH
@@ -201,6 +206,19 @@ class Leadership:
         """The peer's connection closed or came back: what was under way to it may be lost."""
         if peer in self.dispatchers:
             self.dispatchers[peer].restart(reason)
+
+    def on_repair_request(self, peer: str, repair_id: int) -> None:
+        """The peer lost what it had acknowledged: its disk counts again once it is compared."""
+        if self._repair_ids.get(peer) != repair_id:
+            self._repair_ids[peer] = repair_id
+            self._note_impairment(peer, True)
+            self.dispatchers[peer].forget()
+
+    def _note_impairment(self, peer: str, is_impaired: bool) -> None:
+        if is_impaired:
+            self._impaired.add(peer)
+        else:
+            self._impaired.discard(peer)
 
     # -- what others ask -----------------------------------------------------------------------------------
 

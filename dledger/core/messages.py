@@ -1,4 +1,4 @@
-"""The messages between members of a group. Each carries its sender's term.
+"""The messages between members of a group. Each that a Node sees carries its sender's term.
 
 Requests of a leader also carry its commit index. An `XRequest` is answered by an `XResponse`; COMMIT, and
 any leader request of an old term, is answered by a HeartbeatResponse.
@@ -19,6 +19,8 @@ class VoteResult(enum.IntEnum):
     REJECT_ALREADY_HAS_LEADER = 6
     REJECT_EXPIRED_LEDGER_TERM = 9
     REJECT_SMALL_LEDGER_END_INDEX = 10
+    REJECT_IMPAIRED = 100
+    """Not one of DLedger's: the voter may have forgotten what it promised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,14 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResponse:
-    """end_index is in memory, not yet a promise about the disk."""
+    """end_index is in memory, not yet a promise about the disk.
+
+    is_impaired: its log or vote is damaged, so that leadership must not be handed to it.
+    """
 
     term: int
     end_index: int
+    is_impaired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +155,47 @@ class TakeLeadershipRequest:
     commit_index: int
 
 
+@dataclass(frozen=True, slots=True)
+class RepairRequest:
+    """An impaired node asks where a member stands; repair_id names the impairment."""
+
+    term: int
+    repair_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepairResponse:
+    """The member's term, whether it leads it, and the end of its log in memory (-1: it never had one)."""
+
+    term: int
+    repair_id: int
+    is_leader: bool
+    end_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """Asks for entries that are damaged here. `term` is theirs: with the index it names them."""
+
+    term: int
+    first_index: int
+    last_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """The entries from the first one asked for on, as many as fit; only with SUCCESS."""
+
+    term: int
+    code: ResponseCode
+    entries: EntryRange | None
+
+
 PushRequest = AppendRequest | CompareRequest | TruncateRequest
 LeaderRequest = HeartbeatRequest | CommitRequest | PushRequest | TakeLeadershipRequest
 PeerResponse = HeartbeatResponse | AppendResponse | CompareResponse | TruncateResponse
-Message = VoteRequest | VoteResponse | LeaderRequest | PeerResponse
+FetchMessage = FetchRequest | FetchResponse
+"""Between the drivers; a Node ignores them."""
+Message = (
+    VoteRequest | VoteResponse | LeaderRequest | PeerResponse | RepairRequest | RepairResponse | FetchMessage
+)

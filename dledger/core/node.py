@@ -3,99 +3,40 @@
 The host hands in messages, proposals, what its disk has made durable, and the time; it carries out each
 Output in the order that dledger.core.output gives. The node never reads a clock and never waits.
 
-Node owns role, term, vote and commit index. What only a leader needs is in `Leadership`, what only a
-candidate needs in `Ballot`, the follower's side in `EntryHandler`, the shape of the log in `EpochCache`.
+`NodeState` has role, term, vote and commit index. What only a leader needs is in `Leadership`, what only a
+candidate needs in `Ballot`, the follower's side in `EntryHandler`, the shape of the log in `EpochCache`, what
+a node that lost its disk or a part of it needs in `Repair`.
 """
 
-from dledger.core.config import Config
 from dledger.core.election import Ballot, Voter, can_grant_vote
-from dledger.core.election_timer import ElectionTimer
-from dledger.core.epochs import EpochCache
-from dledger.core.events import ElectionStarted, MessageIgnored, VoteAnswered
-from dledger.core.handler import EntryHandler
+from dledger.core.events import ElectionStarted, Healed, MessageIgnored, VoteAnswered
 from dledger.core.leadership import Leadership
 from dledger.core.messages import (
     CommitRequest,
+    FetchMessage,
     HeartbeatRequest,
     HeartbeatResponse,
     LeaderRequest,
     Message,
     PeerResponse,
+    RepairRequest,
+    RepairResponse,
     TakeLeadershipRequest,
     VoteRequest,
     VoteResponse,
     VoteResult,
 )
-from dledger.core.output import Outbox, Output, Proposal, Rejection
-from dledger.core.ports import LogReader, Rng
-from dledger.core.role_history import RoleHistory
-from dledger.core.status import NodeStatus, unknown_peers
-from dledger.core.types import NO_INDEX, HardState, LogState, ResponseCode, Role
+from dledger.core.node_state import NodeState
+from dledger.core.output import Output, Proposal, Rejection
+from dledger.core.repair import Repair
+from dledger.core.types import NEVER_DUE_MS, NO_TERM, HardState, ResponseCode, Role
 
 
-class Node:
+class Node(NodeState):
     """After any input the host calls take_term_start, and in the end take_output.
 
     Asserts stand for what can't happen while every member keeps the rules: if one fails, the node must stop.
     """
-
-    def __init__(
-        self, config: Config, hard_state: HardState, log: LogState, reader: LogReader, rng: Rng, now_ms: int
-    ) -> None:
-        self.config = config
-        self.role = Role.FOLLOWER
-        self.term = hard_state.term
-        self.voted_for = hard_state.voted_for
-        self.leader_id: str | None = None
-        self.commit_index = max(min(log.commit_index, log.end_index), log.begin_index - 1)
-        self.persisted_index = log.end_index
-        self._log = EpochCache(log)
-        self._reader = reader
-        self._outbox = Outbox()
-        self._handler = EntryHandler(config, self._log, self._outbox, self.commit_index)
-        self._leadership: Leadership | None = None
-        self._ballot: Ballot | None = None
-        self._timer = ElectionTimer(config, rng, now_ms)
-        self._history = RoleHistory(self._outbox)
-        self._now_ms = now_ms
-        self.check_invariants()
-
-    # -- what can be read ----------------------------------------------------------------------------------
-
-    @property
-    def begin_index(self) -> int:
-        return self._log.begin_index
-
-    @property
-    def end_index(self) -> int:
-        return self._log.end_index
-
-    @property
-    def end_term(self) -> int:
-        """The term of the last entry."""
-        return self._log.last_term
-
-    @property
-    def term_start_index(self) -> int:
-        """A leader's first entry of its own, NO_INDEX before it stands in the log and for others."""
-        return self._leadership.term_start_index if self._leadership else NO_INDEX
-
-    def status(self, now_ms: int) -> NodeStatus:
-        leadership = self._leadership
-        return NodeStatus(
-            self.role,
-            self.term,
-            self.leader_id,
-            self.begin_index,
-            self.end_index,
-            self.commit_index,
-            self.persisted_index,
-            self.term_start_index,
-            self._log.epochs,
-            leadership.peer_statuses(now_ms) if leadership else unknown_peers(self.config.others),
-            {self.term: leadership.watermarks(self.persisted_index)} if leadership else {},
-            self._history.elections,
-        )
 
     # -- inputs of the host --------------------------------------------------------------------------------
 
@@ -140,6 +81,8 @@ class Node:
         self._timer.peer_connected(peer)
         if self._leadership is not None:
             self._leadership.restart(peer, "connected")
+        if self._repair is not None:
+            self._repair.ask_soon()
 
     def peer_disconnected(self, peer: str, now_ms: int) -> None:
         """The peer's connection closed. A follower that loses its leader so soon asks for pre-votes."""
@@ -170,6 +113,17 @@ class Node:
         """While it is full, only a term's first entry is appended."""
         self._handler.is_disk_full = is_full
 
+    def set_damaged(self, reason: str | None) -> None:
+        """While a part of its log can't be read a node does not campaign; it votes and goes on leading."""
+        self._damage = reason
+
+    def healed(self) -> None:
+        """The mark of the impairment is gone, after an Output with is_healed: the node votes again."""
+        assert self._repair is not None, "healed, but not impaired"
+        assert self._repair.is_over, f"not healed yet: {self._repair.impairment}"
+        self._outbox.report(Healed(self._repair.impairment.reason))
+        self._repair = None
+
     def tick(self, now_ms: int) -> None:
         """Does what is due by now."""
         self._now_ms = now_ms
@@ -177,7 +131,7 @@ class Node:
         if leadership is None:
             self._handler.check_abnormal(now_ms)
             if now_ms >= self._timer.deadline_ms:
-                self._start_election()
+                self._on_election_timeout()
         elif now_ms >= leadership.quorum_lost_at_ms():
             self._become_follower(self.term, None, "no answers of a majority")
         else:
@@ -186,7 +140,8 @@ class Node:
     def deadline_ms(self) -> int:
         """When `tick` and take_output have something to do, unless something else is put in before."""
         if self._leadership is None:
-            return min(self._timer.deadline_ms, self._handler.deadline_ms())
+            repair_ms = self._repair.deadline_ms(self.term) if self._repair else NEVER_DUE_MS
+            return min(self._timer.deadline_ms, self._handler.deadline_ms(), repair_ms)
         return self._leadership.deadline_ms() if self._leadership.is_ready else self._now_ms
 
     def take_output(self, now_ms: int) -> Output:
@@ -194,6 +149,8 @@ class Node:
         self._now_ms = now_ms
         if self._leadership is not None and self._leadership.is_ready:
             self._leadership.pump(now_ms, self.commit_index)
+        if self._repair is not None and not self._repair.is_over:
+            self._go_on_healing(self._repair)
         return self._outbox.take(self.commit_index)
 
     # -- messages ------------------------------------------------------------------------------------------
@@ -203,6 +160,9 @@ class Node:
         self._now_ms = now_ms
         if sender not in self.config.others:
             self._ignore(sender, message, "not a peer")
+            return
+        if isinstance(message, FetchMessage):
+            self._ignore(sender, message, "not for a node")
             return
         self._timer.peer_connected(sender)
         if isinstance(message, VoteRequest):
@@ -214,6 +174,11 @@ class Node:
                 self._on_vote_response(sender, message)
             elif isinstance(message, PeerResponse):
                 self._on_response(sender, message)
+            elif isinstance(message, RepairRequest):
+                self._on_repair_request(sender, message)
+            elif isinstance(message, RepairResponse):
+                if self._repair is not None:
+                    self._repair.on_response(sender, message, self.term)
             else:
                 self._on_leader_request(sender, message)
 
@@ -228,7 +193,10 @@ class Node:
 
     def _on_leader_request(self, sender: str, request: LeaderRequest) -> None:
         if request.term < self.term:
-            self._outbox.send_now(sender, HeartbeatResponse(self.term, self.end_index))
+            self._outbox.send_now(sender, self._heartbeat_response())
+            return
+        if self._repair is not None and not self._repair.may_follow:
+            self._ignore(sender, request, "the vote is lost, and not every member has answered")
             return
         if self.leader_id != sender:
             if self.leader_id is not None:
@@ -242,12 +210,17 @@ class Node:
     def _obey(self, leader: str, request: LeaderRequest) -> None:
         match request:
             case HeartbeatRequest() | CommitRequest():
-                self._outbox.send_now(leader, HeartbeatResponse(self.term, self.end_index))
+                self._outbox.send_now(leader, self._heartbeat_response())
+            case TakeLeadershipRequest() if not self.is_electable:
+                self._ignore(leader, request, "not to lead before it is repaired")
             case TakeLeadershipRequest():
                 self._campaign(is_transfer=True, reason=f"{leader} hands over")
             case _:
                 self._handler.on_push(leader, request, self.commit_index, self._now_ms)
                 self._fit_to_log()
+
+    def _heartbeat_response(self) -> HeartbeatResponse:
+        return HeartbeatResponse(self.term, self.end_index, not self.is_electable)
 
     def _fit_to_log(self) -> None:
         """After a truncation: what stood before the log's begin is committed, what was dropped not stored."""
@@ -269,6 +242,28 @@ class Node:
             self.commit_index = commit_index
             self._outbox.completions.extend(leadership.appends.ack(commit_index))
 
+    # -- repair --------------------------------------------------------------------------------------------
+
+    def _on_repair_request(self, sender: str, request: RepairRequest) -> None:
+        """Answered by everyone, impaired or not; a leader's answer says what the peer must hold again."""
+        if self._leadership is not None:
+            self._leadership.on_repair_request(sender, request.repair_id)
+        is_leader = self._leadership is not None
+        response = RepairResponse(self.term, request.repair_id, is_leader, self.end_index)
+        self._outbox.send_now(sender, response)
+
+    def _go_on_healing(self, repair: Repair) -> None:
+        """Once healed, this node counts as having voted in its term, if it may have forgotten its vote."""
+        repair.ask(self.term, self.leader_id, self._now_ms)
+        held_index = min(self._handler.verified_index, self.persisted_index)
+        vote = repair.healing_vote(self.term, self.end_index, held_index, self.config.self_id)
+        if vote is None:
+            return
+        repair.is_over = self._outbox.is_healed = True
+        if repair.impairment.is_vote_lost and self.voted_for is None and self.term > NO_TERM:
+            self.voted_for = vote
+        self._outbox.hard_state = HardState(self.term, self.voted_for)
+
     # -- elections -----------------------------------------------------------------------------------------
 
     def _has_live_leader(self) -> bool:
@@ -281,7 +276,14 @@ class Node:
         is_refused_by_lease = self._has_live_leader() and not request.is_transfer
         if request.term > self.term and not is_refused_by_lease:
             self._become_follower(request.term, None, f"term {request.term} of {candidate}")
-        voter = Voter(self.term, self.voted_for, self.end_index, self.end_term, self._has_live_leader())
+        voter = Voter(
+            self.term,
+            self.voted_for,
+            self.end_index,
+            self.end_term,
+            self._has_live_leader(),
+            self.is_impaired,
+        )
         result = can_grant_vote(request, candidate, voter)
         self._outbox.report(VoteAnswered(candidate, request.ballot_term, request.is_pre_vote, result))
         response = VoteResponse(self.term, request.ballot_term, request.is_pre_vote, result)
@@ -322,6 +324,14 @@ class Node:
         elif self._timer.is_lost(ballot):
             self._ballot = None
             self._timer.round_lost(self._now_ms)
+
+    def _on_election_timeout(self) -> None:
+        if self.is_electable:
+            self._start_election()
+            return
+        if self.role is not Role.FOLLOWER or self.leader_id is not None:
+            self._become_follower(self.term, None, f"lost {self.leader_id}")
+        self._timer.restart(self._now_ms)
 
     def _start_election(self) -> None:
         """The election time-out: asks whether an election could be won, before it disturbs anyone."""
@@ -379,22 +389,3 @@ class Node:
     def _change_role(self, role: Role, leader_id: str | None, reason: str) -> None:
         self.role, self.leader_id = role, leader_id
         self._history.changed(role, self.term, leader_id, reason, self._now_ms)
-
-    # -- invariants ----------------------------------------------------------------------------------------
-
-    def check_invariants(self) -> None:
-        """What holds after every input."""
-        self._log.check_invariants()
-        numbers = (self.begin_index, self.commit_index, self.persisted_index, self.end_index)
-        assert self.begin_index - 1 <= self.commit_index <= self.end_index, numbers
-        assert self.persisted_index <= self.end_index, numbers
-        assert self.end_term <= self.term, f"last entry of term {self.end_term}, own term {self.term}"
-        assert (self.role is Role.LEADER) == (self._leadership is not None), self.role
-        assert (self.leader_id == self.config.self_id) == (self.role is Role.LEADER), self.leader_id
-        assert self._ballot is None or self.role is Role.CANDIDATE, self.role
-        if self._leadership is None:
-            self._handler.check_invariants(self.commit_index)
-            return
-        assert self._leadership.term == self.term, (self._leadership.term, self.term)
-        assert self.voted_for == self.config.self_id, (self.voted_for, self.term)
-        self._leadership.check_invariants(self.commit_index)

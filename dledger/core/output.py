@@ -80,6 +80,9 @@ class Output:
     commit_index: int
     completions: tuple[Completion, ...]
     events: tuple[Event, ...]
+    is_healed: bool = False
+    """Once hard state and log of this output are durable, the host removes the mark of the impairment, and
+    then calls Node.healed()."""
 
     @property
     def is_empty(self) -> bool:
@@ -91,6 +94,7 @@ class Output:
             or self.send_after_persist
             or self.completions
             or self.events
+            or self.is_healed
         )
 
 
@@ -107,6 +111,7 @@ class Outbox:
         self.after_persist: list[Envelope] = []
         self.completions: list[Completion] = []
         self.events: list[Event] = []
+        self.is_healed = False
 
     def send_now(self, to: str, message: Message) -> None:
         """For what promises nothing about this node's disk."""
@@ -128,6 +133,7 @@ class Outbox:
             commit_index,
             tuple(self.completions),
             tuple(self.events),
+            self.is_healed,
         )
         self._clear()
         return output

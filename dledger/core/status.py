@@ -45,6 +45,8 @@ class NodeStatus:
     watermarks_by_term: Mapping[int, Mapping[str, int]]
     """Leader: under its term, up to where each member's disk is known to hold its log; else empty."""
     elections: tuple[ElectionRecord, ...]
+    impairment: str | None = None
+    """Why this node does not vote or is not to lead; None when it is sound."""
 
 
 def unknown_peers(peers: Iterable[str]) -> tuple[PeerStatus, ...]:

@@ -17,6 +17,8 @@ from dledger.core.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
     Message,
+    RepairRequest,
+    RepairResponse,
     TakeLeadershipRequest,
     TruncateRequest,
     TruncateResponse,
@@ -26,7 +28,7 @@ from dledger.core.messages import (
 )
 from dledger.core.node import Node
 from dledger.core.output import Append, Completion, Output, Proposal, Reset, TruncateFrom
-from dledger.core.types import EntryRange, HardState, LogState, ResponseCode, Role
+from dledger.core.types import EntryRange, HardState, Impairment, LogState, ResponseCode, Role
 
 PEERS = ("n1", "n2")
 indexes = st.integers(-1, 12)
@@ -45,7 +47,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(VoteRequest, terms, terms, indexes, terms, st.booleans(), st.booleans()),
     st.builds(VoteResponse, terms, terms, st.booleans(), st.sampled_from(VoteResult)),
     st.builds(HeartbeatRequest, terms, indexes),
-    st.builds(HeartbeatResponse, terms, indexes),
+    st.builds(HeartbeatResponse, terms, indexes, st.booleans()),
     st.builds(CommitRequest, terms, indexes),
     st.builds(AppendRequest, terms, indexes, terms, entry_ranges()),
     st.builds(AppendResponse, terms, codes, indexes, indexes, indexes),
@@ -54,6 +56,8 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(TruncateRequest, terms, indexes, indexes, terms, indexes, st.booleans(), indexes, terms),
     st.builds(TruncateResponse, terms, codes, indexes, indexes),
     st.builds(TakeLeadershipRequest, terms, indexes),
+    st.builds(RepairRequest, terms, st.integers(0, 2)),
+    st.builds(RepairResponse, terms, st.integers(0, 2), st.booleans(), indexes),
 )
 
 
@@ -95,6 +99,8 @@ class LowRng:
 class NodeMachine(RuleBasedStateMachine):
     """A node among peers that say anything."""
 
+    impairment: Impairment | None = None
+
     def __init__(self) -> None:
         super().__init__()
         self.log = ModelLog()
@@ -103,7 +109,9 @@ class NodeMachine(RuleBasedStateMachine):
         self.term = 0
         self.waiting: set[int] = set()
         config = Config("g", "n0", ("n0", *PEERS), pending_appends_max=5, out_of_order_pushes_max=2)
-        self.node = Node(config, HardState(0, None), LogState(0, -1, (), -1), self.log, LowRng(), 0)
+        self.node = Node(
+            config, HardState(0, None), LogState(0, -1, (), -1), self.log, LowRng(), 0, self.impairment
+        )
 
     @rule(sender=st.sampled_from(PEERS), message=messages)
     def receive(self, sender: str, message: Message) -> None:
@@ -209,6 +217,8 @@ class NodeMachine(RuleBasedStateMachine):
         self.commit_index = output.commit_index
         for completion in output.completions:
             self.complete(completion)
+        if output.is_healed:
+            self.node.healed()
 
     def complete(self, completion: Completion) -> None:
         self.waiting.remove(completion.first_index)
@@ -227,5 +237,13 @@ class NodeMachine(RuleBasedStateMachine):
         assert self.node.role is Role.LEADER or not self.waiting
 
 
-NodeMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+class ImpairedNodeMachine(NodeMachine):
+    """A node that lost its vote; some answers are to its own question."""
+
+    impairment = Impairment(1, True, "lost")
+
+
+ImpairedNodeMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestImpairedNodeMachine = ImpairedNodeMachine.TestCase
+NodeMachine.TestCase.settings = ImpairedNodeMachine.TestCase.settings
 TestNodeMachine = NodeMachine.TestCase

@@ -32,6 +32,7 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
         bool: st.booleans(),
         str: st.text(max_size=TEXT_BYTES_MAX // 4),
         EntryRange: entry_ranges(),
+        EntryRange | None: st.none() | entry_ranges(),
     }[annotation]
 
 

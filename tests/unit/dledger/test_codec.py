@@ -17,13 +17,28 @@ from dledger.codec import (
     PeerProtocolError,
     encode_frame,
 )
-from dledger.core.messages import AppendRequest, CompareResponse, HeartbeatRequest, VoteRequest, VoteResponse
+from dledger.core.messages import (
+    AppendRequest,
+    CompareResponse,
+    FetchResponse,
+    HeartbeatRequest,
+    RepairRequest,
+    VoteRequest,
+    VoteResponse,
+)
 from dledger.core.types import EntryRange, ResponseCode
 from tests.unit.dledger.message_strategies import MESSAGE_TYPES, messages
 
 FRAME_BYTES_MAX = 4096
 APPEND = AppendRequest(3, 7, 2, EntryRange(8, 9, 3, b"two entries"))
-KIND_OF = {"Hello": 0, "VoteRequest": 1, "HeartbeatRequest": 3, "AppendRequest": 6, "CompareResponse": 9}
+KIND_OF = {
+    "Hello": 0,
+    "VoteRequest": 1,
+    "HeartbeatRequest": 3,
+    "AppendRequest": 6,
+    "CompareResponse": 9,
+    "FetchResponse": 16,
+}
 
 
 def frame(message: Any) -> bytes:
@@ -44,7 +59,7 @@ def decode(data: bytes) -> list[Any]:
 
 def test_every_message_type_has_a_kind() -> None:
     assert all(isinstance(cls.__name__, str) for cls in MESSAGE_TYPES)
-    assert len(MESSAGE_TYPES) == 13
+    assert len(MESSAGE_TYPES) == 17
 
 
 @given(messages)
@@ -93,7 +108,7 @@ def test_any_msgpack_header_is_decoded_or_refused(header: Any) -> None:
         found = decode(frame_of(msgpack.packb(header), b"x"))
     except PeerProtocolError:
         return
-    assert isinstance(found[0], AppendRequest)
+    assert isinstance(found[0], AppendRequest | FetchResponse)
 
 
 @given(messages, st.data())
@@ -135,10 +150,13 @@ def test_one_changed_byte_is_decoded_or_refused(message: Any, data: st.DataObjec
         (packed(KIND_OF["Hello"], "g", b"n0", 1, "a"), "node_id is not a text"),
         (packed(KIND_OF["AppendRequest"]), "0 fields in a AppendRequest, not 6"),
         (packed(KIND_OF["AppendRequest"], 1, 2), "2 fields in a AppendRequest, not 6"),
-        (packed(KIND_OF["AppendRequest"], 1, 2, 3, 5, 4, 1, data=b"x"), "a push of entries 5..4"),
-        (packed(KIND_OF["AppendRequest"], 1, 2, 3, -1, 4, 1, data=b"x"), "a push of entries -1..4"),
+        (packed(KIND_OF["AppendRequest"], 1, 2, 3, 5, 4, 1, data=b"x"), "entries 5..4"),
+        (packed(KIND_OF["AppendRequest"], 1, 2, 3, -1, 4, 1, data=b"x"), "entries -1..4"),
         (packed(KIND_OF["AppendRequest"], 1, 2, 3, 4, 4, -1, data=b"x"), "of term -1"),
         (packed(KIND_OF["AppendRequest"], 1, 2, 3, 4, 4, 1), "in 0 bytes"),
+        (packed(KIND_OF["AppendRequest"], 1, 2, 3, -1, -1, 0), "holds no entries"),
+        (packed(KIND_OF["FetchResponse"], 1, 200, -1, -1, 0, data=b"x"), "entries -1..-1 of term 0"),
+        (packed(KIND_OF["FetchResponse"], 1, 200, 4, 5, 1), "in 0 bytes"),
     ],
 )
 def test_wrong_bytes_are_named(data: bytes, words: str) -> None:
@@ -153,11 +171,16 @@ def test_too_long_frame_is_refused_before_it_arrives() -> None:
 
 
 def test_wire_form_is_fixed() -> None:
-    """The bytes of version 1; a change here breaks upgrades node by node."""
+    """The bytes of version 2: members that write others do not understand each other."""
     assert frame(Hello("g", "n0", 1, "a:1")).hex() == "000000100000000c" + "9500a167a26e3001a3613a31"
     assert frame(VoteRequest(3, 4, 9, 2, True, False)).hex() == "0000000c00000008" + "970103040902c3c2"
     response = CompareResponse(3, ResponseCode.SUCCESS, 9, 0, 9, 2, 9, 2)
     assert frame(response).hex() == "0000000f0000000b" + "990903ccc8090009020902"
+    assert frame(RepairRequest(3, 7)).hex() == "0000000800000004" + "930d0307"
+    assert (
+        frame(FetchResponse(3, ResponseCode.NOT_LEADER, None)).hex()
+        == "0000000d00000009" + "961003cd0194ffff00"
+    )
     assert frame(APPEND).hex() == "0000001700000008" + "9706030702080903" + b"two entries".hex()
 
 

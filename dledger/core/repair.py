@@ -1,0 +1,83 @@
+"""How a node that may have forgotten its promises comes to vote again. See docs/dledger.md, section 8.
+
+An impaired node asks every member where it stands. It has kept what it promised once more when
+
+- its log holds, on its disk, all that the leader of its term had when it answered. What was ever committed
+  with this node's help, and what of it may still be counted, is in there; and
+- if term and vote are lost, every other member has answered: its term is then not below any in which this
+  node may have voted or acknowledged. Before that it must not even acknowledge, or it might help an old
+  leader to commit what a newer one, that it has forgotten, has replaced.
+
+If all logs are empty, this node's too, nothing was ever committed: a new group, which needs no leader.
+"""
+
+from dledger.core.config import Config
+from dledger.core.messages import RepairRequest, RepairResponse
+from dledger.core.output import Outbox
+from dledger.core.types import NEVER_DUE_MS, NO_INDEX, NO_TERM, Impairment
+
+
+class Repair:
+    """Lives from the start of an impaired node until its host says that the mark is gone."""
+
+    def __init__(self, config: Config, impairment: Impairment, outbox: Outbox, now_ms: int) -> None:
+        assert config.others, f"a group of one cannot heal {impairment}"
+        self.impairment = impairment
+        self.is_over = False
+        """Healed; the host has not removed the durable mark yet."""
+        self._config = config
+        self._outbox = outbox
+        self._end_indexes: dict[str, int] = {}
+        self._target_term = NO_TERM
+        self._target_index = NO_INDEX
+        self._target_leader: str | None = None
+        self._next_ask_ms = now_ms
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether this node's term is known to be no lower than any it has promised something in."""
+        return not self.impairment.is_vote_lost or self._has_heard_all
+
+    @property
+    def _has_heard_all(self) -> bool:
+        return len(self._end_indexes) == len(self._config.others)
+
+    def deadline_ms(self, term: int) -> int:
+        return self._next_ask_ms if self._is_asking(term) else NEVER_DUE_MS
+
+    def ask_soon(self) -> None:
+        """A peer can be reached now."""
+        self._next_ask_ms = min(self._next_ask_ms, 0)
+
+    def ask(self, term: int, leader_id: str | None, now_ms: int) -> None:
+        """Asks those whose answer is missing, once in a heartbeat interval."""
+        if not self._is_asking(term) or now_ms < self._next_ask_ms:
+            return
+        self._next_ask_ms = now_ms + self._config.heartbeat_interval_ms
+        for peer in self._config.others:
+            is_needed = self._target_term != term and leader_id in (None, peer)
+            if is_needed or peer not in self._end_indexes:
+                self._outbox.send_now(peer, RepairRequest(term, self.impairment.repair_id))
+
+    def _is_asking(self, term: int) -> bool:
+        return not self.is_over and (self._target_term != term or not self.may_follow)
+
+    def on_response(self, peer: str, response: RepairResponse, term: int) -> None:
+        """An answer to this impairment; the node has taken its term if it was higher."""
+        if response.repair_id != self.impairment.repair_id:
+            return
+        self._end_indexes[peer] = response.end_index
+        if response.is_leader and response.term == term:
+            self._target_term, self._target_index, self._target_leader = term, response.end_index, peer
+
+    def healing_vote(self, term: int, end_index: int, held_index: int, self_id: str) -> str | None:
+        """Whom a healed node counts as voted for in this term; None while it is not healed.
+
+        held_index: up to there its log is the leader's, and on its disk.
+        """
+        if not self.may_follow:
+            return None
+        if self._target_leader is not None and self._target_term == term and held_index >= self._target_index:
+            return self._target_leader
+        is_new_group = self._has_heard_all and {end_index, *self._end_indexes.values()} == {NO_INDEX}
+        return self_id if is_new_group else None
