@@ -221,7 +221,7 @@ def _text(data: Mapping[str, Any], key: str) -> str:
 def _whole_number(value: object, key: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str) and len(value) <= 20 and value.lstrip("-").isdecimal():
+    if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal():
         return int(value)
     raise HeartbeatError(f"{key} is not a whole number")
 

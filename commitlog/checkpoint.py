@@ -68,13 +68,13 @@ class LogBegin:
 def decode_log_begin(content: bytes | None) -> LogBegin | None:
     """None when the file is missing, damaged, or of a version that is not known."""
     fields = unseal(content)
-    if fields is None or fields["version"] != EPOCHS_VERSION:
+    if fields is None or fields.get("version") != EPOCHS_VERSION:
         return None
-    return LogBegin(
-        fields["beginIndex"],
-        fields["beginPosition"],
-        tuple(Epoch(term, first_index) for term, first_index in fields["epochs"]),
-    )
+    try:
+        epochs = [Epoch(int(term), int(first_index)) for term, first_index in fields["epochs"]]
+        return LogBegin(int(fields["beginIndex"]), int(fields["beginPosition"]), tuple(epochs))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
 
 
 def seal(fields: dict[str, Any]) -> bytes:
@@ -88,8 +88,11 @@ def unseal(content: bytes | None) -> dict[str, Any] | None:
     line, _, rest = (content or b"").partition(b"\n")
     if not line or rest.strip() != b"%08x" % zlib.crc32(line):
         return None
-    fields: dict[str, Any] = orjson.loads(line)
-    return fields
+    try:
+        fields = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return fields if isinstance(fields, dict) else None
 
 
 def encode_format(kind: str, data_file_bytes: int, index_file_bytes: int) -> bytes:

@@ -275,10 +275,13 @@ class ConsumeQueues:
 
     def _read_checkpoint(self) -> _Checkpoint | None:
         fields = unseal(read_file(self._fs, self._checkpoint, SMALL_FILE_BYTES_MAX))
-        if fields is None or fields["version"] != CHECKPOINT_VERSION:
+        if fields is None or fields.get("version") != CHECKPOINT_VERSION:
             return None
-        applied = Applied(fields["appliedIndex"], fields["appliedPosition"])
-        return _Checkpoint(applied, fields["queues"], fields["offsets"])
+        try:
+            applied = Applied(int(fields["appliedIndex"]), int(fields["appliedPosition"]))
+            return _Checkpoint(applied, int(fields["queues"]), int(fields["offsets"]))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
 
     def _write_checkpoint(self, checkpoint: _Checkpoint) -> None:
         content = seal(

@@ -64,7 +64,10 @@ def _parse(content: bytes, path: Path) -> HardState:
             f"{path}: the checksum does not match, so the last vote is unknown. Once all other nodes are"
             " up and none of them lags, remove this node's data folder and start it again as an empty one."
         )
-    values = dict(line.split("=", 1) for line in body.decode().splitlines())
+    values = dict(line.partition("=")[::2] for line in body.decode(errors="replace").splitlines())
     if values.get("formatVersion") != str(FORMAT_VERSION):
         raise CorruptHardStateError(f"{path}: format version {values.get('formatVersion')} is not known here")
-    return HardState(term=int(values["currTerm"]), voted_for=values["voteLeader"] or None)
+    try:
+        return HardState(term=int(values["currTerm"]), voted_for=values["voteLeader"] or None)
+    except (KeyError, ValueError) as error:
+        raise CorruptHardStateError(f"{path}: no term and vote: {error!r}") from None

@@ -162,7 +162,7 @@ class FakeLog:
         self._end_position = position + len(data)
         self._end_index += 1
         tag = get_property(message.properties, PROPERTY_TAGS)
-        code = 0 if tag is None else tags_code(tag.decode())
+        code = 0 if tag is None else tags_code(tag.decode(errors="replace"))
         assert message.topic != SCHEDULE_TOPIC or get_property(message.properties, PROPERTY_DELAY)
         return DispatchRequest(
             self._end_index,

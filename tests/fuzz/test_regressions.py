@@ -1,0 +1,48 @@
+"""Inputs that once broke a decoder, by target, with what they did."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fuzz.target import load_targets
+from tests.fuzz.targets import requests
+
+TARGETS = load_targets()
+
+
+def _sealed(line: bytes) -> bytes:
+    return b"%s\n%08x\n" % (line, zlib.crc32(line))
+
+
+def _vote(body: bytes) -> bytes:
+    return body + b"crc32=%d\n" % zlib.crc32(body)
+
+
+FOUND = [
+    # Signs before a number in quotes made the heartbeat fail with a ValueError of int().
+    ("heartbeat", b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[%b]}]}'
+     % b'{"topic":"T","subString":"*","subVersion":"--1"}'),
+    # Small files whose checksum fits and whose content does not ended the start of the node.
+    ("sealed_file", _sealed(b"not JSON")),
+    ("sealed_file", _sealed(b"[1]")),
+    ("epochs_file", _sealed(b"{}")),
+    ("epochs_file", _sealed(b'{"version":1,"beginIndex":0,"beginPosition":0,"epochs":[5]}')),
+    ("queue_checkpoint", _sealed(b'{"version":1,"appliedIndex":null,"appliedPosition":0,"queues":0}')),
+    ("hard_state_file", _vote(b"no line of this has a value\n")),
+    ("hard_state_file", _vote(b"formatVersion=1\ncurrTerm=x\nvoteLeader=\n")),
+    ("hard_state_file", _vote(b"formatVersion=1\n\xff=1\n")),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _end_of_loops() -> Iterator[None]:
+    yield
+    requests.close()
+
+
+@pytest.mark.parametrize(("name", "data"), FOUND)
+def test_what_once_failed_is_read_or_refused(name: str, data: bytes) -> None:
+    TARGETS[name].check(data)
