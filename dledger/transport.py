@@ -25,13 +25,22 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class TransportLimits:
-    """Bounds of one node's replication connections."""
+    """Bounds of one node's replication connections.
+
+    handshake_timeout_ms: a connection that has not introduced itself by then is closed.
+    handshake_bytes_max: nor may it send more than this before.
+    handshakes_max: connections that have not introduced themselves; for a further one the oldest is closed.
+    complaint_interval_ms: connections that are closed for what they sent are told of at most so often.
+    """
 
     frame_bytes_max: int = 32 * 1024 * 1024
     unsent_bytes_max: int = 128 * 1024 * 1024
     connect_timeout_ms: int = 1_000
     reconnect_delay_ms: int = 200
     handshake_timeout_ms: int = 3_000
+    handshake_bytes_max: int = 64 * 1024
+    handshakes_max: int = 256
+    complaint_interval_ms: int = 1_000
 
 
 class MessageSink(Protocol):
@@ -63,6 +72,9 @@ class Transport:
         self._links = {peer: _Link(self, peer, address) for peer, address in self.peers.items()}
         self._inbound: dict[str, _Inbound] = {}
         self._open: set[_Inbound] = set()
+        self._strangers: dict[_Inbound, None] = {}
+        self._complaints = 0
+        self._complained_s: float | None = None
 
     async def start(self) -> None:
         """Listens and begins to dial. Raises OSError when the address can't be bound."""
@@ -93,10 +105,19 @@ class Transport:
         return self._links[peer].is_open
 
     def opened(self, inbound: "_Inbound") -> None:
+        """A connection that may be anybody's: there is room for so many, and a member needs it for a moment
+        only.
+        """
         self._open.add(inbound)
+        self._strangers[inbound] = None
+        if len(self._strangers) > self.limits.handshakes_max:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.refuse(f"{self.limits.handshakes_max} newer connections wait for their handshake")
 
     def admitted(self, inbound: "_Inbound", hello: Hello) -> None:
         """A peer said who it is. Its newest connection counts, the one before is closed."""
+        self._strangers.pop(inbound, None)
         previous = self._inbound.get(hello.node_id)
         self._inbound[hello.node_id] = inbound
         self.client_addresses[hello.node_id] = hello.client_address
@@ -106,10 +127,22 @@ class Transport:
 
     def lost(self, inbound: "_Inbound") -> None:
         self._open.discard(inbound)
+        self._strangers.pop(inbound, None)
         peer = inbound.peer
         if peer is not None and self._inbound.get(peer) is inbound:
             del self._inbound[peer]
             self.sink.on_peer_disconnected(peer)
+
+    def complain(self, name: str, reason: str) -> None:
+        """Log why a connection is closed, but not as often as strangers may make it so."""
+        now_s = asyncio.get_running_loop().time()
+        interval_s = self.limits.complaint_interval_ms / 1000
+        if self._complained_s is not None and now_s - self._complained_s < interval_s:
+            self._complaints += 1
+            return
+        more = f" ({self._complaints} more since the last one told of)" if self._complaints else ""
+        logger.warning("closing the replication connection of %s: %s%s", name, reason, more)
+        self._complained_s, self._complaints = now_s, 0
 
     def refusal(self, hello: Hello) -> str | None:
         """Why a peer that introduces itself so can't be spoken with; None when it can."""
@@ -201,6 +234,7 @@ class _Inbound(asyncio.Protocol):
         self._decoder = FrameDecoder(owner.limits.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._stranger_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -213,10 +247,16 @@ class _Inbound(asyncio.Protocol):
             messages = self._decoder.feed(data)
             if self.peer is None and messages:
                 self._introduce(messages.pop(0))
+            elif self.peer is None:
+                self._count_as_stranger(data)
             self._deliver(messages)
         except PeerProtocolError as error:
-            logger.warning("closing the replication connection of %s: %s", self._name(), error)
-            self.close()
+            self.refuse(str(error))
+
+    def _count_as_stranger(self, data: bytes) -> None:
+        self._stranger_bytes += len(data)
+        if self._stranger_bytes > self._owner.limits.handshake_bytes_max:
+            raise PeerProtocolError(f"no handshake within {self._stranger_bytes} bytes")
 
     def _introduce(self, first: Message | Hello) -> None:
         if not isinstance(first, Hello):
@@ -236,7 +276,12 @@ class _Inbound(asyncio.Protocol):
         self._owner.sink.on_messages(self.peer, cast("list[Message]", messages))
 
     def _no_handshake(self) -> None:
-        logger.warning("closing the replication connection of %s: no handshake", self._name())
+        self.refuse("no handshake")
+
+    def refuse(self, reason: str) -> None:
+        """Close it, and say why."""
+        self._owner.complain(self._name(), reason)
+        self._cancel_deadline()
         self.close()
 
     def _cancel_deadline(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from dledger.core.messages import Message
 from dledger.transport import Transport, TransportLimits
 
 WAIT_S = 5.0
+HANDSHAKES_MAX = 8
 
 
 @dataclass
@@ -51,7 +53,13 @@ async def listener() -> AsyncIterator[Listener]:
         ("127.0.0.1", port),
         {"n1": nobody},
         sink,
-        TransportLimits(frame_bytes_max=1 << 16, handshake_timeout_ms=200),
+        TransportLimits(
+            frame_bytes_max=1 << 16,
+            handshake_timeout_ms=200,
+            handshake_bytes_max=4096,
+            handshakes_max=HANDSHAKES_MAX,
+            complaint_interval_ms=60_000,
+        ),
     )
     await transport.start()
     yield Listener(port, sink)
@@ -112,3 +120,28 @@ async def test_peer_is_announced_and_missed(listener: Listener) -> None:
         while not listener.sink.disconnected:
             await asyncio.sleep(0.005)
     assert (listener.sink.connected, listener.sink.disconnected) == (["n1"], ["n1"])
+
+
+async def test_stranger_that_sends_without_end_is_closed_early(
+    listener: Listener,
+) -> None:
+    """The length says 60,000 bytes, which a member may send; only a member."""
+    assert await is_closed_by_peer(listener, struct.pack(">II", 60_000, 50) + bytes(10_000))
+
+
+async def test_flood_of_strangers_costs_the_oldest_their_place_and_members_nothing(
+    listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
+    strangers = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(HANDSHAKES_MAX)]
+    _, member = await asyncio.open_connection("127.0.0.1", listener.port)
+    member.write(frame(Hello("g", "n1", PROTOCOL_VERSION, "127.0.0.1:2")))
+    async with asyncio.timeout(WAIT_S):
+        assert await strangers[0][0].read(1) == b""
+        while not listener.sink.connected:
+            await asyncio.sleep(0.005)
+        for reader, _ in strangers:
+            assert await reader.read(1) == b""  # by the handshake's time-out
+    assert listener.sink.disconnected == []
+    assert len([record for record in caplog.records if "closing" in record.message]) == 1
+    for writer in (member, *(writer for _, writer in strangers)):
+        writer.close()
