@@ -1,7 +1,8 @@
 """The faults of the safety phase: each kind at random moments, with its own mean interval."""
 
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from dledger.core.types import Role
@@ -29,6 +30,8 @@ class Faults:
         self._network = network
         self._hosts = hosts
         self._is_running = False
+        self.counts: Counter[str] = Counter()
+        """How often each kind has struck."""
 
     def start(self) -> None:
         options = self._options
@@ -38,7 +41,7 @@ class Faults:
             (options.partition_ms, self._partition),
             (options.pause_ms, self._pause),
             (options.transfer_ms, self._transfer),
-            (options.disk_full_ms, self._disk_full),
+            (options.disk_full_ms, self._change_room),
             (options.retention_ms, self._delete_prefix),
             (options.checkpoint_ms, self._checkpoint),
             (options.spurious_hint_ms, self._spurious_hint),
@@ -107,6 +110,7 @@ class Faults:
             self._crash_one(host)
 
     def _crash_one(self, host: Host) -> None:
+        self.counts["crash"] += 1
         host.crash(self._rng)
         down_us = 1_000 * self._rng.randint(0, self._options.down_max_ms)
         self._clock.schedule(down_us, partial(self._start, host))
@@ -123,10 +127,15 @@ class Faults:
         if victim is None or len(names) == 1:
             return
         others = [name for name in names if name != victim.name]
+        if kind == "bridge" and self._options.is_ring:
+            kind = "ring"
+        self.counts[f"partition: {kind}"] += 1
         if kind == "one":
             self._network.isolate(victim.name)
         elif kind == "halves":
             self._network.split(names[: self._rng.randint(1, len(names) - 1)])
+        elif kind == "ring":
+            self._cut_to_ring(names)
         elif kind == "bridge":
             for one in others[: len(others) // 2]:
                 for other in others[len(others) // 2 :]:
@@ -138,6 +147,15 @@ class Faults:
                 self._network.cut(*pair)
         self._clock.schedule(1_000 * self._rng.randint(0, self._options.partition_max_ms), self._heal)
 
+    def _cut_to_ring(self, names: Sequence[str]) -> None:
+        """Each of five nodes reaches a majority, and no two the same (Jepsen's majorities ring); of three,
+        each reaches the next one only.
+        """
+        unreached = range(2, len(names) - 1) or (2,)
+        for at, name in enumerate(names):
+            for step in unreached:
+                self._network.cut(name, names[(at + step) % len(names)])
+
     def _heal(self) -> None:
         if self._is_running:
             self._network.heal()
@@ -145,17 +163,21 @@ class Faults:
     def _pause(self) -> None:
         victim = self._victim()
         if victim is not None:
+            self.counts["pause"] += 1
             victim.pause(1_000 * self._rng.randint(1, self._options.pause_max_ms))
 
     def _transfer(self) -> None:
         victim = self._victim()
         if victim is not None:
+            self.counts["leadership transfer"] += 1
             victim.transfer_leadership(self._rng.choice([*self._hosts, "nobody"]))
 
-    def _disk_full(self) -> None:
+    def _change_room(self) -> None:
         victim = self._victim()
         if victim is not None:
-            victim.set_disk_full(self._rng.random() < 0.5)
+            is_full = self._rng.random() < 0.5
+            self.counts["full disk"] += is_full
+            victim.set_disk_full(is_full)
 
     def _delete_prefix(self) -> None:
         victim = self._victim()
@@ -163,6 +185,7 @@ class Faults:
             return
         highest = min(victim.node.commit_index, victim.store.disk.end_index)
         if victim.store.begin_index < highest:
+            self.counts["retention"] += 1
             victim.delete_before(self._rng.randint(victim.store.begin_index + 1, highest))
 
     def _checkpoint(self) -> None:
@@ -175,5 +198,6 @@ class Faults:
         if victim is None:
             return
         peer = self._rng.choice([name for name in self._hosts if name != victim.name] or ["nobody"])
+        self.counts["false news of a connection"] += 1
         hint = self._rng.choice((victim.peer_connected, victim.peer_disconnected))
         hint(peer)

@@ -1,6 +1,7 @@
 """The simulated network: delay, loss, repetition, reordering, and links cut in one or both directions."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,6 +56,7 @@ class Network:
         self.filter: Filter | None = None
         self.sent = 0
         self.delivered = 0
+        self.counts: Counter[str] = Counter()
         self._clock = clock
         self._rng = rng
         self._endpoints: dict[str, Endpoint] = {}
@@ -71,10 +73,12 @@ class Network:
             return
         options, rng = self.options, self._rng
         if options.loss_probability and rng.random() < options.loss_probability:
+            self.counts["message lost"] += 1
             return
         if self.is_encoded:
             message = through_codec(message)
         copies = 2 if options.repeat_probability and rng.random() < options.repeat_probability else 1
+        self.counts["message repeated"] += copies - 1
         for _ in range(copies):
             self._carry(sender, to, message)
 
@@ -82,6 +86,7 @@ class Network:
         options, rng = self.options, self._rng
         delay_us = rng.randint(options.delay_min_us, options.delay_max_us)
         if options.slow_probability and rng.random() < options.slow_probability:
+            self.counts["message late"] += 1
             delay_us += rng.randint(0, options.slow_max_us)
         if options.is_ordered:
             arrival_us = max(self._clock.now_us + delay_us, self._last_arrival_us.get((sender, to), 0) + 1)

@@ -1,7 +1,7 @@
 """The options of one run, drawn by its seed (swarm testing: each run has some faults and not others)."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dledger.core.config import Config
 from tests.simulation.network import NetworkOptions
@@ -45,6 +45,8 @@ class FaultOptions:
     crash_voting_probability: float = 0.0
     crash_leading_probability: float = 0.0
     crash_delay_max_us: int = 20_000
+    is_ring: bool = False
+    """A majorities ring instead of a bridge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def draw_options(seed: int) -> Options:
         is_encoded=rng.random() < 0.25,
         network=_draw_network(rng),
         disk=_draw_disk(rng),
-        faults=_draw_faults(rng),
+        faults=replace(_draw_faults(rng), is_ring=random.Random(f"{seed} ring").random() < 0.5),
         workload=_draw_workload(rng),
     )
 

@@ -1,7 +1,7 @@
 """One simulated cluster: hosts, network, disks, clocks and clients on one thread, decided by one seed."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dledger.core.types import NO_INDEX, Role
@@ -39,6 +39,8 @@ class Summary:
     messages: int
     converged_after_ms: int
     virtual_ms: int
+    faults: Mapping[str, int]
+    """How often each kind of fault struck."""
 
 
 class World:
@@ -162,6 +164,7 @@ class World:
             self.network.sent,
             converged_after_ms,
             self.clock.now_us // 1_000,
+            self.faults.counts + self.network.counts,
         )
 
     def _run_safety_phase(self) -> None:
