@@ -21,6 +21,7 @@ FORMAT_VERSION: Final = 1
 SMALL_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 _NUMBER: Final = re.compile(rb"^(endIndex|committedIndex)=(-?\d{1,19})\s*$", re.MULTILINE)
+_CRC_LINE: Final = b"#crc32="
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,20 @@ class Checkpoint:
     committed_index: int = -1
 
     def encode(self) -> bytes:
-        """As DLedger writes it, without the date comment of java.util.Properties."""
-        return f"endIndex={self.end_index}\ncommittedIndex={self.committed_index}\n".encode()
+        """As DLedger writes it, with a CRC-32 in the place of the date comment of java.util.Properties."""
+        numbers = b"endIndex=%d\ncommittedIndex=%d\n" % (self.end_index, self.committed_index)
+        return numbers + b"%s%08x\n" % (_CRC_LINE, zlib.crc32(numbers))
 
 
 def decode_checkpoint(content: bytes | None) -> Checkpoint:
-    """The checkpoint; one that says nothing when the file is missing or has not both numbers."""
-    numbers = {name: int(value) for name, value in _NUMBER.findall(content or b"")}
+    """The checkpoint; one that says nothing when the file is missing, has not both numbers, or has a CRC
+    that is not theirs. Java writes none.
+    """
+    content = content or b""
+    numbers = {name: int(value) for name, value in _NUMBER.findall(content)}
+    lines, found, crc = content.partition(_CRC_LINE)
+    if found and crc.strip() != b"%08x" % zlib.crc32(lines):
+        return Checkpoint()
     if len(numbers) < 2:
         return Checkpoint()
     return Checkpoint(numbers[b"endIndex"], numbers[b"committedIndex"])
@@ -97,7 +105,7 @@ def unseal(content: bytes | None) -> dict[str, Any] | None:
 
 def encode_format(kind: str, data_file_bytes: int, index_file_bytes: int) -> bytes:
     """The `format` file's content."""
-    return orjson.dumps(
+    return seal(
         {
             "format": kind,
             "version": FORMAT_VERSION,
@@ -107,7 +115,20 @@ def encode_format(kind: str, data_file_bytes: int, index_file_bytes: int) -> byt
     )
 
 
-def check_format(path: Path, found: bytes, expected: bytes) -> None:
-    """Raise CorruptLogError when the store at `path` was made in another way than this one reads."""
-    if found != expected:
-        raise CorruptLogError(f"{path}: the store is {found[:200]!r}, this node expects {expected!r}")
+def check_format(path: Path, found: bytes, expected: bytes) -> bool:
+    """Whether the `format` file at `path` is whole; a damaged one says nothing.
+
+    Raises CorruptLogError when the store was made in another way than this one reads. A file of one line,
+    without a CRC, is one of an earlier version.
+    """
+    if found == expected:
+        return True
+    fields = unseal(found)
+    if fields is None:
+        try:
+            fields = orjson.loads(found)
+        except orjson.JSONDecodeError:
+            return False
+    if fields != unseal(expected):
+        raise CorruptLogError(f"{path}: the store is {found[:200]!r}, this node expects {expected[:200]!r}")
+    return False

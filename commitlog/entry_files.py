@@ -6,17 +6,23 @@ when a data file is full.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from commitlog.checkpoint import SMALL_FILE_BYTES_MAX, Checkpoint, LogBegin, decode_checkpoint
+from commitlog.checkpoint import SMALL_FILE_BYTES_MAX, Checkpoint, LogBegin, check_format, decode_checkpoint
 from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, Buffer, blank
 from commitlog.recovery import CorruptLogError
 from commitlog.segments import Segments
+from commitlog.sync_mark import SyncMark
+from dledger.core.types import NO_INDEX
 from dledger.fs import Fs, read_file, replace_file
 
 logger = logging.getLogger(__name__)
+
+REBUILDING: Final = "index.rebuilding"
+"""A file that is there while the index is written anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,8 @@ class EntryStoreConfig:
     reserve_bytes: int = 16 * 1024 * 1024
     """Blocks are reserved ahead of the writing in steps of this size."""
     unsynced_bytes_max: int = 64 * 1024 * 1024
-    """A sync is made before more than this would stand unsynced; recovery relies on it."""
+    """A sync is made before more than this would stand unsynced; recovery relies on it. Larger than
+    anything that is appended in one piece: a chunk of new entries, a push."""
     disk_full_ratio: float = 0.90
     disk_check_interval_ms: int = 1000
 
@@ -46,6 +53,8 @@ class EntryStoreConfig:
             raise ValueError("an entry store's files are too small")
         if self.index_file_bytes % UNIT_BYTES != 0:
             raise ValueError(f"index files hold whole units of {UNIT_BYTES} bytes")
+        if self.unsynced_bytes_max < self.chunk_bytes_max:
+            raise ValueError("more may stand in one chunk than may be unsynced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,11 @@ class AppendOp:
     data: Buffer
     first_index: int
     units: Buffer
+
+    @property
+    def last_index(self) -> int:
+        """NO_INDEX for a blank."""
+        return self.first_index + len(self.units) // UNIT_BYTES - 1 if self.units else NO_INDEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +101,73 @@ class EntryFiles:
         self.data = Segments(fs, directory / "data", config.data_file_bytes, config.reserve_bytes)
         self.index = Segments(fs, directory / "index", config.index_file_bytes, config.reserve_bytes)
         self.checkpoint = Checkpoint()
-        self.written_end_index = -1
+        self.mark = SyncMark(fs, directory / "synced")
+        self.written_end_index = NO_INDEX
+        self._data_end_index = NO_INDEX
         self._unsynced_bytes = 0
 
-    def load(self) -> None:
-        """Open what is there. Raises CorruptLogError for data files that do not follow each other.
+    def check_format(self, expected: bytes) -> bool:
+        """Whether the `format` file is whole. One that is missing or damaged can be written again when the
+        files themselves bear out the sizes.
 
-        Index files that do not are dropped: recovery writes them again.
+        Raises CorruptLogError when they do not, or when a whole one says something else.
         """
-        self.data.load()
+        path = self._directory / "format"
+        found = self.read_small("format")
+        if found is None:
+            return False
+        if check_format(path, found, expected):
+            return True
+        if not self.data.has_expected_sizes():
+            raise CorruptLogError(f"{path}: damaged, and the files are not of the sizes that are expected")
+        return False
+
+    def load(self, begin_position: int, on_damage: Callable[[str], None] | None) -> None:
+        """Open what is there of a log that begins in the file of `begin_position` or behind it.
+
+        Raises CorruptLogError for data files that do not follow each other, if there is no `on_damage` to
+        tell. Index files that do not are dropped: recovery writes them again. So are those of a rebuild that
+        was interrupted, which may have holes.
+        """
+        self.data.load(on_damage, begin_position - begin_position % self.data.file_bytes)
         self.checkpoint = decode_checkpoint(self.read_small("checkpoint"))
+        self.mark.load()
+        if REBUILDING in self._fs.list(self._directory):
+            logger.warning("%s: an earlier rebuild was interrupted", self.index.directory)
+            self.drop_index()
         try:
             self.index.load()
         except CorruptLogError as error:
             logger.warning("dropping the index files: %s", error)
-            self.index.close()
-            for name in self._fs.list(self.index.directory):
-                self._fs.delete(self.index.directory / name)
+            self.drop_index()
+            self.index.load()
+
+    @property
+    def synced_index(self) -> int:
+        """Entries up to here are known to have been synced."""
+        return max(self.checkpoint.end_index, self.mark.end_index)
+
+    def drop_index(self) -> None:
+        """Delete the index files, the last first."""
+        self.index.close()
+        for name in reversed(self._fs.list(self.index.directory)):
+            self._fs.delete(self.index.directory / name)
+        self._fs.fsync_directory(self.index.directory)
+
+    def begin_rebuild(self) -> None:
+        """Remember durably that index files are being written whose middle no later start looks at."""
+        self._fs.close(self._fs.open(self._directory / REBUILDING))
+        self._fs.fsync_directory(self._directory)
+
+    def end_rebuild(self) -> None:
+        """The index is whole and synced."""
+        if REBUILDING in self._fs.list(self._directory):
+            self._fs.delete(self._directory / REBUILDING)
+
+    def recovered(self, end_index: int) -> None:
+        """The files hold entries up to here, on the disk, and nothing else."""
+        self.written_end_index = self._data_end_index = end_index
+        self.mark.raise_to(end_index)
 
     def read_small(self, name: str) -> bytes | None:
         """A small file beside the rows, or None."""
@@ -143,6 +207,7 @@ class EntryFiles:
         """Sync both rows of files, then say so in `checkpoint`."""
         self._sync_data()
         self.index.sync()
+        self.mark.sync()
         end_index = min(end_index, self.written_end_index)
         self._replace_checkpoint(Checkpoint(end_index, min(committed_index, end_index)))
 
@@ -161,6 +226,7 @@ class EntryFiles:
         """Close all descriptors."""
         self.data.close()
         self.index.close()
+        self.mark.close()
 
     def _append(self, run: Sequence[AppendOp]) -> None:
         position = run[0].position
@@ -169,46 +235,59 @@ class EntryFiles:
             self._sync_data()
             self.index.sync()
         limit = self._config.unsynced_bytes_max
-        part: list[Buffer] = []
+        part: list[AppendOp] = []
         part_bytes = 0
         for op in run:
+            # One entry may be larger: recovery looks for none inside it.
+            assert len(op.data) <= limit or len(op.units) <= UNIT_BYTES, (len(op.data), limit)
             unsynced_bytes = self._unsynced_bytes + part_bytes
             if unsynced_bytes > 0 and unsynced_bytes + len(op.data) > limit:
-                self._write_data(position, part, part_bytes)
+                self._write_data(part, part_bytes)
                 self._sync_data()
-                position += part_bytes
                 part, part_bytes = [], 0
-            part.append(op.data)
+            part.append(op)
             part_bytes += len(op.data)
-        self._write_data(position, part, part_bytes)
+        self._write_data(part, part_bytes)
         units = [op.units for op in run if op.units]
         if units:
             first_index = next(op.first_index for op in run if op.units)
             self.index.write(first_index * UNIT_BYTES, units)
             self.written_end_index = first_index + sum(map(len, units)) // UNIT_BYTES - 1
 
-    def _write_data(self, position: int, part: Sequence[Buffer], part_bytes: int) -> None:
+    def _write_data(self, part: Sequence[AppendOp], part_bytes: int) -> None:
         if part:
-            self.data.write(position, part)
+            self.data.write(part[0].position, [op.data for op in part])
+            self._data_end_index = max(self._data_end_index, *(op.last_index for op in part))
         self._unsynced_bytes += part_bytes
 
     def _sync_data(self) -> None:
         self.data.sync()
         self._unsynced_bytes = 0
+        self.mark.raise_to(self._data_end_index)
 
     def _cut(self, op: TruncateOp | ResetOp) -> None:
         if isinstance(op, ResetOp):
             self._reset(op)
             return
-        if op.index <= self.checkpoint.end_index:
-            # First the promise goes, then the entries.
-            end_index = op.index - 1
-            self._replace_checkpoint(Checkpoint(end_index, min(self.checkpoint.committed_index, end_index)))
+        self.promise_no_more_than(op.index - 1)
         self.data.truncate(op.position)
         self.index.truncate(op.index * UNIT_BYTES)
         self.written_end_index = min(self.written_end_index, op.index - 1)
+        self._data_end_index = min(self._data_end_index, op.index - 1)
+
+    def promise_no_more_than(self, end_index: int) -> None:
+        """Durably, before entries go: first the promise, then what it is about."""
+        self.mark.lower_to(end_index)
+        if end_index < self.checkpoint.end_index:
+            self._replace_checkpoint(Checkpoint(end_index, min(self.checkpoint.committed_index, end_index)))
+
+    def begin_anew(self, begin: LogBegin) -> None:
+        """Drop everything, durably; the log is empty and begins there."""
+        self._reset(ResetOp(begin.begin_index, begin.begin_position))
 
     def _reset(self, op: ResetOp) -> None:
+        self.mark.lower_to(NO_INDEX)
+        self._data_end_index = NO_INDEX
         self._replace_checkpoint(Checkpoint())
         self.data.truncate(0)
         self.index.truncate(0)

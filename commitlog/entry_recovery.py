@@ -1,19 +1,22 @@
 """Opening an entry store after any kind of end: find where the log ends, check the index, cut a torn tail.
 
 As DLedgerMmapFileStore.recover: the walk begins with the third last data file, or an earlier one when that
-does not begin with an entry the index agrees with, so that a large log opens quickly.
+does not begin with an entry the index agrees with, so that a large log opens quickly. Damage of what was
+synced is CorruptLogError, or told to a listener and then cut like a torn tail.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from commitlog.checkpoint import Checkpoint, LogBegin
-from commitlog.entry import HEADER_BYTES, UNIT, UNIT_BYTES
+from commitlog.checkpoint import LogBegin
+from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, Buffer, blank
 from commitlog.entry_files import EntryFiles
 from commitlog.recovery import (
     BLANK_STOP,
     MORE,
     CorruptLogError,
+    EntryHead,
     entry_head,
     find_entry,
     find_epochs,
@@ -48,62 +51,103 @@ class _Walk:
     end_position: int
 
 
-def recover(files: EntryFiles, known: LogBegin | None, unsynced_bytes_max: int) -> RecoveredLog:
-    """Check the loaded files and leave them ready to be appended to. Raises CorruptLogError, OSError.
+def recover(
+    files: EntryFiles,
+    known: LogBegin | None,
+    unsynced_bytes_max: int,
+    on_damage: Callable[[str], None] | None = None,
+) -> RecoveredLog:
+    """Check the loaded files and leave them ready to be appended to.
 
-    `known` is what the epochs file says, if it can be read; `files.checkpoint` has been read.
+    `known` is what the epochs file says, if it can be read; `files.checkpoint` and `files.mark` have been
+    read. Raises CorruptLogError when what was synced is damaged or missing; with `on_damage` that is called
+    with the reason instead, and the log cut at the damage. OSError.
     """
-    checkpoint = files.checkpoint
-    begin_index, begin_position, is_empty = _find_begin(files, known, checkpoint)
-    files.write_leading_blank(begin_position)
+    try:
+        begin, is_empty = _find_begin(files, known)
+    except CorruptLogError as error:
+        begin = known or LogBegin()
+        _tell(on_damage, error)
+        files.begin_anew(LogBegin(begin.begin_index, begin.begin_position))
+        is_empty = True
+    files.write_leading_blank(begin.begin_position)
     if is_empty:
-        _cut(files, begin_index, begin_position)
-        return RecoveredLog(LogBegin(begin_index, begin_position), begin_index - 1, begin_position)
-    walk = _find_start(files, begin_index, begin_position)
+        _cut(files, begin.begin_index, begin.begin_position)
+        files.recovered(begin.begin_index - 1)
+        return RecoveredLog(
+            LogBegin(begin.begin_index, begin.begin_position), begin.begin_index - 1, begin.begin_position
+        )
+    walk = _find_start(files, begin)
     walked_from = walk.index
-    _walk_entries(files, walk, checkpoint, unsynced_bytes_max)
+    if _is_index_rebuilt(files, walk):
+        files.begin_rebuild()
+    try:
+        _walk_entries(files, walk, unsynced_bytes_max)
+    except CorruptLogError as error:
+        _tell(on_damage, error)
+        files.promise_no_more_than(walk.index - 1)
     # The process before this one may have left units in the page cache that only it knew to be unsynced.
     files.index.sync_from(walked_from * UNIT_BYTES)
     _cut(files, walk.index, walk.end_position)
-    files.written_end_index = walk.index - 1
-    epochs = _epochs(files, known, begin_index, walk.index - 1)
-    return RecoveredLog(LogBegin(begin_index, begin_position, epochs), walk.index - 1, walk.end_position)
+    files.end_rebuild()
+    files.recovered(walk.index - 1)
+    epochs = _epochs(files, known, begin.begin_index, walk.index - 1)
+    return RecoveredLog(
+        LogBegin(begin.begin_index, begin.begin_position, epochs), walk.index - 1, walk.end_position
+    )
 
 
-def _find_begin(files: EntryFiles, known: LogBegin | None, checkpoint: Checkpoint) -> tuple[int, int, bool]:
-    """(begin index, begin position, whether no entry stands there)."""
-    known = known or LogBegin()
+def _tell(on_damage: Callable[[str], None] | None, error: CorruptLogError) -> None:
+    if on_damage is None:
+        raise error
+    logger.error("the log is cut at the damage: %s", error)
+    on_damage(str(error))
+
+
+def _find_begin(files: EntryFiles, known: LogBegin | None) -> tuple[LogBegin, bool]:
+    """Where the log begins, and whether no entry stands there. Raises CorruptLogError."""
+    expected = known or LogBegin()
     starts = files.data.starts()
     if not starts:
-        if checkpoint.end_index >= known.begin_index:
+        if files.synced_index >= expected.begin_index:
             raise CorruptLogError(
-                f"{files.data.directory}: no files, the checkpoint says entries up to {checkpoint.end_index}"
+                f"{files.data.directory}: no files, entries up to {files.synced_index} were on the disk"
             )
-        return known.begin_index, known.begin_position, True
+        return expected, True
     position = starts[0]
+    if known is not None and known.begin_position < position:
+        raise CorruptLogError(
+            f"{files.data.path_of(known.begin_position)}: missing, the log begins at {known.begin_position}"
+        )
     blank_bytes = leading_blank(files.data.read(position, HEADER_BYTES))
     if 0 < blank_bytes <= files.data.file_bytes - HEADER_BYTES:
         position += blank_bytes
     head = entry_head(files.data.read(position, HEADER_BYTES), position)
-    if head is not None:
-        return head.index, position, False
-    if starts[0] <= known.begin_position < starts[0] + files.data.file_bytes:
-        return known.begin_index, known.begin_position, False  # the walk judges what stands there
-    if checkpoint.end_index < 0 and _find_later(files, position, 0) is None:
-        return 0, 0, True
+    if head is not None and (known is None or head.index == known.begin_index):
+        return LogBegin(head.index, position), False
+    if starts[0] <= expected.begin_position < starts[0] + files.data.file_bytes:
+        return expected, False  # the walk judges what stands there
+    if files.synced_index < 0 and _find_later(files, position, 0) is None:
+        return LogBegin(), True
     raise CorruptLogError(
         f"{files.data.path_of(position)}: no entry at position {position}, where the log begins"
     )
 
 
-def _find_start(files: EntryFiles, begin_index: int, begin_position: int) -> _Walk:
+def _find_start(files: EntryFiles, begin: LogBegin) -> _Walk:
     for start in files.data.starts()[-FILES_WALKED::-1]:
-        if start <= begin_position:
+        if start <= begin.begin_position:
             break
         head = entry_head(files.data.read(start, HEADER_BYTES), start)
-        if head is not None and _index_leads_to(files, begin_index, head.index, start):
+        if head is not None and _index_leads_to(files, begin.begin_index, head.index, start):
             return _Walk(head.index, head.term, start, start)
-    return _Walk(begin_index, 0, begin_position, begin_position)
+    return _Walk(begin.begin_index, 0, begin.begin_position, begin.begin_position)
+
+
+def _is_index_rebuilt(files: EntryFiles, walk: _Walk) -> bool:
+    """Whether the walk writes units that the next start might not look at."""
+    starts = files.data.starts()
+    return len(starts) > FILES_WALKED and walk.position < starts[-FILES_WALKED]
 
 
 def _index_leads_to(files: EntryFiles, begin_index: int, index: int, file_start: int) -> bool:
@@ -122,19 +166,27 @@ def _index_leads_to(files: EntryFiles, begin_index: int, index: int, file_start:
     return previous_fits and files.locate(index)[0] == file_start
 
 
-def _walk_entries(files: EntryFiles, walk: _Walk, checkpoint: Checkpoint, unsynced_bytes_max: int) -> None:
-    """Move `walk` to the end of the whole entries, mending the index on the way."""
+def _walk_entries(files: EntryFiles, walk: _Walk, unsynced_bytes_max: int) -> None:
+    """Move `walk` to the end of the whole entries, mending index and blanks on the way.
+
+    Raises CorruptLogError when what follows was synced.
+    """
     file_bytes = files.data.file_bytes
     window_bytes = WINDOW_BYTES
     while True:
         if not files.data.has(walk.position):
             # A blank ended the last file, or the log was cut at a file's start.
-            _judge(files, walk, "the next data file is missing", checkpoint, unsynced_bytes_max)
+            _judge(files, walk, "the next data file is missing", unsynced_bytes_max)
             return
         room = file_bytes - walk.position % file_bytes
         data = files.data.read(walk.position, min(window_bytes, room))
         scan = scan_entries(data, walk.position, walk.index, walk.term, room)
-        _mend_index(files, walk.index, scan.units, checkpoint)
+        doubt = _mend_index(files, walk.index, scan.units, data)
+        if doubt is not None:
+            _stand_before(walk, doubt, scan.units)
+            raise CorruptLogError(
+                f"{files.data.path_of(walk.position)}: position {walk.position}: {doubt[1]}"
+            )
         walk.position += scan.size_bytes
         if scan.size_bytes > 0:
             walk.end_position = walk.position
@@ -142,44 +194,85 @@ def _walk_entries(files: EntryFiles, walk: _Walk, checkpoint: Checkpoint, unsync
         walk.term = scan.last_term
         if scan.stop == MORE:
             window_bytes = max(WINDOW_BYTES, scan.bytes_needed)
-        elif scan.stop == BLANK_STOP:
-            walk.position += room - scan.size_bytes
+        elif scan.stop == BLANK_STOP or _mend_blank(files, walk):
+            walk.position += file_bytes - walk.position % file_bytes
         else:
-            _judge(files, walk, scan.stop, checkpoint, unsynced_bytes_max)
+            _judge(files, walk, scan.stop, unsynced_bytes_max)
             return
 
 
-def _mend_index(files: EntryFiles, first_index: int, units: bytes, checkpoint: Checkpoint) -> None:
+_Doubt = tuple[int, str]
+"""Which of some units is in doubt, and why."""
+
+
+def _mend_index(files: EntryFiles, first_index: int, units: bytes, data: Buffer) -> _Doubt | None:
+    """Write the units of the entries in `data` where the index differs, unless one of those is in doubt."""
     if not units:
-        return
+        return None
     at = first_index * UNIT_BYTES
     if files.index.has(at) and files.index.has(at + len(units) - 1):
         found = files.index.read(at, len(units))
         if found == units:
-            return
-        _check_terms(files, found, units, checkpoint)
+            return None
+        doubt = _doubtful_term(found, units, data, files.synced_index)
+        if doubt is not None:
+            return doubt
     logger.info("%s: writing the units of %d entries again", files.index.directory, len(units) // UNIT_BYTES)
     files.index.write(at, [units])
+    return None
 
 
-def _check_terms(files: EntryFiles, found: bytes, units: bytes, checkpoint: Checkpoint) -> None:
-    """An entry's term has no CRC; when only that differs from a synced index, one of both is damaged."""
-    for indexed, unit in zip(UNIT.iter_unpack(found), UNIT.iter_unpack(units), strict=True):
+def _doubtful_term(found: bytes, units: bytes, data: Buffer, synced_index: int) -> _Doubt | None:
+    """In an entry of Java's the term has no CRC: when only that differs from the index, either is damaged."""
+    base = UNIT.unpack_from(units)[1]
+    pairs = zip(UNIT.iter_unpack(found), UNIT.iter_unpack(units), strict=True)
+    for number, (indexed, unit) in enumerate(pairs):
         _, position, _, index, term = unit
-        if indexed[:4] == unit[:4] and indexed[4] != term and index <= checkpoint.end_index:
-            raise CorruptLogError(
-                f"{files.data.path_of(position)}: position {position}: entry {index} has term {term}, in the "
-                f"index term {indexed[4]}; the checkpoint says both were on the disk"
-            )
+        if indexed[:4] == unit[:4] and indexed[4] != term and index <= synced_index:
+            head = entry_head(data[position - base :][:HEADER_BYTES], position)
+            if head is None or not head.has_crc:
+                reason = (
+                    f"entry {index} has term {term}, in the index term {indexed[4]}; both were on the disk"
+                )
+                return number, reason
+    return None
 
 
-def _judge(
-    files: EntryFiles, walk: _Walk, reason: str, checkpoint: Checkpoint, unsynced_bytes_max: int
-) -> None:
-    where = f"{files.data.path_of(walk.position)}: position {walk.position}"
-    is_flushed = walk.index <= checkpoint.end_index
+def _stand_before(walk: _Walk, doubt: _Doubt, units: bytes) -> None:
+    """Put the end of the walk before the doubtful one of the entries just scanned."""
+    walk.position = UNIT.unpack_from(units, doubt[0] * UNIT_BYTES)[1]
+    walk.index += doubt[0]
+    if doubt[0] > 0:
+        walk.end_position = walk.position
+
+
+def _mend_blank(files: EntryFiles, walk: _Walk) -> bool:
+    """Whether the walk stands at a damaged blank: the next file begins with the very entry that is next.
+
+    That file was begun after all before it was synced, so nothing else can have stood here.
+    """
+    start = walk.position - walk.position % files.data.file_bytes + files.data.file_bytes
+    if not files.data.has(start) or start - walk.position < BLANK_BYTES:
+        return False
+    head = entry_head(files.data.read(start, HEADER_BYTES), start)
+    if head is None or head.index != walk.index or head.term < walk.term:
+        return False
+    logger.warning(
+        "%s: position %d: writing the blank again", files.data.path_of(walk.position), walk.position
+    )
+    files.data.write(walk.position, [blank(start - walk.position)])
+    files.data.sync()
+    return True
+
+
+def _place(files: EntryFiles, walk: _Walk) -> str:
+    return f"{files.data.path_of(walk.position)}: position {walk.position}"
+
+
+def _judge(files: EntryFiles, walk: _Walk, reason: str, unsynced_bytes_max: int) -> None:
+    is_flushed = walk.index <= files.synced_index
     later_valid = _find_later(files, walk.position + unsynced_bytes_max, walk.index + 1)
-    judge_stop(where, reason, is_flushed, later_valid)
+    judge_stop(_place(files, walk), reason, is_flushed, later_valid)
 
 
 def _find_later(files: EntryFiles, position: int, index_min: int) -> int | None:
@@ -201,14 +294,30 @@ def _cut(files: EntryFiles, index: int, position: int) -> None:
 
 
 def _epochs(files: EntryFiles, known: LogBegin | None, begin_index: int, end_index: int) -> tuple[Epoch, ...]:
-    """The epochs of the entries that are there; the index knows them, `known` only says whether all was
-    well.
+    """The epochs of the entries that are there, as those say themselves.
+
+    The index only leads to them. Where it does not, `known` is asked, which has a CRC.
     """
 
     def term_of(index: int) -> int:
-        return files.locate(index)[2]
+        head = _head_by_index(files, index)
+        if head is not None:
+            return head.term
+        _, _, _, own_index, term = UNIT.unpack(files.read_units(index, 1))
+        if known is None or not known.epochs or own_index == index:
+            return int(term)
+        return max((epoch.term for epoch in known.epochs if epoch.first_index <= index), default=0)
 
     epochs = tuple(Epoch(term, first) for term, first in find_epochs(begin_index, end_index, term_of))
     if known is not None and known.epochs != epochs:
         logger.info("%s: the epochs file was behind the log", files.data.directory.parent)
     return epochs
+
+
+def _head_by_index(files: EntryFiles, index: int) -> EntryHead | None:
+    position = files.locate(index)[0]
+    try:
+        head = entry_head(files.data.read(position, HEADER_BYTES), position)
+    except CorruptLogError:
+        return None  # nowhere in the log
+    return head if head is not None and head.index == index else None

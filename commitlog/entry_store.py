@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from commitlog.checkpoint import LogBegin, check_format, decode_log_begin, encode_format
+from commitlog.checkpoint import LogBegin, decode_log_begin, encode_format
 from commitlog.entry import (
     BLANK_BYTES,
     HEADER,
@@ -59,26 +59,27 @@ def open_entry_store(
     append_hook: AppendHook | None = None,
     fs: Fs | None = None,
     clock: Callable[[], float] = time.monotonic,
+    on_damage: Callable[[str], None] | None = None,
 ) -> "EntryStore":
     """Open the store in `directory`, made if missing, and recover it.
 
-    Raises CorruptLogError when bytes that were safely on disk are damaged or missing, OSError.
+    When bytes that were safely on disk are damaged or missing, `on_damage` is called with the reason before
+    anything is changed; then the log is cut at the damage. It may be called more than once. Without it that
+    is CorruptLogError. A store of other sizes or versions is always CorruptLogError. Raises OSError.
     """
     config = config or EntryStoreConfig()
     fs = fs or OsFs()
     fs.make_directory(directory)
     files = EntryFiles(fs, directory, config)
     expected = encode_format("dledger-entries", config.data_file_bytes, config.index_file_bytes)
-    found = files.read_small("format")
-    if found is not None:
-        check_format(directory / "format", found, expected)
     try:
-        files.load()
+        is_format_whole = files.check_format(expected)
         known = decode_log_begin(files.read_small("epochs"))
-        log = recover(files, known, config.unsynced_bytes_max)
+        files.load(known.begin_position if known is not None else 0, on_damage)
+        log = recover(files, known, config.unsynced_bytes_max, on_damage)
         if known != log.begin:
             files.save_epochs(log.begin, is_durable=True)
-        if found is None:
+        if not is_format_whole:
             replace_file(fs, directory / "format", expected)
     except BaseException:
         files.close()

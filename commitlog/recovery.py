@@ -195,7 +195,7 @@ def judge_stop(where: str, reason: str, is_flushed: bool, later_valid: int | Non
     whole entry or record farther behind the stop than anything unsynced can stand.
     """
     if is_flushed:
-        raise CorruptLogError(f"{where}: {reason}; the checkpoint says it was on the disk")
+        raise CorruptLogError(f"{where}: {reason}; it was on the disk")
     if later_valid is not None:
         raise CorruptLogError(
             f"{where}: {reason}; what stands whole at position {later_valid} shows that this was on the disk"

@@ -6,7 +6,7 @@ written read as zero. One thread writes, another may read: descriptors are opene
 writer, and closed only by `close_retired` and `close`, which the reading thread calls.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from commitlog.recovery import CorruptLogError
 from dledger.fs import Buffer, Fs
 
 NAME_DIGITS: Final = 20
+ASIDE_SUFFIX: Final = ".damaged"
 
 
 def file_name(start: int) -> str:
@@ -36,28 +37,65 @@ class Segments:
         self._is_directory_unsynced = False
         self._retired_fds: list[int] = []
 
-    def load(self) -> None:
-        """Open the files that are there. Raises CorruptLogError when they do not follow each other.
+    def load(self, on_damage: Callable[[str], None] | None = None, first_start: int = 0) -> None:
+        """Open the files that are there; the first is to start at `first_start` or behind it.
 
-        The last one may be short, after a crash between its creation or cutting and its extension.
+        The last one may be short, after a crash between its creation or cutting and its extension. Raises
+        CorruptLogError for everything else that a row cannot be. With `on_damage` that is told instead, and
+        the row is what is whole of it from its first file on: a file that is in no row is put aside, a long
+        one cut, and what stands behind a gap or a short file deleted.
         """
         self._fs.make_directory(self.directory)
-        names = [name for name in self._fs.list(self.directory) if name.isdecimal()]
-        for number, name in enumerate(names):
+        tell = on_damage or _raise_corrupt
+        expected: int | None = None
+        is_ended = False
+        for name in [name for name in self._fs.list(self.directory) if name.isdecimal()]:
             start = int(name)
-            if name != file_name(start) or start % self.file_bytes != 0:
-                raise CorruptLogError(f"{self.directory / name}: not a start of {self.file_bytes}-byte files")
-            if number > 0 and start != int(names[number - 1]) + self.file_bytes:
-                raise CorruptLogError(f"{self.directory / name}: the file before it is missing")
-            self._open(start)
-            size_bytes = self._fs.size(self._fds[start])
-            if size_bytes != self.file_bytes:
-                if size_bytes > self.file_bytes or number < len(names) - 1:
-                    raise CorruptLogError(
-                        f"{self.directory / name}: {size_bytes} bytes, expected {self.file_bytes}"
-                    )
-                self._fs.set_size(self._fds[start], self.file_bytes)
-                self._unsynced.add(start)
+            path = self.directory / name
+            if is_ended:
+                self._drop(path)
+            elif name != file_name(start) or start % self.file_bytes != 0 or start < first_start:
+                tell(f"{path}: not a start of {self.file_bytes}-byte files from {first_start} on")
+                self._fs.rename(path, path.with_name(name + ASIDE_SUFFIX))
+                self._is_directory_unsynced = True
+            elif expected is not None and start != expected:
+                tell(f"{path}: the file before it is missing")
+                self._drop(path)
+                is_ended = True
+            else:
+                is_ended = not self._load_file(start, tell)
+                expected = start + self.file_bytes
+
+    def has_expected_sizes(self) -> bool:
+        """Before `load`: whether all files but the last have the full length, and no file more."""
+        names = [name for name in self._fs.list(self.directory) if name.isdecimal()]
+        sizes = []
+        for name in names:
+            fd = self._fs.open(self.directory / name)
+            sizes.append(self._fs.size(fd))
+            self._fs.close(fd)
+        is_full = all(size == self.file_bytes for size in sizes[:-1])
+        return is_full and all(size <= self.file_bytes for size in sizes)
+
+    def _load_file(self, start: int, tell: Callable[[str], None]) -> bool:
+        """Whether a file can follow this one."""
+        self._open(start)
+        size_bytes = self._fs.size(self._fds[start])
+        if size_bytes == self.file_bytes:
+            return True
+        is_short = size_bytes < self.file_bytes
+        if not is_short or self._has_file_behind(start):
+            tell(f"{self.path_of(start)}: {size_bytes} bytes, expected {self.file_bytes}")
+        self._fs.set_size(self._fds[start], self.file_bytes)
+        self._unsynced.add(start)
+        return not is_short
+
+    def _drop(self, path: Path) -> None:
+        self._fs.delete(path)
+        self._is_directory_unsynced = True
+
+    def _has_file_behind(self, start: int) -> bool:
+        return any(name.isdecimal() and int(name) > start for name in self._fs.list(self.directory))
 
     def starts(self) -> list[int]:
         """The first position of each file, ascending."""
@@ -170,3 +208,7 @@ class Segments:
         self._retired_fds.append(self._fds.pop(start))
         self._reserved_to.pop(start, None)
         self._unsynced.discard(start)
+
+
+def _raise_corrupt(reason: str) -> None:
+    raise CorruptLogError(reason)

@@ -50,6 +50,27 @@ def test_unseal_of_what_was_not_sealed_is_none(content: bytes | None) -> None:
 
 def test_format_names_version_and_sizes() -> None:
     content = encode_format("entries", 10, 20)
-    check_format(Path("f"), content, content)
+    assert check_format(Path("f"), content, content)
     with pytest.raises(CorruptLogError, match="entries"):
         check_format(Path("f"), encode_format("entries", 10, 21), content)
+
+
+def test_format_without_a_crc_is_of_an_earlier_version() -> None:
+    content = encode_format("entries", 10, 20)
+    line = content.partition(b"\n")[0]
+    assert not check_format(Path("f"), line, content)
+    with pytest.raises(CorruptLogError, match="entries"):
+        check_format(Path("f"), line.replace(b"20", b"21"), content)
+
+
+def test_a_flipped_bit_of_a_format_or_checkpoint_never_says_something_else() -> None:
+    content = encode_format("entries", 10, 20)
+    checkpoint = Checkpoint(199, 50).encode()
+    for bit in range(8 * len(content) - 8):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert not check_format(Path("f"), bytes(damaged), content) or unseal(bytes(damaged)) is not None
+    for bit in range(8 * len(checkpoint)):
+        damaged = bytearray(checkpoint)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert decode_checkpoint(bytes(damaged)) in (Checkpoint(199, 50), Checkpoint())

@@ -118,7 +118,7 @@ def test_find_epochs_finds_every_change_of_term(steps: list[int], first_index: i
 
 def test_judge_stop_tells_torn_from_damaged() -> None:
     judge_stop("file 7: position 8", "no entry", False, None)
-    with pytest.raises(CorruptLogError, match="file 7: position 8: no entry; the checkpoint says"):
+    with pytest.raises(CorruptLogError, match="file 7: position 8: no entry; it was on the disk"):
         judge_stop("file 7: position 8", "no entry", True, None)
     with pytest.raises(CorruptLogError, match="whole at position 99"):
         judge_stop("file 7: position 8", "no entry", False, 99)
