@@ -85,6 +85,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._is_turn_due = False
         self._is_paused = False
         self._is_dead = False
+        self.name = ""
 
     # -- life and death
 

@@ -171,10 +171,11 @@ class Network:
         dial = _Dial(self, loop, factory, self._loops[loop], (host, port))
         dial.send_syn(FIRST_DIAL_RETRY_US)
         try:
-            return await dial.made
+            made: tuple[Endpoint, Any] = await dial.made
         except BaseException:
             dial.give_up()
             raise
+        return made
 
 
 class _Dial:

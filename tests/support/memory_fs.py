@@ -108,6 +108,11 @@ class MemoryFs:
     def content(self, path: Path) -> bytes:
         return bytes(self._files[path].content)
 
+    def durable_slice(self, path: Path, position: int, size_bytes: int) -> bytes:
+        """What a power failure now would certainly leave of these bytes; fewer when the file ends before."""
+        file = self._durable_files.get(path)
+        return b"" if file is None else bytes(file.durable[position : position + size_bytes])
+
     def paths(self) -> list[Path]:
         """Every file, sorted."""
         return sorted(self._files)

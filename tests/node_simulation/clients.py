@@ -1,0 +1,114 @@
+"""Clients of the simulated cluster: the product's own, with what they ask for written into the history."""
+
+from typing import Any
+
+from ledgermq.client.consumer import decode_records
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import ConnectFailedError, RemotingError
+from tests.histories.operations import Commit, Fetch, Operation, Outcome, Poll, Queue
+from tests.node_simulation.invariants import Checker
+from tests.simulation.clock import VirtualClock
+from tests.simulation.invariants import InvariantError
+
+
+class History:
+    """The operations of all clients, by world time."""
+
+    def __init__(self, clock: VirtualClock, checker: Checker) -> None:
+        self.clock = clock
+        self.checker = checker
+        self.operations: list[Operation] = []
+
+    @property
+    def now(self) -> int:
+        return self.clock.now_us
+
+    def add(self, operation: Operation) -> None:
+        self.operations.append(operation)
+
+
+class RecordingClient(RemotingClient):
+    """Writes down pulls, and the offsets that are stored and asked for. `name` is the history's process."""
+
+    def __init__(self, history: History, name: str) -> None:
+        super().__init__()
+        self._history = history
+        self._name = name
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+        invoked = self._history.now
+        outcome, answer = Outcome.INFO, None
+        try:
+            answer = await super().invoke(address, command, timeout_s)
+            outcome = Outcome.OK if answer.code == ResponseCode.SUCCESS else Outcome.FAIL
+        except ConnectFailedError:
+            outcome = Outcome.FAIL
+            raise
+        except RemotingError:
+            raise
+        finally:
+            self._record(address, command, invoked, outcome, answer)
+        return answer
+
+    def _record(
+        self, address: str, command: RemotingCommand, invoked: int, outcome: Outcome, answer: Any
+    ) -> None:
+        ext, now = command.ext_fields, self._history.now
+        completed = now if answer is not None else None
+        if command.code == RequestCode.PULL_MESSAGE:
+            if outcome is Outcome.OK:
+                self._polled(address, command, invoked, answer)
+        elif command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            if outcome is Outcome.FAIL and answer is not None:
+                outcome = Outcome.INFO  # refused, or a majority was not reached in time
+            self._history.add(
+                Commit(
+                    f"{self._name}/commit", invoked, completed, outcome, ext["consumerGroup"], _queue(ext),
+                    int(ext["commitOffset"]),
+                )
+            )  # fmt: skip
+        elif command.code == RequestCode.QUERY_CONSUMER_OFFSET and answer is not None:
+            found = int(answer.ext_fields["offset"]) if outcome is Outcome.OK else None
+            is_known = outcome is Outcome.OK or answer.code == ResponseCode.QUERY_NOT_FOUND
+            self._history.add(
+                Fetch(
+                    f"{self._name}/{_queue(ext)}", invoked, completed,
+                    Outcome.OK if is_known else Outcome.FAIL, ext["consumerGroup"], _queue(ext), found,
+                )
+            )  # fmt: skip
+
+    def _polled(self, address: str, command: RemotingCommand, invoked: int, answer: RemotingCommand) -> None:
+        ext = command.ext_fields
+        records = decode_records(answer.body)
+        for record in records:
+            try:
+                self._history.checker.shown(address, record)
+            except InvariantError as error:
+                self._loop.call_exception_handler({"message": "a pull", "exception": error})
+        self._history.add(
+            Poll(
+                f"{self._name}/{_queue(ext)}",
+                invoked,
+                self._history.now,
+                Outcome.OK,
+                _queue(ext),
+                int(ext["queueOffset"]),
+                tuple((record.queue_offset, value_of(record.body)) for record in records),
+                int(answer.ext_fields["nextBeginOffset"]),
+            )
+        )
+
+
+def _queue(ext: Any) -> Queue:
+    return Queue(ext["topic"], int(ext["queueId"]))
+
+
+def value_of(body: bytes) -> str:
+    """The unique value a workload put in front of a body's padding."""
+    return bytes(body).partition(b".")[0].decode()
+
+
+def body_of(value: str, size_bytes: int) -> bytes:
+    return value.encode() + b"." + b"x" * max(0, size_bytes - len(value) - 1)

@@ -1,0 +1,198 @@
+"""What must hold of whole nodes, looked at after every turn of every node that changed.
+
+The checker keeps its own record of what was ever committed, byte for byte, so that a node can't be wrong and
+agree with itself.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.app import Broker
+from commitlog.consume_queues import NOT_QUEUED
+from commitlog.dledger_commit_log import store_directory
+from commitlog.entry import HEADER_BYTES, entry_position, entry_starts
+from commitlog.record import Record, decode_record
+from commitlog.segments import file_name
+from dledger.core.node import Node
+from dledger.core.types import NO_INDEX, EntryRange, Role
+from dledger.server import DLedgerServer
+from tests.node_simulation.machine import Machine
+from tests.simulation.invariants import require
+
+READ_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedEntry:
+    """An entry as its first committer had it."""
+
+    term: int
+    position: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """What the checker remembers of a node: of its present life, and of the terms it led in any life."""
+
+    life: int = 0
+    term: int = 0
+    role: Role = Role.FOLLOWER
+    commit_index: int = NO_INDEX
+    led_term: int = 0
+
+
+@dataclass(slots=True)
+class Checker:
+    """`machines`: the members of the group. `root` and `data_file_bytes` say where their logs are."""
+
+    machines: dict[str, Machine]
+    root: Path
+    data_file_bytes: int
+    committed: list[CommittedEntry] = field(default_factory=list)
+    records: dict[str, Record] = field(default_factory=dict)
+    leaders: dict[int, str] = field(default_factory=dict)
+    elections: int = 0
+    _nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    _index_of: dict[int, int] = field(default_factory=dict)
+    _next_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def commit_index(self) -> int:
+        """The highest index any node ever called committed."""
+        return len(self.committed) - 1
+
+    def turned(self, machine: Machine) -> None:
+        """After every turn of a node's loop."""
+        process = machine.process
+        if process is None or process.broker is None:
+            return
+        node = node_of(process.broker)
+        record = self._nodes.setdefault(machine.name, NodeRecord())
+        if record.life != machine.lives:
+            require(node.term >= record.led_term, machine.name, "forgot that it led term", record.led_term)
+            record.life, record.term, record.commit_index = machine.lives, node.term, NO_INDEX
+            record.role = Role.FOLLOWER
+        elif (record.term, record.role, record.commit_index) == (node.term, node.role, node.commit_index):
+            return
+        self._check(machine, record, node, engine_of(process.broker))
+
+    def _check(self, machine: Machine, record: NodeRecord, node: Node, engine: DLedgerServer) -> None:
+        node.check_invariants()
+        name = machine.name
+        require(node.term >= record.term, name, "term falls", record.term, node.term)
+        record.term = node.term
+        require(node.commit_index <= node.end_index, name, "commit above end", node.commit_index)
+        if node.role is Role.LEADER and (record.role is not Role.LEADER or record.led_term != node.term):
+            first = self.leaders.setdefault(node.term, name)
+            require(first == name, "two leaders in term", node.term, first, name)
+            record.led_term = node.term
+            self.elections += 1
+            self.check_epochs(name, engine)
+        record.role = node.role
+        if node.commit_index != record.commit_index:
+            require(node.commit_index > record.commit_index, name, "commit falls to", node.commit_index)
+            self._advance(name, record, node, engine)
+
+    def _advance(self, name: str, record: NodeRecord, node: Node, engine: DLedgerServer) -> None:
+        index = max(record.commit_index + 1, node.begin_index)
+        while index <= node.commit_index:
+            found = engine._store.read_range(index, node.commit_index, READ_BYTES_MAX)
+            self._take(name, found)
+            index = found.last_index + 1
+        record.commit_index = node.commit_index
+
+    def _take(self, name: str, found: EntryRange) -> None:
+        """These entries are committed, says the node."""
+        data = bytes(found.data)
+        starts = entry_starts(data)
+        position = entry_position(data)
+        if found.last_index > self.commit_index:
+            self._check_majority(name, found, data, position, starts)
+        for index, start, end in zip(
+            range(found.first_index, found.last_index + 1), starts, [*starts[1:], len(data)], strict=True
+        ):
+            entry = CommittedEntry(found.term, position + start, data[start:end])
+            if index <= self.commit_index:
+                require(
+                    entry == self.committed[index],
+                    name, "commits other bytes of term", entry.term, "at", index,
+                )  # fmt: skip
+            else:
+                require(index == self.commit_index + 1, name, "commits", index, "with a gap")
+                self._append(index, entry)
+
+    def _append(self, index: int, entry: CommittedEntry) -> None:
+        self.committed.append(entry)
+        self._index_of[entry.position + HEADER_BYTES] = index
+        record = decode_record(entry.data, HEADER_BYTES)
+        require(record.physical_offset == entry.position + HEADER_BYTES, "physical offset at", index)
+        if record.sys_flag & NOT_QUEUED != NOT_QUEUED:
+            key = (record.topic, record.queue_id)
+            expected = self._next_offsets.get(key, 0)
+            require(record.queue_offset == expected, key, "has offset", record.queue_offset, "for", expected)
+            self._next_offsets[key] = expected + 1
+
+    def _check_majority(
+        self, name: str, found: EntryRange, data: bytes, position: int, starts: list[int]
+    ) -> None:
+        """What is committed for the first time is on the disks of a majority, synced."""
+        start = starts[max(0, self.commit_index + 1 - found.first_index)]
+        holders = [
+            machine.name
+            for machine in self.machines.values()
+            if self.has_durably(machine, position + start, data[start:])
+        ]
+        require(
+            2 * len(holders) > len(self.machines),
+            name, "commits", found.first_index, "to", found.last_index, "that is on the disks of", holders,
+        )  # fmt: skip
+
+    def has_durably(self, machine: Machine, position: int, data: bytes) -> bool:
+        """Whether these bytes of one data file would survive a power failure of the machine now."""
+        start = position - position % self.data_file_bytes
+        directory = store_directory(self.root, machine.name) / "data"
+        found = machine.fs.durable_slice(directory / file_name(start), position - start, len(data))
+        return found == data
+
+    # -- what clients are shown
+
+    def shown(self, name: str, record: Record) -> None:
+        """A pull answered with this record: it is committed, and no other stands there."""
+        index = self._index_of.get(record.physical_offset)
+        require(index is not None, name, "shows what is not committed, at", record.physical_offset)
+        assert index is not None
+        known = decode_record(self.committed[index].data, HEADER_BYTES)
+        require(
+            (known.topic, known.queue_id, known.queue_offset, known.body)
+            == (record.topic, record.queue_id, record.queue_offset, record.body),
+            name, "shows another record at", record.physical_offset,
+        )  # fmt: skip
+
+    # -- whole nodes
+
+    def check_epochs(self, name: str, engine: DLedgerServer) -> None:
+        """The epochs of what is committed are those of the committed entries."""
+        for epoch in engine.status().epochs:
+            if epoch.first_index <= self.commit_index:
+                entry = self.committed[epoch.first_index]
+                require(entry.term == epoch.term, name, "epoch", epoch, "but the entry has", entry.term)
+                before = self.committed[epoch.first_index - 1].term if epoch.first_index else NO_INDEX
+                require(before < epoch.term, name, "epoch", epoch, "begins late")
+
+    def check_logs(self) -> None:
+        """Every node's durable log holds everything committed. For the end of a run."""
+        for machine in self.machines.values():
+            for index, entry in enumerate(self.committed):
+                is_there = self.has_durably(machine, entry.position, entry.data)
+                require(is_there, machine.name, "has not durably", index, "of term", entry.term)
+
+
+def engine_of(broker: Broker) -> DLedgerServer:
+    engine = broker.context.engine
+    assert isinstance(engine, DLedgerServer), engine
+    return engine
+
+
+def node_of(broker: Broker) -> Node:
+    return engine_of(broker)._node

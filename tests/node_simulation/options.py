@@ -1,0 +1,163 @@
+"""The options of one run, drawn by its seed: each run has some faults and not others (swarm testing)."""
+
+import random
+from dataclasses import dataclass, field
+
+from tests.node_simulation.machine import DiskOptions
+from tests.node_simulation.net import NetworkOptions
+
+FAST_TIMES = {
+    "heartbeat_interval_ms": 50,
+    "election_timeout_min_ms": 150,
+    "election_timeout_max_ms": 300,
+    "wait_ack_timeout_ms": 600,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOptions:
+    """Mean virtual milliseconds between faults of a kind; 0 = never.
+
+    `leader_bias`: how often a fault is meant for the leader. `mid_write_probability`: how often a crash waits
+    for the process to be between two file operations.
+    """
+
+    crash_ms: int = 0
+    crash_majority_probability: float = 0.0
+    crash_all_probability: float = 0.0
+    power_probability: float = 0.0
+    mid_write_probability: float = 0.0
+    down_max_ms: int = 3_000
+    terminate_ms: int = 0
+    pause_ms: int = 0
+    pause_max_ms: int = 3_000
+    clock_jump_ms: int = 0
+    partition_ms: int = 0
+    partition_max_ms: int = 5_000
+    transfer_ms: int = 0
+    disk_full_ms: int = 0
+    disk_error_ms: int = 0
+    name_server_ms: int = 0
+    client_ms: int = 0
+    leader_bias: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadOptions:
+    """Each producer sends a message every `interval_ms` on average."""
+
+    producers: int = 2
+    consumers: int = 1
+    interval_ms: int = 100
+    body_bytes_max: int = 64
+    topics: int = 1
+    queues: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything that decides a run, the seed of its chance included."""
+
+    seed: int
+    nodes: int = 3
+    safety_ms: int = 30_000
+    skew_ppm: int = 0
+    config: dict[str, int] = field(default_factory=dict)
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+    disk: DiskOptions = field(default_factory=DiskOptions)
+    faults: FaultOptions = field(default_factory=FaultOptions)
+    workload: WorkloadOptions = field(default_factory=WorkloadOptions)
+
+
+def draw_options(seed: int) -> Options:
+    """The options of a seed; always the same ones."""
+    rng = random.Random(seed)
+    return Options(
+        seed=seed,
+        nodes=rng.choice((1, 3, 3, 3, 3, 3, 5)),
+        safety_ms=rng.choice((15_000, 30_000, 45_000)),
+        skew_ppm=rng.choice((0, 0, 1_000, 50_000)),
+        config=_draw_config(rng),
+        network=_draw_network(rng),
+        disk=_draw_disk(rng),
+        faults=_draw_faults(rng),
+        workload=_draw_workload(rng),
+    )
+
+
+def _maybe(rng: random.Random, probability: float, low: int, high: int) -> int:
+    """A number between low and high with this probability, else 0."""
+    return rng.randint(low, high) if rng.random() < probability else 0
+
+
+def _draw_config(rng: random.Random) -> dict[str, int]:
+    config = {
+        "data_file_bytes": rng.choice((16 << 10, 64 << 10, 256 << 10)),
+        "index_file_bytes": rng.choice((1 << 10, 16 << 10)),
+        "queue_file_bytes": rng.choice((200, 2_000, 20_000)),
+        "entry_cache_bytes": rng.choice((0, 10_000, 16 << 20)),
+        "state_snapshot_interval_ms": rng.choice((200, 2_000, 10_000)),
+        "register_name_server_period_ms": rng.choice((1_000, 5_000, 30_000)),
+    }
+    if rng.random() < 0.3:
+        config |= FAST_TIMES
+    if rng.random() < 0.2:
+        config["pending_appends_max"] = rng.choice((1, 5, 20))
+    return config
+
+
+def _draw_network(rng: random.Random) -> NetworkOptions:
+    return NetworkOptions(
+        delay_min_us=rng.choice((50, 100, 1_000)),
+        delay_max_us=rng.choice((1_000, 2_000, 20_000)),
+        slow_probability=rng.choice((0.0, 0.0, 0.01, 0.05)),
+        slow_max_us=rng.choice((20_000, 300_000, 2_000_000)),
+        loss_probability=rng.choice((0.0, 0.0, 0.001, 0.02)),
+        split_probability=rng.choice((0.0, 0.1, 0.5)),
+        window_bytes=rng.choice((2_048, 16_384, 262_144)),
+        us_per_kib=rng.choice((0, 0, 10, 1_000)),
+    )
+
+
+def _draw_disk(rng: random.Random) -> DiskOptions:
+    return DiskOptions(
+        job_min_us=50,
+        job_max_us=rng.choice((300, 3_000, 20_000)),
+        stall_probability=rng.choice((0.0, 0.0, 0.01, 0.1)),
+        stall_max_us=rng.choice((50_000, 500_000, 2_000_000)),
+        turn_max_us=rng.choice((5, 50, 2_000)),
+    )
+
+
+def _draw_faults(rng: random.Random) -> FaultOptions:
+    return FaultOptions(
+        crash_ms=_maybe(rng, 0.7, 1_000, 10_000),
+        crash_majority_probability=rng.choice((0.0, 0.2)),
+        crash_all_probability=rng.choice((0.0, 0.2)),
+        power_probability=rng.choice((0.0, 0.5, 1.0)),
+        mid_write_probability=rng.choice((0.0, 0.5, 1.0)),
+        down_max_ms=rng.choice((100, 1_000, 6_000)),
+        terminate_ms=_maybe(rng, 0.25, 2_000, 15_000),
+        pause_ms=_maybe(rng, 0.3, 1_000, 8_000),
+        pause_max_ms=rng.choice((200, 2_000, 6_000)),
+        clock_jump_ms=_maybe(rng, 0.25, 1_000, 8_000),
+        partition_ms=_maybe(rng, 0.5, 1_000, 8_000),
+        partition_max_ms=rng.choice((300, 3_000, 8_000)),
+        transfer_ms=_maybe(rng, 0.3, 500, 5_000),
+        disk_full_ms=_maybe(rng, 0.15, 2_000, 10_000),
+        disk_error_ms=_maybe(rng, 0.2, 2_000, 15_000),
+        name_server_ms=_maybe(rng, 0.15, 3_000, 15_000),
+        client_ms=_maybe(rng, 0.3, 2_000, 15_000),
+        leader_bias=rng.choice((0.0, 0.5, 0.9)),
+    )
+
+
+def _draw_workload(rng: random.Random) -> WorkloadOptions:
+    return WorkloadOptions(
+        producers=rng.choice((1, 2, 4)),
+        consumers=rng.choice((1, 2)),
+        interval_ms=rng.choice((20, 100, 400)),
+        body_bytes_max=rng.choice((16, 200, 3_000)),
+        topics=rng.choice((1, 1, 2)),
+        queues=rng.choice((1, 2, 4)),
+    )

@@ -1,0 +1,54 @@
+"""What runs on the servers: the real broker and the real name server, as their `__main__` run them."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.__main__ import serve_until
+from broker.app import Broker
+from broker.config import BrokerConfig
+from broker.store_lock import StoreLockedError
+from commitlog.recovery import CorruptLogError
+from dledger.hard_state import CorruptHardStateError
+from namesrv.config import NameServerConfig
+from namesrv.server import NameServer
+from tests.node_simulation.machine import Process
+
+NAME_SERVER_PORT = 9876
+EXIT_FAILED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProgram:
+    """One broker node. `on_stopped` hears why it stopped by itself."""
+
+    config: BrokerConfig
+    on_stopped: Callable[[Process, BaseException], None]
+
+    async def __call__(self, process: Process) -> int:
+        stop = asyncio.Event()
+        process.loop.add_signal_handler(signal.SIGTERM, stop.set)
+        try:
+            broker = process.broker = Broker(self.config, process.environment)
+        except (OSError, CorruptLogError, CorruptHardStateError, StoreLockedError) as error:
+            self.on_stopped(process, error)
+            return EXIT_FAILED
+        code = await serve_until(broker, stop)
+        if broker.failure.done():
+            self.on_stopped(process, broker.failure.result())
+        try:
+            await broker.stop()
+        except OSError as error:
+            self.on_stopped(process, error)
+            return EXIT_FAILED
+        return code
+
+
+async def name_server_program(process: Process) -> int:
+    """A name server whose tables live in memory only."""
+    config = NameServerConfig(host=process.machine.ip, port=NAME_SERVER_PORT)
+    server = NameServer(config, process.environment.monotonic_ms)
+    await server.start()
+    await asyncio.get_running_loop().create_future()
+    return 0

@@ -1,0 +1,55 @@
+"""Runs many seeds, in several processes when asked, and tells a failure in one line."""
+
+import gc
+import multiprocessing
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.node_simulation.world import Summary, run_seed
+
+REGRESSIONS = Path(__file__).with_name("regressions.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class SeedOutcome:
+    """How one seed ended: a summary, or one line about the failure."""
+
+    seed: int
+    summary: Summary | None
+    failure: str | None
+
+
+def describe_failure(seed: int, error: BaseException) -> str:
+    """One line: what broke, and the command that repeats it."""
+    text = " ".join(str(error).split())
+    return (
+        f"seed {seed}: {type(error).__name__}: {text[:600]} (python -m tests.node_simulation {seed} --trace)"
+    )
+
+
+def run_one(seed: int) -> SeedOutcome:
+    """Runs a seed; whatever it raises becomes its failure."""
+    gc.disable()  # what is left over is collected between runs: it would cost a third of the time
+    try:
+        return SeedOutcome(seed, run_seed(seed), None)
+    except Exception as error:  # noqa: BLE001 (a run may break in any way; each is a finding)
+        return SeedOutcome(seed, None, describe_failure(seed, error))
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+def run_many(seeds: Iterable[int], processes: int = 1) -> Iterator[SeedOutcome]:
+    """The outcomes, in the order of the seeds."""
+    if processes == 1:
+        yield from map(run_one, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap(run_one, seeds)
+
+
+def known_seeds() -> list[int]:
+    """The seeds of regressions.txt: one a line, `#` begins a remark."""
+    lines = (line.partition("#")[0].strip() for line in REGRESSIONS.read_text().splitlines())
+    return [int(line) for line in lines if line]

@@ -1,0 +1,182 @@
+"""The plain workload: producers that send numbered messages, consumers that read them, a reader at the end.
+
+A workload brings programs for client machines. Another one is another class with the same methods.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from ledgermq.client.consumer import Consumer
+from ledgermq.client.errors import ClientError
+from ledgermq.client.producer import Producer
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.headers import PullMessageRequestHeader, QueueRequestHeader
+from tests.histories.operations import Crash, Drain, Outcome, Queue, Send
+from tests.node_simulation.clients import History, RecordingClient, body_of, value_of
+from tests.node_simulation.machine import Process, Program
+from tests.node_simulation.options import WorkloadOptions
+from tests.simulation.invariants import require
+
+NAME_SERVER = "10.0.1.1:9876"
+HAS_SUBSCRIPTION = 4
+
+
+class Workload(Protocol):
+    """What the world asks of a workload. Programs run until they are killed, or end with 0."""
+
+    def programs(self) -> dict[str, Program]:
+        """The clients, by the names of their machines."""
+
+    def stop(self) -> None:
+        """The faults are over: send nothing new."""
+
+    def is_done(self) -> bool:
+        """Whether everything acknowledged has reached whom it was meant for."""
+
+    def describe(self) -> str: ...
+
+    async def read_back(self, process: Process, address: str) -> int:
+        """A last program, run when all is quiet: reads what is there, for the history."""
+
+    def crashed(self, name: str) -> None:
+        """The client was killed."""
+
+
+@dataclass(slots=True)
+class PlainWorkload:
+    """Producers retry until acknowledged; each consumer is a group of its own."""
+
+    options: WorkloadOptions
+    history: History
+    is_stopping: bool = False
+    acknowledged: dict[str, set[str]] = field(default_factory=dict)
+    taken: dict[str, set[str]] = field(default_factory=dict)
+    _sent: int = 0
+
+    def programs(self) -> dict[str, Program]:
+        programs: dict[str, Program] = {}
+        for number in range(self.options.producers):
+            topic = f"T{number % self.options.topics}"
+            self.acknowledged.setdefault(topic, set())
+            programs[f"p{number}"] = partial(self._produce, f"p{number}", topic)
+        for number in range(self.options.consumers):
+            topic = list(self.acknowledged)[number % len(self.acknowledged)]
+            self.taken[f"c{number}"] = set()
+            programs[f"c{number}"] = partial(self._consume, f"c{number}", topic)
+        return programs
+
+    def stop(self) -> None:
+        self.is_stopping = True
+
+    def is_done(self) -> bool:
+        return not any(self._missing().values())
+
+    def _missing(self) -> dict[str, set[str]]:
+        topics = list(self.acknowledged)
+        return {
+            name: self.acknowledged[topics[int(name[1:]) % len(topics)]] - taken
+            for name, taken in self.taken.items()
+        }
+
+    def describe(self) -> str:
+        missing = {name: sorted(values)[:3] for name, values in self._missing().items() if values}
+        return f"{sum(map(len, self.acknowledged.values()))} acknowledged, missing {missing}"
+
+    def crashed(self, name: str) -> None:
+        processes = {name} | {f"{name}/{Queue(topic, q)}" for topic in self.acknowledged for q in range(8)}
+        for process in sorted(processes):
+            self.history.add(Crash(process, self.history.now))
+
+    # -- producers
+
+    async def _produce(self, name: str, topic: str, process: Process) -> int:
+        client = RecordingClient(self.history, name)
+        rng = process.environment.rng
+        producer = Producer(client, NAME_SERVER, give_up_s=20.0, environment=process.environment)
+        while True:
+            await asyncio.sleep(rng.random() * 2 * self.options.interval_ms / 1_000)
+            if self.is_stopping:
+                await asyncio.sleep(3_600)
+                continue
+            self._sent += 1
+            value = f"{name}-{self._sent}"
+            await self._send(producer, name, topic, value, rng.randint(0, self.options.body_bytes_max))
+
+    async def _send(self, producer: Producer, name: str, topic: str, value: str, size_bytes: int) -> None:
+        invoked = self.history.now
+        history = self.history
+        try:
+            receipt = await producer.send(topic, body_of(value, size_bytes))
+        except ClientError:
+            history.add(Send(name, invoked, history.now, Outcome.INFO, (value,), tries=None))
+        except asyncio.CancelledError:
+            raise
+        else:
+            queue = Queue(topic, receipt.queue_id)
+            offsets = (receipt.queue_offset,)
+            self.acknowledged[topic].add(value)
+            history.add(Send(name, invoked, history.now, Outcome.OK, (value,), queue, offsets, receipt.tries))
+
+    # -- consumers
+
+    async def _consume(self, name: str, topic: str, process: Process) -> int:
+        client = RecordingClient(self.history, name)
+        while True:
+            with contextlib.suppress(ClientError):
+                async with Consumer(client, NAME_SERVER, topic, f"group-{name}") as consumer:
+                    async for delivery in consumer.messages():
+                        self.taken[name].add(value_of(delivery.record.body))
+                        consumer.take(delivery)
+            self.crashed(name)
+            await asyncio.sleep(0.5)
+
+    # -- the end
+
+    async def read_back(self, process: Process, address: str) -> int:
+        client = RecordingClient(self.history, "reader")
+        for topic in self.acknowledged:
+            for queue_id in range(self.options.queues):
+                await self._read_queue(client, address, Queue(topic, queue_id))
+        await client.close()
+        return 0
+
+    async def _read_queue(self, client: RemotingClient, address: str, queue: Queue) -> None:
+        history = self.history
+        invoked = history.now
+        begin = await ask_offset(client, address, RequestCode.GET_MIN_OFFSET, queue)
+        end = await ask_offset(client, address, RequestCode.GET_MAX_OFFSET, queue)
+        at = begin
+        while at < end:
+            header = PullMessageRequestHeader(
+                consumer_group="reader", topic=queue.topic, queue_id=queue.queue_id, queue_offset=at,
+                max_msg_nums=64, sys_flag=HAS_SUBSCRIPTION, commit_offset=0, suspend_timeout_ms=0,
+                subscription="*", expression_type="TAG",
+            )  # fmt: skip
+            answer = await ask(client, address, RequestCode.PULL_MESSAGE, header)
+            require(answer.code == ResponseCode.SUCCESS, "reading", queue, at, "gave", answer.code, end)
+            at = int(answer.ext_fields["nextBeginOffset"])
+        history.add(Drain(f"reader/{queue}", invoked, history.now, queue, begin, end))
+
+
+async def ask(client: RemotingClient, address: str, code: RequestCode, header: Any) -> RemotingCommand:
+    """Asked again until there is an answer of success; the world bounds how long."""
+    while True:
+        try:
+            answer = await client.invoke(address, RemotingCommand(code, ext_fields=header.ext_fields()))
+        except RemotingError:
+            await asyncio.sleep(0.2)
+            continue
+        if answer.code == ResponseCode.SUCCESS:
+            return answer
+        await asyncio.sleep(0.2)
+
+
+async def ask_offset(client: RemotingClient, address: str, code: RequestCode, queue: Queue) -> int:
+    answer = await ask(client, address, code, QueueRequestHeader(queue.topic, queue.queue_id))
+    return int(answer.ext_fields["offset"])

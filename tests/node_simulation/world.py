@@ -1,0 +1,311 @@
+"""A whole simulated cluster - brokers, name server, clients - and the two phases of a run."""
+
+import logging
+import random
+from asyncio import events
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.config import BrokerConfig, config_from
+from tests.histories.checker import check
+from tests.node_simulation.clients import History
+from tests.node_simulation.clocks import MachineClock
+from tests.node_simulation.faults import Faults, is_leader
+from tests.node_simulation.invariants import Checker, engine_of, node_of
+from tests.node_simulation.machine import DiskOptions, Machine, Process, Program, Surroundings
+from tests.node_simulation.net import Network, NetworkOptions
+from tests.node_simulation.options import Options, draw_options
+from tests.node_simulation.programs import NAME_SERVER_PORT, NodeProgram, name_server_program
+from tests.node_simulation.workload import PlainWorkload, Workload
+from tests.simulation.clock import VirtualClock
+from tests.simulation.invariants import InvariantError, require
+
+ROOT = Path("/store")
+NAME_SERVER_IP = "10.0.1.1"
+LISTEN_PORT = 10911
+START_MS = 3_000
+LIVENESS_LIMIT_MS = 120_000
+EVENTS_MAX = 20_000_000
+WorkloadFactory = Callable[[Options, History], Workload]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What happened in a run that broke nothing."""
+
+    events: int
+    elections: int
+    committed: int
+    operations: int
+    faults: dict[str, int]
+    writable_after_ms: int
+    converged_after_ms: int
+    virtual_ms: int
+    history: str
+
+
+def plain_workload(options: Options, history: History) -> Workload:
+    return PlainWorkload(options.workload, history)
+
+
+class World:
+    """Built from options alone; two worlds of the same options do the same."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        workload: WorkloadFactory = plain_workload,
+        is_tracing: bool = False,
+    ) -> None:
+        self.options = options
+        self.rng = random.Random(options.seed)
+        self.clock = VirtualClock()
+        self.network = Network(self.clock, self.rng, options.network)
+        self.lines: list[str] = []
+        self.events = 0
+        self._is_tracing = is_tracing
+        self._failure: BaseException | None = None
+        self.surroundings = Surroundings(
+            self.clock, self.network, self.rng, options.disk,
+            self._on_error, self._on_exit, self._after_turn, self.trace,
+        )  # fmt: skip
+        names = [f"n{number}" for number in range(options.nodes)]
+        self.nodes = {name: self._node(name, number) for number, name in enumerate(names)}
+        self.name_server = self._machine("ns", NAME_SERVER_IP, name_server_program)
+        self.checker = Checker(self.nodes, ROOT, self._config(0).data_file_bytes)
+        self.history = History(self.clock, self.checker)
+        self.workload = workload(options, self.history)
+        self.clients = {
+            name: self._machine(name, f"10.0.2.{number + 1}", program)
+            for number, (name, program) in enumerate(self.workload.programs().items())
+        }
+        self.faults = Faults(
+            self.clock, self.rng, options.faults, self.network, self.nodes, self.name_server, self.clients
+        )
+        self.faults.on_client_crash = self.workload.crashed
+
+    def _machine(self, name: str, ip: str, program: Program) -> Machine:
+        skew_ppm = self.options.skew_ppm
+        clock = MachineClock(self.rng.randint(0, 1 << 40), 1_000_000 + self.rng.randint(-skew_ppm, skew_ppm))
+        return Machine(name, ip, program, self.surroundings, clock)
+
+    def _node(self, name: str, number: int) -> Machine:
+        return self._machine(name, f"10.0.0.{number + 1}", NodeProgram(self._config(number), self._stopped))
+
+    def _config(self, number: int) -> BrokerConfig:
+        peers = ";".join(f"n{n}-10.0.0.{n + 1}:{LISTEN_PORT + 3}" for n in range(self.options.nodes))
+        ip = f"10.0.0.{number + 1}"
+        config = config_from(
+            {
+                "brokerIP1": ip,
+                "bindAddress": ip,
+                "listenPort": LISTEN_PORT,
+                "namesrvAddr": f"{NAME_SERVER_IP}:{NAME_SERVER_PORT}",
+                "storePathRootDir": ROOT,
+                "dLegerPeers": peers,
+                "dLegerSelfId": f"n{number}",
+                "defaultTopicQueueNums": self.options.workload.queues,
+            }
+        )
+        return config.model_copy(update=self.options.config)  # smaller files than a real node may have
+
+    # -- what machines tell
+
+    def trace(self, name: str, text: str) -> None:
+        if self._is_tracing:
+            self.lines.append(f"{self.clock.now_us:>11} {name} {text}")
+
+    def _on_error(self, machine: Machine, error: BaseException) -> None:
+        self.trace(machine.name, f"fails: {error!r}")
+        self.fail(InvariantError(f"{machine.name}: {error!r}", error))
+
+    def fail(self, error: BaseException) -> None:
+        """The run ends with this after the event under way."""
+        if self._failure is None:
+            self._failure = error
+
+    def _after_turn(self, machine: Machine) -> None:
+        if machine.name in self.nodes:
+            try:
+                self.checker.turned(machine)
+            except Exception as error:  # noqa: BLE001 (it comes out of the run, not out of a node's loop)
+                self.fail(error)
+
+    def _stopped(self, process: Process, error: BaseException) -> None:
+        """A node stopped by itself: only a disk that failed is a reason."""
+        name = process.machine.name
+        self.trace(name, f"stops: {error!r}")
+        if name not in self.faults.failing_disks or not isinstance(error, OSError):
+            self.fail(InvariantError(f"{name} stops: {error!r}", error))
+
+    def _on_exit(self, machine: Machine, code: int) -> None:
+        self.faults.restart_later(machine, self.rng.randint(100, 1_000))
+
+    # -- moving time
+
+    def run_for(self, duration_ms: int) -> None:
+        end_us = self.clock.now_us + 1_000 * duration_ms
+        while self.clock.run_next(end_us):
+            self._count()
+
+    def run_until(self, condition: Callable[[], bool], what: str, limit_ms: int = LIVENESS_LIMIT_MS) -> int:
+        """Runs until the condition holds, looked at ten times a second; how long it took, in ms.
+
+        InvariantError naming `what` if it does not hold in time.
+        """
+        begin_us = self.clock.now_us
+        while not condition():
+            elapsed_ms = (self.clock.now_us - begin_us) // 1_000
+            require(elapsed_ms < limit_ms, "not within", limit_ms, "ms:", what, self.describe())
+            self.run_for(100)
+        return (self.clock.now_us - begin_us) // 1_000
+
+    def _count(self) -> None:
+        self.events += 1
+        if self._failure is not None:
+            raise self._failure
+        require(self.events < EVENTS_MAX, "more than", EVENTS_MAX, "events")
+
+    # -- what is so now
+
+    def leader(self) -> Machine | None:
+        """The running leader of the highest term, None without one."""
+        leaders = [machine for machine in self.nodes.values() if is_leader(machine)]
+        return max(leaders, key=_term, default=None)
+
+    def is_writable(self) -> bool:
+        leader = self.leader()
+        return (
+            leader is not None
+            and leader.process is not None
+            and leader.process.broker is not None
+            and leader.process.broker.context.log.is_writable()
+        )
+
+    def is_converged(self) -> bool:
+        """All nodes run, and their disks hold one log, committed to its end."""
+        leader = self.leader()
+        ends = set()
+        for machine in self.nodes.values():
+            if machine.process is None or machine.process.broker is None:
+                return False
+            node = node_of(machine.process.broker)
+            ends.add((node.term, node.leader_id, node.end_index, node.commit_index, node.persisted_index))
+        if leader is None or len(ends) != 1:
+            return False
+        _, leader_id, end_index, commit_index, persisted_index = ends.pop()
+        return leader_id == leader.name and end_index == commit_index == persisted_index
+
+    def describe(self) -> str:
+        nodes = [self._describe(machine) for machine in self.nodes.values()]
+        return "; ".join([*nodes, self.workload.describe()])
+
+    def _describe(self, machine: Machine) -> str:
+        if machine.process is None:
+            return f"{machine.name} down"
+        if machine.process.broker is None:
+            return f"{machine.name} starting"
+        engine = engine_of(machine.process.broker)
+        status = engine.status()
+        return (
+            f"{machine.name} {status.role.name} t{status.term} {status.begin_index}..{status.end_index}"
+            f" c{status.commit_index} p{status.persisted_index} leader {status.leader_id}"
+            f" {status.impairment or ''}"
+        )
+
+    # -- the two phases
+
+    def run(self) -> Summary:
+        """Safety under faults, then liveness without them. Raises on whatever must not happen."""
+        watch = _LogWatch(self)
+        watch.install()
+        try:
+            return self._run()
+        finally:
+            watch.remove()
+            self._bury()
+
+    def _run(self) -> Summary:
+        for machine in [self.name_server, *self.nodes.values(), *self.clients.values()]:
+            machine.start()
+        self.run_for(START_MS)
+        self.faults.start()
+        self.run_for(self.options.safety_ms)
+        self.workload.stop()
+        self.faults.stop()
+        self.network.options = NetworkOptions()
+        self.surroundings.disk = DiskOptions()
+        writable_after_ms = self.run_until(self.is_writable, "a writable leader")
+        self.run_until(self.workload.is_done, "everything acknowledged is consumed")
+        converged_after_ms = self.run_until(self.is_converged, "all nodes at one end")
+        self._read_back()
+        self.run_until(self.is_converged, "all nodes at one end")
+        self.checker.check_logs()
+        report = check(self.history.operations)
+        require(report.is_clean, report)
+        return Summary(
+            self.events, self.checker.elections, self.checker.commit_index + 1, len(self.history.operations),
+            self.faults.counts, writable_after_ms, converged_after_ms, self.clock.now_us // 1_000,
+            str(report),
+        )  # fmt: skip
+
+    def _read_back(self) -> None:
+        """A reader takes everything from its first offset on."""
+        leader = self.leader()
+        assert leader is not None
+        reader = self._machine(
+            "reader",
+            "10.0.3.1",
+            lambda process: self.workload.read_back(process, f"{leader.ip}:{LISTEN_PORT}"),
+        )
+        ends: list[int] = []
+        self.surroundings.on_exit = lambda machine, code: ends.append(code)
+        reader.start()
+        self.run_until(lambda: bool(ends), "everything is read again")
+
+    def _bury(self) -> None:
+        """Ends every process, so that nothing is left for Python to warn of."""
+        events._set_running_loop(None)
+        machines = [self.name_server, *self.nodes.values(), *self.clients.values()]
+        for process in [machine.process for machine in machines]:
+            if process is not None:
+                process.loop.kill()
+                process.loop.bury()
+
+
+def _term(machine: Machine) -> int:
+    assert machine.process is not None
+    assert machine.process.broker is not None
+    return node_of(machine.process.broker).term
+
+
+class _LogWatch(logging.Handler):
+    """What the product logs as a fault of its own fails the run; a trace shows everything it logs."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._root = logging.getLogger()
+        self._level = self._root.level
+
+    def install(self) -> None:
+        self._root.addHandler(self)
+        self._root.setLevel(logging.INFO if self._world._is_tracing else logging.ERROR)
+
+    def remove(self) -> None:
+        self._root.removeHandler(self)
+        self._root.setLevel(self._level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        loop = events._get_running_loop()
+        self._world.trace(getattr(loop, "name", "?"), f"{record.levelname} {record.getMessage()}")
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            self._world.fail(InvariantError(f"logged: {record.getMessage()}: {error!r}", error))
+
+
+def run_seed(seed: int, *, is_tracing: bool = False) -> Summary:
+    """Runs one seed. Raises what its run raises."""
+    return World(draw_options(seed), is_tracing=is_tracing).run()
