@@ -262,6 +262,9 @@ class VolatileFs(OsFs):
             real = {name for name in super().list(path) if path / name not in self._removed}
             return sorted(real | {name.name for name in self._names if name.parent == path})
 
+    def lock(self, path: Path) -> int:
+        return OsFs().lock(path)
+
     def _note(self, change: _NameChange) -> None:
         self._journal.setdefault(change.name.parent, []).append(change)
 

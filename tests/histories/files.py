@@ -120,6 +120,10 @@ class HistoryWriter:
     ) -> None:
         self._file.close()
 
+    def flush(self) -> None:
+        """For a reader of the file."""
+        self._file.flush()
+
     def begin(self, operation: Send | Commit) -> int:
         """Writes down what is about to be done, so that it is known even if nobody lives to see its end."""
         self._begun += 1

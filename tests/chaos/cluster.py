@@ -1,0 +1,331 @@
+"""A cluster of real processes in which everybody speaks through proxies: node to node, node to name server,
+and clients to node.
+
+A node tells the world an address of its own of the loopback network (`127.0.0.11` for n0), where its proxy
+for clients listens, and listens at 127.0.0.1 itself. The test asks a node's status there, past all faults.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ledgermq.cluster_file import to_toml
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from tests.chaos.faulty_fs import DiskFaults
+from tests.chaos.network import CLIENTS, NAMESRV, Network
+from tests.integration.client_runs import ROOT
+from tests.integration.cluster import REPLICATION_PORT_OFFSET, free_ports
+
+T = TypeVar("T")
+LOOK_INTERVAL_S = 0.02
+START_LIMIT_S = 40.0
+STOP_LIMIT_S = 20.0
+STATUS_LIMIT_S = 1.0
+PR_SET_PDEATHSIG = 1
+DATA_FILE_BYTES = 8 * 1024 * 1024
+
+
+async def eventually(what: str, probe: Callable[[], Awaitable[T | None]], limit_s: float) -> T:
+    """Call `probe` till it gives something true. Raises AssertionError with the last value at the limit."""
+    end_s = time.monotonic() + limit_s
+    while True:
+        value = await probe()
+        if value:
+            return value
+        if time.monotonic() >= end_s:
+            raise AssertionError(f"after {limit_s:g} s still not so: {what} (last seen: {value!r})")
+        await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What a node's disk is: sound, or one of `tests.chaos.node`."""
+
+    is_volatile: bool = False
+    leak: float = 0.0
+    is_forgetful: bool = False
+
+    def options(self) -> list[str]:
+        options = ["--leak", str(self.leak)]
+        options += ["--volatile"] * self.is_volatile
+        return options + ["--forgetful"] * self.is_forgetful
+
+
+@dataclass(slots=True)
+class ChaosNode:
+    """One node: where it is, and its process if it runs."""
+
+    node_id: str
+    port: int
+    folder: Path
+    public_ip: str
+    store_root: Path
+    disk: Disk
+    starts: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def own_address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def store(self) -> Path:
+        """The folder of the replicated log, of the vote and of their marks."""
+        return self.store_root / f"dledger-{self.node_id}"
+
+    @property
+    def control(self) -> Path:
+        return self.folder / "disk-faults.json"
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def send_signal(self, number: int) -> None:
+        """To the node's own process; nothing happens when it has ended."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def fault(self, faults: DiskFaults) -> None:
+        """From now on the disk of the node does this."""
+        faults.write(self.control)
+
+
+@dataclass(slots=True)
+class ChaosCluster:
+    """Use `start` and `stop` on one running loop, on which the proxies live, too."""
+
+    folder: Path
+    rng: random.Random
+    node_count: int = 3
+    disk: Disk = field(default_factory=Disk)
+    settings: Mapping[str, str | int | bool] = field(default_factory=dict)
+    nodes: dict[str, ChaosNode] = field(default_factory=dict)
+    namesrv: str = ""
+    _network: Network | None = None
+    _client: RemotingClient | None = None
+    _namesrv_process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def network(self) -> Network:
+        assert self._network is not None, "the cluster is not started"
+        return self._network
+
+    async def start(self) -> None:
+        """Start everything and wait for a leader that takes messages."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        namesrv_port, broker_port, _ = free_ports(self.node_count)
+        self.namesrv = f"127.0.0.1:{namesrv_port}"
+        self._client = RemotingClient()
+        for number in range(self.node_count):
+            node_id = f"n{number}"
+            folder = self.folder / node_id
+            folder.mkdir(exist_ok=True)
+            public_ip, port = f"127.0.0.{11 + number}", broker_port + 10 * number
+            store = folder / "store"
+            self.nodes[node_id] = ChaosNode(node_id, port, folder, public_ip, store, self.disk)
+        await self._connect(namesrv_port)
+        argv = ["-m", "namesrv", "--host", "127.0.0.1", "--port", str(namesrv_port)]
+        argv += ["--kv-config", str(self.folder / "kvConfig.json")]
+        self._namesrv_process = self._spawn(argv, "namesrv")
+        for node_id in self.nodes:
+            self.start_node(node_id)
+        await self.wait_leader(START_LIMIT_S)
+
+    async def _connect(self, namesrv_port: int) -> None:
+        self._network = network = Network(list(self.nodes), self.rng)
+        for source in self.nodes.values():
+            for target in self.nodes.values():
+                if source is not target:
+                    to = ("127.0.0.1", target.port + REPLICATION_PORT_OFFSET)
+                    await network.add(source.node_id, target.node_id, to)
+            await network.add(source.node_id, NAMESRV, ("127.0.0.1", namesrv_port))
+            to = ("127.0.0.1", source.port)
+            await network.add(CLIENTS, source.node_id, to, host=source.public_ip, port=source.port)
+
+    def start_node(self, node_id: str) -> None:
+        """Start a node that is down; `wait_answers` says when it is up."""
+        node = self.nodes[node_id]
+        assert not node.is_running, node_id
+        config = node.folder / "broker.toml"
+        config.write_text(to_toml(self._config(node)), encoding="utf-8")
+        argv = ["-m", "tests.chaos.node", "--config", str(config), "--control", str(node.control)]
+        argv += [*node.disk.options(), "--seed", str(self.rng.randrange(2**32))]
+        node.process = self._spawn(argv, f"{node_id}-{node.starts}")
+        node.starts += 1
+
+    def _config(self, node: ChaosNode) -> dict[str, str | int | bool]:
+        peers = []
+        for other in self.nodes.values():
+            port = other.port + REPLICATION_PORT_OFFSET
+            if other is not node:
+                port = self.network.links[node.node_id, other.node_id].port
+            peers.append(f"{other.node_id}-127.0.0.1:{port}")
+        return {
+            "brokerIP1": node.public_ip,
+            "bindAddress": "127.0.0.1",
+            "listenPort": node.port,
+            "namesrvAddr": f"127.0.0.1:{self.network.links[node.node_id, NAMESRV].port}",
+            "storePathRootDir": str(node.store_root),
+            "dLegerPeers": ";".join(peers),
+            "dLegerSelfId": node.node_id,
+            "registerNameServerPeriod": 1000,
+            "mappedFileSizeCommitLog": DATA_FILE_BYTES,
+            **self.settings,
+        }
+
+    def _spawn(self, argv: list[str], name: str) -> subprocess.Popen[bytes]:
+        """The process ends with the test's, however that ends."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        with (self.folder / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, *argv],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=partial(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL),
+            )
+
+    async def stop(self) -> None:
+        """End every process: asked first, and killed when that takes too long."""
+        processes = [node.process for node in self.nodes.values()] + [self._namesrv_process]
+        running = [process for process in processes if process is not None and process.poll() is None]
+        for process in running:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGTERM)
+        end_s = time.monotonic() + STOP_LIMIT_S
+        while time.monotonic() < end_s and any(process.poll() is None for process in running):
+            await asyncio.sleep(LOOK_INTERVAL_S)
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        if self._client is not None:
+            await self._client.close()
+        if self._network is not None:
+            await self._network.stop()
+
+    async def kill(self, node_id: str, number: int = signal.SIGKILL) -> None:
+        """Send a signal that ends the node, and wait till it has ended."""
+        node = self.nodes[node_id]
+        node.send_signal(number)
+        await self.wait_ended(node_id)
+
+    async def wait_ended(self, node_id: str, limit_s: float = STOP_LIMIT_S) -> int:
+        """The exit code of a node that ends by itself, or was told to."""
+        process = self.nodes[node_id].process
+        assert process is not None
+
+        async def has_ended() -> bool:
+            return process.poll() is not None
+
+        await eventually(f"{node_id} has ended", has_ended, limit_s)
+        return process.wait()
+
+    async def restart(self, node_id: str) -> None:
+        """Start a node that has ended, and wait till it answers."""
+        self.start_node(node_id)
+        await self.wait_answers(node_id)
+
+    async def wait_answers(self, node_id: str, limit_s: float = START_LIMIT_S) -> dict[str, Any]:
+        async def answer() -> dict[str, Any] | None:
+            process = self.nodes[node_id].process
+            assert process is not None
+            assert process.poll() is None, f"{node_id} ended with {process.poll()}:\n{self.log_end(node_id)}"
+            return await self.status(node_id)
+
+        return await eventually(f"{node_id} answers", answer, limit_s)
+
+    def log_end(self, node_id: str) -> str:
+        """The last words of a node's last start."""
+        log = self.folder / f"{node_id}-{self.nodes[node_id].starts - 1}.log"
+        return log.read_text(encoding="utf-8", errors="replace")[-2000:]
+
+    def log_text(self, node_id: str) -> str:
+        """What a node has said in all its lives."""
+        logs = sorted(self.folder.glob(f"{node_id}-*.log"), key=os.path.getmtime)
+        return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
+
+    async def ask(self, node_id: str, code: int, ext: Mapping[str, str] | None = None) -> RemotingCommand:
+        """An operator's request, past all faults. Raises RemotingError."""
+        assert self._client is not None
+        request = RemotingCommand(code=code, ext_fields=dict(ext or {}))
+        return await self._client.invoke(self.nodes[node_id].own_address, request, STATUS_LIMIT_S)
+
+    async def status(self, node_id: str) -> dict[str, Any] | None:
+        """The node's own status, None while it does not answer."""
+        if not self.nodes[node_id].is_running:
+            return None
+        try:
+            answer = await self.ask(node_id, RequestCode.LEDGERMQ_NODE_STATUS)
+        except RemotingError:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        status: dict[str, Any] = json.loads(answer.body)
+        return status
+
+    async def statuses(self) -> dict[str, dict[str, Any]]:
+        """Of every node that answers."""
+        found = await asyncio.gather(*(self.status(node_id) for node_id in self.nodes))
+        return {name: status for name, status in zip(self.nodes, found, strict=True) if status is not None}
+
+    async def leader(self) -> str | None:
+        """The writable node of the highest term: one that is cut off may think it leads, too."""
+        statuses = await self.statuses()
+        leaders = {status["term"]: name for name, status in statuses.items() if status["isWritable"]}
+        return leaders[max(leaders)] if leaders else None
+
+    async def wait_leader(self, limit_s: float = 30.0) -> str:
+        return await eventually("a writable leader", self.leader, limit_s)
+
+    async def wait_other_leader(self, than: str, limit_s: float = 30.0) -> str:
+        """A writable leader that is another node."""
+
+        async def leader() -> str | None:
+            found = await self.leader()
+            return found if found != than else None
+
+        return await eventually(f"a writable leader other than {than}", leader, limit_s)
+
+    async def wait_whole(self, limit_s: float = 60.0) -> dict[str, dict[str, Any]]:
+        """All nodes follow one leader and have applied all that it holds."""
+
+        async def equal() -> dict[str, dict[str, Any]] | None:
+            statuses = await self.statuses()
+            keys = ("term", "leaderId", "endIndex", "committedIndex", "appliedIndex")
+            seen = {tuple(status[key] for key in keys) for status in statuses.values()}
+            return statuses if len(statuses) == self.node_count and len(seen) == 1 else None
+
+        return await eventually("all nodes show one leader and one log", equal, limit_s)
+
+    async def transfer(self, to: str) -> bool:
+        """Ask the leader to hand over. False when nobody leads or it refuses."""
+        leader = await self.leader()
+        if leader is None:
+            return False
+        try:
+            answer = await self.ask(leader, RequestCode.LEDGERMQ_TRANSFER_LEADER, {"transferee": to})
+        except RemotingError:
+            return False
+        return bool(answer.code == ResponseCode.SUCCESS)
