@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from commitlog.record import Record, decode_record, record_size
@@ -18,6 +19,7 @@ RETRY_PAUSE_S = 0.02
 SUBSCRIPTION_GIVEN = 4  # the pull's sysFlag bit: its header brings the subscription, no heartbeat is needed
 PULL_MESSAGES = 32
 READER_GROUP = "ReadTopic"
+READ_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,18 @@ class Stream:
         return True
 
 
-async def read_topic(namesrv: str, topic: str) -> dict[int, list[Record]]:
-    """Every message of the topic, queue by queue from its first offset to its last, as READER_GROUP."""
+async def read_topic(
+    namesrv: str, topic: str, acknowledged: Sequence[Acknowledged] = ()
+) -> dict[int, list[Record]]:
+    """Every message of the topic, queue by queue from its first offset to its last, as READER_GROUP.
+
+    A message is acknowledged when the disks of a majority have it; the leader shows it to consumers when its
+    own disk is among them, perhaps a moment later. So what was acknowledged is waited for, READ_LIMIT_S at
+    most.
+    """
+    ends: dict[int, int] = {}
+    for sent in acknowledged:
+        ends[sent.queue] = max(ends.get(sent.queue, 0), sent.offset + 1)
     client = RemotingClient()
     try:
         route = await find_route(client, namesrv, topic)
@@ -121,14 +133,17 @@ async def read_topic(namesrv: str, topic: str) -> dict[int, list[Record]]:
         broker = route.broker_datas[0].master_addr
         assert broker is not None, f"no broker takes messages for {topic}"
         queues = range(route.queue_datas[0].read_queue_nums)
-        return {queue: await _read_queue(client, broker, topic, queue) for queue in queues}
+        return {
+            queue: await _read_queue(client, broker, topic, queue, ends.get(queue, 0)) for queue in queues
+        }
     finally:
         await client.close()
 
 
-async def _read_queue(client: RemotingClient, broker: str, topic: str, queue: int) -> list[Record]:
+async def _read_queue(client: RemotingClient, broker: str, topic: str, queue: int, end: int) -> list[Record]:
     records: list[Record] = []
     offset = 0
+    deadline_s = time.monotonic() + READ_LIMIT_S
     while True:
         ext = {"consumerGroup": READER_GROUP, "topic": topic, "queueId": str(queue)}
         ext |= {"queueOffset": str(offset), "maxMsgNums": str(PULL_MESSAGES), "commitOffset": "0"}
@@ -137,7 +152,10 @@ async def _read_queue(client: RemotingClient, broker: str, topic: str, queue: in
         answer = await client.invoke(broker, RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=ext))
         if answer.code != ResponseCode.SUCCESS:
             assert offset == int(answer.ext_fields["maxOffset"]), answer
-            return records
+            if offset >= end or time.monotonic() > deadline_s:
+                return records
+            await asyncio.sleep(RETRY_PAUSE_S)
+            continue
         records += split_records(answer.body)
         offset = int(answer.ext_fields["nextBeginOffset"])
 

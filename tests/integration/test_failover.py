@@ -112,7 +112,7 @@ async def test_killed_leader_loses_nothing_acknowledged(
     await stream.wait_acknowledged(500)
     await stream.stop()
     assert stream.errors, "the kill was not felt: the stream did not run through it"
-    queues = await read_topic(breakable.namesrv, topic)
+    queues = await read_topic(breakable.namesrv, topic, stream.acknowledged)
     assert_all_acknowledged_there(stream.acknowledged, queues)
     measured("a new leader after the kill, ms", election_ms(breakable, killed_s))
     assert_replicas_equal(breakable)
@@ -129,7 +129,7 @@ async def test_every_leader_killed_in_turn_loses_nothing(breakable: Cluster, nam
         await asyncio.to_thread(breakable.restart, dead)
         await asyncio.to_thread(wait_for, "three nodes", lambda: all_in_touch(breakable), CATCH_UP_LIMIT_S)
     await stream.stop()
-    queues = await read_topic(breakable.namesrv, topic)
+    queues = await read_topic(breakable.namesrv, topic, stream.acknowledged)
     assert_all_acknowledged_there(stream.acknowledged, queues)
     assert_replicas_equal(breakable)
 

@@ -68,6 +68,6 @@ async def test_many_harmed_nodes_lose_nothing_acknowledged(breakable: Cluster, n
         print(history[-1])
     await stream.wait_acknowledged(300, limit_s=60.0)
     await stream.stop()
-    queues = await read_topic(breakable.namesrv, topic)
+    queues = await read_topic(breakable.namesrv, topic, stream.acknowledged)
     assert_all_acknowledged_there(stream.acknowledged, queues)
     assert_replicas_equal(breakable)

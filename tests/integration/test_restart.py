@@ -69,9 +69,10 @@ async def test_whole_cluster_comes_back_with_messages_topics_and_offsets(
     restartable.start(durability=durability)
     statuses = restartable.statuses()
     assert {status["durability"] for status in statuses.values()} == {durability}, json.dumps(statuses)
-    queues = await read_topic(restartable.namesrv, topic)
+    queues = await read_topic(restartable.namesrv, topic, stream.acknowledged)
     assert_all_acknowledged_there(stream.acknowledged, queues)
     assert committed_offset(restartable, topic) == COMMITTED
     again = await fill(restartable, topic + "Again", 100)
-    assert_all_acknowledged_there(again.acknowledged, await read_topic(restartable.namesrv, topic + "Again"))
+    queues = await read_topic(restartable.namesrv, topic + "Again", again.acknowledged)
+    assert_all_acknowledged_there(again.acknowledged, queues)
     assert_replicas_equal(restartable)
