@@ -58,8 +58,8 @@ class Arrivals:
 
 
 class LongPollingTable(Generic[T]):
-    """All held pulls of a broker. `held_max` bounds it: at the bound `hold` refuses, and the pull is
-    answered.
+    """All held pulls of a broker. `held_max` bounds it: at the bound `hold` refuses, and `make_room` takes
+    places from the connection that has the most.
     """
 
     def __init__(self, held_max: int = HELD_PULLS_MAX) -> None:
@@ -92,6 +92,16 @@ class LongPollingTable(Generic[T]):
         self._connections.setdefault(pull.connection_id, set()).add(pull)
         self._count += 1
         return True
+
+    def make_room(self, connection_id: int) -> list[HeldPull[T]]:
+        """Take out the later half of the pulls of the connection that has the most, so that one cannot keep
+        all others from waiting; none if that is this connection.
+        """
+        most_id, pulls = max(self._connections.items(), key=lambda item: len(item[1]), default=(0, set()))
+        if most_id == connection_id or len(pulls) <= len(self._connections.get(connection_id, ())) + 1:
+            return []
+        latest = sorted(pulls, key=lambda pull: pull.deadline_ms)[-(len(pulls) // 2) :]
+        return self._take_out(latest)
 
     def wake(self, key: QueueKey, arrivals: Arrivals) -> list[HeldPull[T]]:
         """Take out the pulls of the queue that want one of the new messages. The others wait on, behind

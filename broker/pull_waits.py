@@ -22,14 +22,16 @@ class PullWaits(Generic[T]):
         self,
         log: MessageLog,
         resume: Callable[[HeldPull[T], bool], None],
+        refuse: Callable[[HeldPull[T]], None],
         now_ms: Callable[[], int],
         table: LongPollingTable[T] | None = None,
     ) -> None:
-        """`resume` is told whether the pull may be held again. `now_ms` is the clock of the deadlines,
-        which must be monotonic.
+        """`resume` is told whether the pull may be held again. `refuse` gets those that lose their place.
+        `now_ms` is the clock of the deadlines, which must be monotonic.
         """
         self._table: LongPollingTable[T] = LongPollingTable() if table is None else table
         self._resume = resume
+        self._refuse = refuse
         self._now_ms = now_ms
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -41,9 +43,16 @@ class PullWaits(Generic[T]):
         return len(self._table)
 
     def hold(self, pull: HeldPull[T]) -> bool:
-        """Keep the pull; False when the table is full or the node stops."""
-        if self._is_stopped or not self._table.hold(pull):
+        """Keep the pull; False when the node stops, or the table is full and nobody holds more of it than
+        this pull's connection.
+        """
+        if self._is_stopped:
             return False
+        if not self._table.hold(pull):
+            for other in self._table.make_room(pull.connection_id):
+                self._refuse(other)
+            if not self._table.hold(pull):
+                return False
         self._arm()
         return True
 

@@ -81,7 +81,7 @@ class PullProcessor:
         self._commits = commits
         self._now_ms = context.environment.monotonic_ms
         self._reader = QueueReader(context.log, limits or ReadLimits())
-        self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, self._now_ms)
+        self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, self._refuse, self._now_ms)
 
     def handle(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
         """11 and 361."""
@@ -180,10 +180,16 @@ class PullProcessor:
         return _response(pull.request, code, result)
 
     def _hold(self, pull: Pull, offset: int, deadline_ms: int) -> bool:
+        pull.request.ext_fields, pull.request.body = {}, b""  # its answer needs neither
         key = (pull.header.topic, pull.header.queue_id)
         return self.waits.hold(
             HeldPull(key, offset, pull.filter, pull.connection.connection_id, deadline_ms, pull)
         )
+
+    def _refuse(self, held: HeldPull[Pull]) -> None:
+        """Its place goes to a pull of another connection."""
+        pull = held.request
+        pull.connection.send(error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD))
 
     def _resume(self, held: HeldPull[Pull], may_hold: bool) -> None:
         pull = held.request

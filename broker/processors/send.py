@@ -6,7 +6,7 @@ committed.
 
 A send whose topic is still to be created is held, with every later send to the same topic behind it, so that
 a connection's messages keep their order within a queue. At most heldSendsMax are held; one more is answered
-SYSTEM_BUSY.
+SYSTEM_BUSY. So is every send while those without an answer hold more than PENDING_BYTES_MAX.
 """
 
 from collections.abc import Sequence
@@ -34,6 +34,10 @@ PUT_MESSAGES_MAX = 2_000
 """Most messages in one put (a larger batch send is put alone): a put is taken whole or not at all, and a turn
 full of batches should not fail as one.
 """
+PENDING_BYTES_MAX = 256 * 1024 * 1024
+"""Bodies of sends that are held or not yet committed. The log's own bound counts messages, whatever their
+size.
+"""
 
 _Held = tuple[Connection, RemotingCommand, SendMessageRequestHeader]
 _Send = tuple[Connection, RemotingCommand, Admitted]
@@ -47,6 +51,10 @@ class _Turn:
     messages: list[Message] = field(default_factory=list)
     result: PutResult | None = None
 
+    @property
+    def body_bytes(self) -> int:
+        return sum(len(message.body) for message in self.messages)
+
 
 def register(context: BrokerContext) -> None:
     processor = SendProcessor(context)
@@ -57,8 +65,9 @@ def register(context: BrokerContext) -> None:
 class SendProcessor:
     """Takes the sends of a turn; owns those that are held."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, pending_bytes_max: int = PENDING_BYTES_MAX) -> None:
         config = context.config
+        self._pending_bytes_max = pending_bytes_max
         self._context = context
         self._log = context.log
         self._stats = context.stats
@@ -67,6 +76,7 @@ class SendProcessor:
         self._admission = Admission(
             config, context.state, context.store_host, unique_keys, context.environment.rng
         )
+        self._pending_bytes = 0
         self._put_max = min(PUT_MESSAGES_MAX, config.pending_appends_max)
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0
@@ -76,6 +86,9 @@ class SendProcessor:
         """All sends of one loop turn."""
         if not self._log.is_writable():
             self._refuse(items, PutStatus.SERVICE_NOT_AVAILABLE)
+            return
+        if self._pending_bytes > self._pending_bytes_max:
+            self._refuse(items, PutStatus.OS_PAGE_CACHE_BUSY)
             return
         turn = _Turn()
         for connection, request in items:
@@ -118,6 +131,7 @@ class SendProcessor:
             return
         self._held.setdefault(header.topic, []).append(item)
         self._held_count += 1
+        self._pending_bytes += len(request.body)
         if to_create is not None:
             self._context.spawn(self._create_topic(header.topic, to_create))
 
@@ -134,6 +148,7 @@ class SendProcessor:
     def _release(self, topic: str, status: PutStatus) -> None:
         items = self._held.pop(topic)
         self._held_count -= len(items)
+        self._pending_bytes -= sum(len(request.body) for _, request, _ in items)
         if status is not PutStatus.PUT_OK:
             self._refuse([item[:2] for item in items], status)
             return
@@ -148,10 +163,13 @@ class SendProcessor:
         result = self._log.put(turn.messages, partial(self._done, turn))
         if result.status is PutStatus.PUT_OK:
             turn.result = result
+            self._pending_bytes += turn.body_bytes
         else:
             self._refuse([send[:2] for send in turn.sends], result.status)
 
     def _done(self, turn: _Turn, status: PutStatus) -> None:
+        body_bytes = turn.body_bytes
+        self._pending_bytes -= body_bytes
         if status is not PutStatus.PUT_OK:
             self._refuse([send[:2] for send in turn.sends], status)
             return
@@ -170,7 +188,7 @@ class SendProcessor:
                 )
             first = end
         self._stats.messages_put += len(turn.messages)
-        self._stats.bytes_put += sum(len(message.body) for message in turn.messages)
+        self._stats.bytes_put += body_bytes
 
     def _refuse(self, items: Sequence[BatchItem], status: PutStatus) -> None:
         code, remark = put_error(status)

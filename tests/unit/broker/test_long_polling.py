@@ -139,3 +139,23 @@ def test_arrivals_are_grouped_for_the_queues_somebody_waits_at() -> None:
     rows = [("T", 0, 10, 1), ("U", 0, 4, 2), ("T", 1, 7, 3), ("T", 0, 11, 4)]
     messages = [DispatchRequest(0, *row[:3], 0, 0, row[3], 0, 0) for row in rows]
     assert group_arrivals({("T", 0), ("T", 2)}, messages) == {("T", 0): Arrivals(12, [(10, 1), (11, 4)])}
+
+
+def test_full_table_takes_places_from_the_connection_that_has_the_most() -> None:
+    table: LongPollingTable[str] = LongPollingTable(held_max=10)
+    hog = [held(connection_id=1, deadline_ms=100 * n) for n in range(9)]
+    assert all(map(table.hold, hog))
+    assert table.hold(held(connection_id=2))
+    assert not table.hold(held(connection_id=1))
+    assert table.make_room(1) == []
+    assert table.make_room(2) == hog[5:]
+    assert len(table) == 6
+    assert table.hold(held(connection_id=2))
+
+
+def test_full_table_of_equal_shares_takes_nobodys_place() -> None:
+    table: LongPollingTable[str] = LongPollingTable(held_max=4)
+    for connection_id in (1, 2, 1, 2):
+        assert table.hold(held(connection_id=connection_id))
+    assert table.make_room(1) == []
+    assert len(table.make_room(3)) == 1

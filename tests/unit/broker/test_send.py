@@ -8,6 +8,7 @@ from broker.state.changes import PutTopic
 from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
 from commitlog.record import parse_properties
+from remoting.codes import ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from tests.support.broker_context import NOW_MS, FakeEngine, make_context
 from tests.support.fake_connection import FakeConnection
@@ -216,3 +217,20 @@ async def test_multi_tag_topics_mark_their_messages(bench: Bench) -> None:
     await bench.context.state.propose(PutTopic(TopicConfig("t", 2, 2, topic_filter_type="MULTI_TAG")))
     await bench.answer(send_request())
     assert bench.stored[0].sys_flag == 2
+
+
+async def test_sends_are_refused_while_too_many_bytes_wait_for_their_commit(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    bench.log.auto_commit = False
+    bench.processor._pending_bytes_max = 100
+    for oneway in (0, ONEWAY_FLAG):
+        request = send_request(body=bytes(60))
+        request.flag = oneway
+        bench.processor.handle([(bench.connection.as_connection, request)])
+    bench.processor.handle([(bench.connection.as_connection, send_request(body=b"one too many"))])
+    (refused,) = bench.connection.take_answers()
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    bench.log.commit()
+    bench.connection.take_answers()
+    bench.log.auto_commit = True
+    assert (await bench.answer(send_request(body=b"room again"))).code == 0
