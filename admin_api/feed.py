@@ -60,7 +60,8 @@ class Feed:
 
     async def _pause(self) -> None:
         try:
-            await asyncio.wait_for(self._closed.wait(), self._settings.watch_interval_ms / 1000)
+            async with asyncio.timeout(self._settings.watch_interval_ms / 1000):
+                await self._closed.wait()
         except TimeoutError:
             return
 

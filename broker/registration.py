@@ -149,7 +149,8 @@ class _Link:
         end_s = loop.time() + period_s
         while (left_s := end_s - loop.time()) > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), min(left_s, RETRY_S))
+                async with asyncio.timeout(min(left_s, RETRY_S)):  # wait_for may swallow a cancellation
+                    await self._woken.wait()
             if self._woken.is_set() or self._connection is None or not self._connection.is_open:
                 return
 

@@ -83,7 +83,8 @@ class RemotingClient:
             self._connecting[address] = attempt
             attempt.add_done_callback(lambda done: self._end_attempt(address, done))
         try:
-            return await asyncio.wait_for(asyncio.shield(attempt), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(attempt)
         except TimeoutError:
             raise ConnectFailedError(f"{address}: no connection within {timeout_s} s") from None
         except asyncio.CancelledError:
@@ -108,7 +109,8 @@ class RemotingClient:
             connection.close()
         if self._open:
             try:
-                await asyncio.wait_for(self._all_closed.wait(), _CLOSE_GRACE_S)
+                async with asyncio.timeout(_CLOSE_GRACE_S):
+                    await self._all_closed.wait()
             except TimeoutError:
                 for connection in tuple(self._open):
                     connection.abort()

@@ -150,3 +150,21 @@ async def test_a_restarted_name_server_is_told_anew(tmp_path: Path) -> None:
         await second.server.start()
         await until(lambda: len(second.requests) >= 1)
         await second.server.stop()
+
+
+async def test_stop_ends_a_link_that_was_woken_in_the_same_turn(
+    name_server: NameServer, tmp_path: Path
+) -> None:
+    """A node that stops after a failure changes its role a moment before: that must not make it stay."""
+    node = Node(tmp_path, f"127.0.0.1:{name_server.server.port}")
+    await node.registration.start()
+    await until(lambda: len(name_server.requests) == 1)
+    for _ in range(3):
+        await asyncio.sleep(0)  # until the link rests
+    node.registration.trigger()
+    await asyncio.sleep(0)  # the wait has ended, and whoever waits for it has not heard yet
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await node.registration.stop()
+    finally:
+        await node.client.close()
