@@ -4,6 +4,8 @@ The checker keeps its own record of what was ever committed, byte for byte, so t
 agree with itself.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from dledger.core.types import NO_INDEX, EntryRange, Role
 from dledger.server import DLedgerServer
 from tests.node_simulation.machine import Machine
 from tests.simulation.invariants import require
+from tests.support.memory_fs import MemoryFs
 
 READ_BYTES_MAX = 1 << 20
 
@@ -97,7 +100,8 @@ class Checker:
     def _advance(self, name: str, record: NodeRecord, node: Node, engine: DLedgerServer) -> None:
         index = max(record.commit_index + 1, node.begin_index)
         while index <= node.commit_index:
-            found = engine._store.read_range(index, node.commit_index, READ_BYTES_MAX)
+            with unharmed(self.machines[name].fs):
+                found = engine._store.read_range(index, node.commit_index, READ_BYTES_MAX)
             self._take(name, found)
             index = found.last_index + 1
         record.commit_index = node.commit_index
@@ -186,6 +190,16 @@ class Checker:
             for index, entry in enumerate(self.committed):
                 is_there = self.has_durably(machine, entry.position, entry.data)
                 require(is_there, machine.name, "has not durably", index, "of term", entry.term)
+
+
+@contextlib.contextmanager
+def unharmed(fs: MemoryFs) -> Iterator[None]:
+    """What the checker reads is read without the faults that are meant for the node."""
+    faults, fs.faults = fs.faults, []
+    try:
+        yield
+    finally:
+        fs.faults = faults
 
 
 def engine_of(broker: Broker) -> DLedgerServer:

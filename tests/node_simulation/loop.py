@@ -222,6 +222,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         if self._is_dead:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coro.close()
         return task
 
     def run_in_executor(  # type: ignore[override]

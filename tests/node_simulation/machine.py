@@ -1,5 +1,6 @@
 """A simulated machine: a disk, a clock, a network address, and the one process that runs on it."""
 
+import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ class Process:
     loop: SimLoop
     environment: Environment
     broker: Broker | None = None
+    main: "asyncio.Task[int] | None" = None
     changes_until_crash: int | None = None
     is_power_crash: bool = False
 
@@ -127,10 +129,10 @@ class Machine:
         loop.call_soon(self._begin, process)
 
     def _begin(self, process: Process) -> None:
-        main = process.loop.create_task(self.program(process), name=f"{self.name} main")
+        main = process.main = process.loop.create_task(self.program(process), name=f"{self.name} main")
         main.add_done_callback(lambda done: self._main_ended(process, done))
 
-    def _main_ended(self, process: Process, main: "Any") -> None:
+    def _main_ended(self, process: Process, main: "asyncio.Task[int]") -> None:
         if process.loop.is_dead:
             return
         error = main.exception()

@@ -58,6 +58,7 @@ class PlainWorkload:
     acknowledged: dict[str, set[str]] = field(default_factory=dict)
     taken: dict[str, set[str]] = field(default_factory=dict)
     _sent: int = 0
+    _open: dict[str, Send] = field(default_factory=dict)
 
     def programs(self) -> dict[str, Program]:
         programs: dict[str, Program] = {}
@@ -75,7 +76,7 @@ class PlainWorkload:
         self.is_stopping = True
 
     def is_done(self) -> bool:
-        return not any(self._missing().values())
+        return not self._open and not any(self._missing().values())
 
     def _missing(self) -> dict[str, set[str]]:
         topics = list(self.acknowledged)
@@ -89,6 +90,9 @@ class PlainWorkload:
         return f"{sum(map(len, self.acknowledged.values()))} acknowledged, missing {missing}"
 
     def crashed(self, name: str) -> None:
+        unanswered = self._open.pop(name, None)
+        if unanswered is not None:
+            self.history.add(unanswered)
         processes = {name} | {f"{name}/{Queue(topic, q)}" for topic in self.acknowledged for q in range(8)}
         for process in sorted(processes):
             self.history.add(Crash(process, self.history.now))
@@ -111,13 +115,13 @@ class PlainWorkload:
     async def _send(self, producer: Producer, name: str, topic: str, value: str, size_bytes: int) -> None:
         invoked = self.history.now
         history = self.history
+        self._open[name] = Send(name, invoked, None, Outcome.INFO, (value,), tries=None)
         try:
             receipt = await producer.send(topic, body_of(value, size_bytes))
         except ClientError:
-            history.add(Send(name, invoked, history.now, Outcome.INFO, (value,), tries=None))
-        except asyncio.CancelledError:
-            raise
+            history.add(self._open.pop(name))
         else:
+            del self._open[name]
             queue = Queue(topic, receipt.queue_id)
             offsets = (receipt.queue_offset,)
             self.acknowledged[topic].add(value)
@@ -139,6 +143,9 @@ class PlainWorkload:
     # -- the end
 
     async def read_back(self, process: Process, address: str) -> int:
+        for unanswered in self._open.values():
+            self.history.add(unanswered)
+        self._open.clear()
         client = RecordingClient(self.history, "reader")
         for topic in self.acknowledged:
             for queue_id in range(self.options.queues):
