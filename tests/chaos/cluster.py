@@ -42,7 +42,12 @@ PR_SET_PDEATHSIG = 1
 DATA_FILE_BYTES = 8 * 1024 * 1024
 
 
-async def eventually(what: str, probe: Callable[[], Awaitable[T | None]], limit_s: float) -> T:
+async def eventually(
+    what: str,
+    probe: Callable[[], Awaitable[T | None]],
+    limit_s: float,
+    interval_s: float = LOOK_INTERVAL_S,
+) -> T:
     """Call `probe` till it gives something true. Raises AssertionError with the last value at the limit."""
     end_s = time.monotonic() + limit_s
     while True:
@@ -51,7 +56,7 @@ async def eventually(what: str, probe: Callable[[], Awaitable[T | None]], limit_
             return value
         if time.monotonic() >= end_s:
             raise AssertionError(f"after {limit_s:g} s still not so: {what} (last seen: {value!r})")
-        await asyncio.sleep(LOOK_INTERVAL_S)
+        await asyncio.sleep(interval_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +167,10 @@ class ChaosCluster:
             await network.add(CLIENTS, source.node_id, to, host=source.public_ip, port=source.port)
 
     def start_node(self, node_id: str) -> None:
-        """Start a node that is down; `wait_answers` says when it is up."""
+        """Start a node that is down, on a disk without faults; `wait_answers` says when it is up."""
         node = self.nodes[node_id]
         assert not node.is_running, node_id
+        node.fault(DiskFaults())
         config = node.folder / "broker.toml"
         config.write_text(to_toml(self._config(node)), encoding="utf-8")
         argv = ["-m", "tests.chaos.node", "--config", str(config), "--control", str(node.control)]

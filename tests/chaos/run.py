@@ -7,6 +7,7 @@ Everything a failure is looked at with lies in the run's folder: logs, stores, `
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -51,12 +52,20 @@ class Run:
         self.network.mend()
         for node in self.cluster.nodes.values():
             node.fault(DiskFaults())
-        for node_id, node in self.cluster.nodes.items():
-            if not node.is_running:
-                self.cluster.start_node(node_id)
+            node.send_signal(signal.SIGCONT)
+        await self.revive()
         for node_id in self.cluster.nodes:
             await self.cluster.wait_answers(node_id)
         await self.load.wait_acknowledged(SENDS_AFTER, HEALED_LIMIT_S)
+
+    async def revive(self) -> None:
+        """Start every node that has ended, and wait till they answer."""
+        dead = [node_id for node_id, node in self.cluster.nodes.items() if not node.is_running]
+        for node_id in dead:
+            self.note(f"{node_id} is started")
+            self.cluster.start_node(node_id)
+        for node_id in dead:
+            await self.cluster.wait_answers(node_id)
 
     async def finish(self) -> Report:
         """Heal, let the clients end, read everything, and judge. Raises AssertionError on what is wrong."""

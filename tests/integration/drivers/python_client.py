@@ -4,12 +4,13 @@ Three quirks of the library shape this program: shutting a push consumer down cr
 into Python until the end of the process (so it ends by `os._exit`), and every consumer and callback must stay
 referenced. It prints to stdout itself, so reports go to a file, one JSON object a line.
 
-usage: python -m tests.integration.drivers.python_client produce|consume --namesrv … --topic … --group … …
+usage: python -m tests.integration.drivers.python_client produce|stream|consume --namesrv … --topic … …
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -96,6 +97,23 @@ def produce(arguments: argparse.Namespace) -> None:
         producer.shutdown()
 
 
+def stream(arguments: argparse.Namespace) -> None:
+    """Send without pause until the file `--stop` appears, and write down how each send ended."""
+    producer = _start_producer(arguments, orderly=False)
+    with Path(arguments.out).open("w", encoding="utf-8") as out:
+        for number in itertools.count():
+            if Path(arguments.stop).exists():
+                break
+            try:
+                report = _send(producer, arguments.topic, Sample("pystream", number))
+            except Exception as error:  # noqa: BLE001 - the package has one exception class a C function
+                report = {"number": number, "status": "ERROR", "error": str(error)}
+                time.sleep(0.05)
+            out.write(json.dumps(report | {"at_ms": time.time_ns() // 1_000_000}) + "\n")
+            out.flush()
+    producer.shutdown()
+
+
 class Recorder:
     """Writes down every message the consumer is called with, in the order of the calls."""
 
@@ -151,11 +169,12 @@ def consume(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("action", choices=["produce", "consume"])
+    parser.add_argument("action", choices=["produce", "stream", "consume"])
     for name in ("--namesrv", "--topic", "--group", "--out"):
         parser.add_argument(name, required=True)
     for name in (*(f"--{kind}" for kind in KINDS), "--count"):
         parser.add_argument(name, type=int, default=0)
+    parser.add_argument("--stop", help="stream: the file that ends it")
     parser.add_argument("--expression", default="*")
     parser.add_argument("--limit-s", type=float, default=60.0)
     parser.add_argument("--quiet-s", type=float, default=2.0)
@@ -163,7 +182,7 @@ def main() -> None:
         parser.add_argument(name, action="store_true")
     arguments = parser.parse_args()
     try:
-        (produce if arguments.action == "produce" else consume)(arguments)
+        {"produce": produce, "stream": stream, "consume": consume}[arguments.action](arguments)
     except BaseException:  # noqa: BLE001 - nothing may stop the way to os._exit
         traceback.print_exc()
         sys.stderr.flush()
