@@ -12,6 +12,8 @@ import orjson
 from remoting.fastjson import FastjsonError, loads
 from remoting.route import QueueData
 
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
 BODY_WITH_FILTERS_VERSION = 37
 """V3_0_11: from this version of the broker on, the topics stand one level deeper in the body."""
 
@@ -139,7 +141,8 @@ def _parse_topic_text(text: bytes, broker_name: str) -> tuple[str, QueueData]:
     """`name readQueues writeQueues perm filterType[ attributes]`, parted by single spaces."""
     try:
         name, read_nums, write_nums, perm = text.decode().split(" ", 4)[:4]
-        return name, QueueData(broker_name, int(read_nums), int(write_nums), int(perm))
+        fields = [_checked(number, int(number), _INT32_MAX) for number in (read_nums, write_nums, perm)]
+        return name, QueueData(broker_name, *fields)
     except ValueError:
         raise RegistrationError(f"topic is {text[:80]!r}") from None
 
@@ -147,10 +150,10 @@ def _parse_topic_text(text: bytes, broker_name: str) -> tuple[str, QueueData]:
 def _queue_data(broker_name: str, config: Mapping[str, Any]) -> QueueData:
     return QueueData(
         broker_name,
-        _number(config, "readQueueNums", 16),
-        _number(config, "writeQueueNums", 16),
-        _number(config, "perm", 6),
-        _number(config, "topicSysFlag", 0),
+        _number(config, "readQueueNums", 16, _INT32_MAX),
+        _number(config, "writeQueueNums", 16, _INT32_MAX),
+        _number(config, "perm", 6, _INT32_MAX),
+        _number(config, "topicSysFlag", 0, _INT32_MAX),
     )
 
 
@@ -160,12 +163,19 @@ def _data_version(value: Mapping[str, Any]) -> DataVersion:
     )
 
 
-def _number(value: Mapping[str, Any], name: str, default: int) -> int:
+def _number(value: Mapping[str, Any], name: str, default: int, most: int = _INT64_MAX) -> int:
     found = value.get(name)
     try:
-        return default if found is None else int(found)
+        return default if found is None else _checked(name, int(found), most)
     except (TypeError, ValueError, OverflowError):
         raise RegistrationError(f"{name} is {str(found)[:40]!r}, not a number") from None
+
+
+def _checked(name: str, number: int, most: int) -> int:
+    """A number that no Java broker can have would be one that no answer can hold."""
+    if not -most - 1 <= number <= most:
+        raise RegistrationError(f"{name} is beyond its {most.bit_length() + 1} bits")
+    return number
 
 
 def _load_object(body: bytes) -> Mapping[str, Any]:

@@ -57,6 +57,7 @@ class RemotingCommand:
     """
 
     __slots__ = (
+        "__weakref__",
         "body",
         "code",
         "ext_fields",

@@ -11,6 +11,7 @@ import logging
 import socket
 from typing import Any, Protocol, cast
 
+from remoting.budget import ByteBudget
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, decode_command, encode_head
 from remoting.errors import (
     CommandError,
@@ -20,6 +21,7 @@ from remoting.errors import (
     RequestTimeoutError,
 )
 from remoting.frame import FrameDecoder
+from remoting.holdings import LARGE_BYTES, Holdings
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 
 _log = logging.getLogger(__name__)
@@ -47,27 +49,34 @@ class Connection(asyncio.Protocol):
     connection_id: unique among the connections of one owner.
     born_host: the peer as message records hold it: 4 bytes IPv4 address, 4 bytes port.
     attributes: whatever the handlers want to remember of the peer.
-    last_received_s: the loop's time of the last bytes read.
+    opened_s, last_received_s: the loop's time of the opening and of the last bytes read.
     """
 
     def __init__(
-        self, owner: ConnectionOwner, connection_id: int = 0, limits: RemotingLimits = DEFAULT_LIMITS
+        self,
+        owner: ConnectionOwner,
+        connection_id: int = 0,
+        limits: RemotingLimits = DEFAULT_LIMITS,
+        budget: ByteBudget | None = None,
     ) -> None:
         self.connection_id = connection_id
         self.remote_host = ""
         self.remote_port = 0
         self.born_host = bytes(8)
         self.attributes: dict[str, Any] = {}
+        self.opened_s = 0.0
         self.last_received_s = 0.0
         self._owner = owner
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._decoder = FrameDecoder(limits.frame_bytes_max)
+        self._decoder = FrameDecoder(limits.frame_bytes_max, limits.header_bytes_max)
+        self._frame_since_s: float | None = None
         self._transport: asyncio.Transport | None = None
         self._last_sent_s = 0.0
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._unanswered = 0
+        self._holdings = Holdings(self._loop, budget, self._balance_reading)
         self._is_reading_paused = False
         self._stalled_since_s: float | None = None
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
@@ -164,15 +173,30 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def check(self, now_s: float) -> None:
-        """Close the connection if it is idle, abort it if it stalls. Called by the owner's timer."""
+        """Close the connection if it is idle, abort it if it stalls or does not end a frame. Called by the
+        owner's timer.
+        """
         stalled_since_s = self._stalled_since_s
         if stalled_since_s is not None:
             if now_s - stalled_since_s > self._limits.stall_ms / 1000:
                 self.warn_once("stalled", "leaves its answers unread; aborted")
                 self.abort()
+        elif self._is_frame_overdue(now_s):
+            self.warn_once("slow", f"has not ended a frame in {self._limits.frame_timeout_ms} ms; aborted")
+            self.abort()
         elif now_s - max(self.last_received_s, self._last_sent_s) > self._limits.idle_ms / 1000:
             _log.info("connection %s is idle; closed", self.remote_address)
             self.close()
+
+    def measure(self) -> int:
+        """Holder: what it holds of its peer's bytes and of those for its peer."""
+        self._look_at_unsent()
+        return self._holdings.take_report()
+
+    def shed(self) -> None:
+        """Holder: end it, since all connections together hold too much and this one the most."""
+        self.warn_once("shed", f"holds {self._holdings.reported_bytes} bytes; aborted")
+        self.abort()
 
     def warn_once(self, kind: str, text: str) -> None:
         """Log what the peer does wrong, once per kind and connection: no peer may fill the log."""
@@ -192,15 +216,21 @@ class Connection(asyncio.Protocol):
         if isinstance(peer, tuple) and len(peer) >= 2:
             self.remote_host, self.remote_port = str(peer[0]), int(peer[1])
             self.born_host = _host_bytes(self.remote_host, self.remote_port)
-        self.last_received_s = self._last_sent_s = self._loop.time()
+        self.opened_s = self.last_received_s = self._last_sent_s = self._loop.time()
         self._owner.connection_opened(self)
 
     def data_received(self, data: bytes) -> None:
-        self.last_received_s = self._loop.time()
+        now_s = self.last_received_s = self._loop.time()
         received = self._owner.request_received
         try:
-            for payload in self._decoder.feed(data):
+            payloads = self._decoder.feed(data)
+            partial_bytes = self._holdings.partial_bytes = self._decoder.partial_bytes
+            if payloads or self._frame_since_s is None:
+                self._frame_since_s = now_s if partial_bytes else None
+            for payload in payloads:
                 command = decode_command(payload)
+                if len(payload) >= LARGE_BYTES:
+                    self._holdings.watch(command, len(payload))
                 flag = command.flag
                 if flag & RESPONSE_FLAG:
                     self._settle(command)
@@ -211,8 +241,9 @@ class Connection(asyncio.Protocol):
         except (FrameError, CommandError) as error:
             self.warn_once("unreadable", f"unreadable input, closed: {error}")
             self.close()
-        if self._unanswered > self._limits.unanswered_max:
+        if self._unanswered > self._limits.unanswered_max or self._holdings.large_bytes:
             self._balance_reading()
+        self._holdings.report()
 
     def pause_writing(self) -> None:
         self._stalled_since_s = self._loop.time()
@@ -222,9 +253,12 @@ class Connection(asyncio.Protocol):
         if self.is_open:
             self._stalled_since_s = None
         self._balance_reading()
+        self._look_at_unsent()
+        self._holdings.report()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._out.clear()
+        self._holdings.close()
         if self._expiry is not None:
             self._expiry.cancel()
         pending, self._pending = self._pending, {}
@@ -252,9 +286,15 @@ class Connection(asyncio.Protocol):
             return
         self._last_sent_s = self._loop.time()
         transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
-        if transport.get_write_buffer_size() > self._limits.write_buffer_bytes_max:
+        if self._look_at_unsent() > self._limits.write_buffer_bytes_max:
             self.warn_once("unread", "does not read its answers; aborted")
             transport.abort()
+        self._holdings.report()
+
+    def _look_at_unsent(self) -> int:
+        unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        self._holdings.unsent_bytes = unsent_bytes
+        return unsent_bytes
 
     def _count_answers(self, answers: int) -> None:
         self._unanswered = max(0, self._unanswered - answers)
@@ -268,15 +308,29 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        bound = self._limits.unanswered_max // (2 if self._is_reading_paused else 1)
-        is_paused = self._stalled_since_s is not None or self._unanswered > bound
+        part = 2 if self._is_reading_paused else 1
+        is_paused = (
+            self._stalled_since_s is not None
+            or self._unanswered > self._limits.unanswered_max // part
+            or (
+                self._unanswered > 0
+                and self._holdings.large_bytes > self._limits.unanswered_bytes_max // part
+            )
+        )
         if is_paused == self._is_reading_paused:
             return
-        self._is_reading_paused = is_paused
+        self._is_reading_paused = self._holdings.wants_forgotten = is_paused
         if is_paused:
             transport.pause_reading()
         else:
+            if self._frame_since_s is not None:
+                self._frame_since_s = self._loop.time()
             transport.resume_reading()
+
+    def _is_frame_overdue(self, now_s: float) -> bool:
+        if self._frame_since_s is None or self._is_reading_paused:
+            return False
+        return now_s - self._frame_since_s > self._limits.frame_timeout_ms / 1000
 
     # Our own requests
 

@@ -12,6 +12,8 @@ import struct
 from remoting.errors import FrameError
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
+HEADER_BYTES_MAX = 0xFFFFFF
+"""All that the header word has room for."""
 LENGTH_BYTES = 4
 FRAME_BYTES_MIN = 8
 
@@ -21,12 +23,20 @@ _two_words = struct.Struct(">II").unpack_from
 class FrameDecoder:
     """Holds the bytes of one frame that is not whole yet, never more than `frame_bytes_max` + one chunk."""
 
-    __slots__ = ("_bytes_needed", "_frame_bytes_max", "_partial")
+    __slots__ = ("_bytes_needed", "_frame_bytes_max", "_header_bytes_max", "_partial")
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX
+    ) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._header_bytes_max = header_bytes_max
         self._partial = bytearray()
         self._bytes_needed = FRAME_BYTES_MIN
+
+    @property
+    def partial_bytes(self) -> int:
+        """What there is of a frame that is not whole yet."""
+        return len(self._partial)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take the next bytes of the stream; return the payloads that are whole now.
@@ -51,8 +61,11 @@ class FrameDecoder:
             length, word = _two_words(data, start)
             if length > self._frame_bytes_max or length < LENGTH_BYTES:
                 raise FrameError(f"frame length {length} is not in 4..{self._frame_bytes_max}")
-            if word & 0xFFFFFF > length - LENGTH_BYTES:
-                raise FrameError(f"header length {word & 0xFFFFFF} exceeds the frame's {length} bytes")
+            header_bytes = word & 0xFFFFFF
+            if header_bytes > length - LENGTH_BYTES:
+                raise FrameError(f"header length {header_bytes} exceeds the frame's {length} bytes")
+            if header_bytes > self._header_bytes_max:
+                raise FrameError(f"header length {header_bytes} exceeds {self._header_bytes_max}")
             frame_end = start + LENGTH_BYTES + length
             if frame_end > end:
                 self._bytes_needed = LENGTH_BYTES + length

@@ -9,8 +9,14 @@ class RemotingLimits:
     """One connection's bounds, and those of the server that holds many.
 
     frame_bytes_max: a longer frame closes the connection (`NettyDecoder`'s 16 MiB).
+    header_bytes_max: a longer header closes it too: one of many small fields takes many times its bytes when
+        it is read.
+    frame_timeout_ms: a frame that has begun must be whole after this, and a connection to a server must have
+        sent its first one; else it is aborted. The time does not run while we do not read.
     unanswered_max: requests of one connection not answered yet; beyond it no more is read from it until half
         are. Held pulls count, so this stands far above the queues a client may hold.
+    unanswered_bytes_max: the bytes of the larger ones of these; beyond it no more is read until half are
+        gone.
     write_buffer_high_bytes: beyond it nothing more is read from a peer that does not read its answers.
     write_buffer_bytes_max: beyond it the connection is aborted at once.
     stall_ms: a connection whose write buffer stays high, or that does not finish closing, is aborted after
@@ -19,12 +25,18 @@ class RemotingLimits:
         s).
     check_interval_ms: period of the one timer that looks for idle and stalled connections.
     requests_pending_max: our own unanswered requests on one connection; beyond it PendingRequestsFullError.
-    connections_max: connections of one server; a further one is aborted as it arrives.
+    connections_max: connections of one server, fewer where the system lets the process open fewer files. For
+        a further one the longest open of those that have never sent a request is aborted, or else itself.
+    held_bytes_max: what all connections of a server hold together: unfinished frames, larger requests not
+        answered, answers not read. Beyond it those that hold the most are aborted.
     connect_timeout_ms: a client gives up on a connection after this.
     """
 
     frame_bytes_max: int = 16 * 1024 * 1024
+    header_bytes_max: int = 1024 * 1024
+    frame_timeout_ms: int = 60_000
     unanswered_max: int = 16_384
+    unanswered_bytes_max: int = 64 * 1024 * 1024
     write_buffer_high_bytes: int = 4 * 1024 * 1024
     write_buffer_bytes_max: int = 64 * 1024 * 1024
     stall_ms: int = 30_000
@@ -32,6 +44,7 @@ class RemotingLimits:
     check_interval_ms: int = 5_000
     requests_pending_max: int = 65_536
     connections_max: int = 10_000
+    held_bytes_max: int = 512 * 1024 * 1024
     connect_timeout_ms: int = 3_000
 
 

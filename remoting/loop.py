@@ -1,15 +1,18 @@
-"""Runs a program's main coroutine on the fastest loop there is."""
+"""Runs a program's main coroutine on the fastest loop there is, with room for many connections."""
 
 import asyncio
 import importlib.util
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from remoting.descriptors import raise_limit
+
 _T = TypeVar("_T")
 
 
 def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run `main` to its end on uvloop where it is installed, else on asyncio's own loop."""
+    raise_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
 

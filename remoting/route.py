@@ -91,7 +91,7 @@ def parse_topic_route(body: bytes) -> TopicRoute:
             tuple(_broker_from_json(broker) for broker in route.get("brokerDatas") or ()),
             None if order_topic_conf is None else str(order_topic_conf),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise RouteError(f"not a topic route: {error!r}") from None
 
 
@@ -113,7 +113,7 @@ def parse_cluster_info(body: bytes) -> ClusterInfo:
         brokers = {str(k): _broker_from_json(v) for k, v in (info.get("brokerAddrTable") or {}).items()}
         clusters = info.get("clusterAddrTable") or {}
         return ClusterInfo(brokers, {str(k): tuple(map(str, names)) for k, names in clusters.items()})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise RouteError(f"not a cluster description: {error!r}") from None
 
 
@@ -141,11 +141,18 @@ def _queue_from_json(value: Mapping[str, Any]) -> QueueData:
     sys_flag = value.get("topicSysFlag", value.get("topicSynFlag", 0))
     return QueueData(
         str(value["brokerName"]),
-        int(value["readQueueNums"]),
-        int(value["writeQueueNums"]),
-        int(value["perm"]),
-        int(sys_flag),
+        _int32(value["readQueueNums"]),
+        _int32(value["writeQueueNums"]),
+        _int32(value["perm"]),
+        _int32(sys_flag),
     )
+
+
+def _int32(value: Any) -> int:
+    number = int(value)
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"{str(number)[:40]} is beyond 32 bits")
+    return number
 
 
 def _broker_to_json(broker: BrokerData) -> dict[str, Any]:

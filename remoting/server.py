@@ -3,8 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, takewhile
 
+from remoting import descriptors
+from remoting.budget import ByteBudget
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.inbox import Inbox
@@ -29,12 +31,16 @@ class RemotingServer:
         self._limits = limits
         self._ids = count(1)
         self._connections: set[Connection] = set()
+        self._mute: dict[Connection, None] = {}
+        self._connections_max = limits.connections_max
+        self._budget = ByteBudget(limits.held_bytes_max, lambda: self.connections)
         self._close_listeners: list[Callable[[Connection], None]] = []
         self._inbox: Inbox | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
         self._refused = 0
+        self._evicted = 0
 
     @property
     def port(self) -> int:
@@ -58,7 +64,11 @@ class RemotingServer:
         """
         loop = asyncio.get_running_loop()
         self._inbox = Inbox(self._router)
-        self._server = await loop.create_server(self._make_connection, self._host, self._port, backlog=1024)
+        room = descriptors.room(self._limits.connections_max)
+        self._connections_max = room.connections_max
+        self._server = await loop.create_server(
+            self._make_connection, self._host, self._port, backlog=room.backlog
+        )
         self._port = int(self._server.sockets[0].getsockname()[1])
         self._arm()
 
@@ -85,20 +95,39 @@ class RemotingServer:
         self._server = None
 
     def connection_opened(self, connection: Connection) -> None:
-        """ConnectionOwner: take it in, or refuse it at the bound."""
-        if len(self._connections) < self._limits.connections_max:
+        """ConnectionOwner: take it in; at the bound in the place of one that says nothing, or not at all."""
+        if len(self._connections) < self._connections_max or self._make_room():
             self._connections.add(connection)
+            self._mute[connection] = None
             return
         if not self._refused:
             _log.warning("%d connections are open; further ones are refused", len(self._connections))
         self._refused += 1
         connection.abort()
 
+    def _make_room(self) -> bool:
+        """Abort the connection that has been silent the longest since it was opened, if there is one: stock
+        clients connect when they have something to ask.
+        """
+        if not self._mute:
+            return False
+        if not self._evicted:
+            _log.warning("%d connections are open; silent ones make room", len(self._connections))
+        self._evicted += 1
+        oldest = next(iter(self._mute))
+        self._forget(oldest)
+        oldest.abort()
+        return True
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._mute.pop(connection, None)
+
     def connection_closed(self, connection: Connection) -> None:
         """ConnectionOwner: forget it and tell the listeners, unless it was refused."""
         if connection not in self._connections:
             return
-        self._connections.discard(connection)
+        self._forget(connection)
         for listener in self._close_listeners:
             listener(connection)
         if not self._connections:
@@ -107,10 +136,12 @@ class RemotingServer:
     def request_received(self, connection: Connection, request: RemotingCommand) -> None:
         """ConnectionOwner: gather it for the hand-over of this turn."""
         assert self._inbox is not None, "a connection before start"
+        if self._mute:
+            self._mute.pop(connection, None)
         self._inbox.add(connection, request)
 
     def _make_connection(self) -> Connection:
-        return Connection(self, next(self._ids), self._limits)
+        return Connection(self, next(self._ids), self._limits, self._budget)
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
@@ -118,6 +149,9 @@ class RemotingServer:
 
     def _check_connections(self) -> None:
         now_s = asyncio.get_running_loop().time()
+        opened_before_s = now_s - self._limits.frame_timeout_ms / 1000
+        for connection in takewhile(lambda mute: mute.opened_s < opened_before_s, tuple(self._mute)):
+            connection.abort()
         for connection in self.connections:
             connection.check(now_s)
         self._arm()

@@ -6,6 +6,7 @@ Each target runs in a process of its own, which libFuzzer ends with its first fa
 
 import argparse
 import importlib
+import logging
 import os
 import re
 import subprocess
@@ -87,6 +88,7 @@ def _fuzz(name: str, seconds: int) -> None:
     atheris: Any = importlib.import_module("atheris")
     with atheris.instrument_imports(include=list(PACKAGES)):
         target = _load()[name]
+    logging.disable(logging.CRITICAL)
     folder = CACHE / name
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)

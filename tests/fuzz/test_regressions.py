@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator
 
@@ -25,6 +26,11 @@ FOUND = [
     # Signs before a number in quotes made the heartbeat fail with a ValueError of int().
     ("heartbeat", b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[%b]}]}'
      % b'{"topic":"T","subString":"*","subVersion":"--1"}'),
+    # Numbers beyond 64 bits were taken, and then no route that showed them could be answered.
+    ("data_version", b'{"counter":1e300}'),
+    ("registration", b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"perm":1e99}}}}'),
+    ("compressed_registration", b"\0\0\0\2{}\0\0\0\1\0\0\0\x1cT 4 99999999999999999999999 6"),
+    ("topic_route", b'{"queueDatas":[{"brokerName":"b","perm":1e99,"readQueueNums":4,"writeQueueNums":4}]}'),
     # Small files whose checksum fits and whose content does not ended the start of the node.
     ("sealed_file", _sealed(b"not JSON")),
     ("sealed_file", _sealed(b"[1]")),
@@ -38,8 +44,11 @@ FOUND = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _end_of_loops() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
+    """Nothing is logged of so much that is wrong, and the loops of the requests' targets are ended."""
+    logging.disable(logging.CRITICAL)
     yield
+    logging.disable(logging.NOTSET)
     requests.close()
 
 

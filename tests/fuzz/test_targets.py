@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tracemalloc
 from collections.abc import Iterator
 
@@ -26,8 +27,11 @@ every_target = pytest.mark.parametrize("name", sorted(TARGETS))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _end_of_loops() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
+    """Nothing is logged of so much that is wrong, and the loops of the requests' targets are ended."""
+    logging.disable(logging.CRITICAL)
     yield
+    logging.disable(logging.NOTSET)
     requests.close()
 
 

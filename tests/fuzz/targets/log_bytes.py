@@ -1,6 +1,5 @@
 """What a log's files hold: records, entries, recovery's scans and the small files beside them."""
 
-import logging
 import struct
 import zlib
 from contextlib import suppress
@@ -226,7 +225,6 @@ class _EmptyLog:
 
 def _check_queue_checkpoint(data: bytes) -> None:
     """A start with these bytes as the checkpoint, and queue files that know nothing of it."""
-    logging.getLogger("commitlog").setLevel(logging.ERROR)
     for content in (data, _sealed(data)):
         fs = MemoryFs()
         root = Path("/store/consumequeue")

@@ -4,7 +4,6 @@ has, and no handler fails in a way it did not foresee.
 
 import asyncio
 import contextlib
-import logging
 import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -102,7 +101,6 @@ class Handlers:
 
 
 async def _broker_router() -> StrictRouter:
-    logging.getLogger("broker").setLevel(logging.ERROR)
     log = FakeLog()
     context = make_context(Path(tempfile.gettempdir()), log, FakeEngine())
     router = context.router = StrictRouter()
@@ -112,7 +110,6 @@ async def _broker_router() -> StrictRouter:
 
 
 async def _name_server_router() -> StrictRouter:
-    logging.getLogger("namesrv").setLevel(logging.ERROR)
     config, switches, router = NameServerConfig(), NameServerSwitches(), StrictRouter()
     tables, kv_config = RouteInfoManager(config.brokers_max, config.topics_max), KvConfig(None)
     BrokerProcessor(tables, kv_config, config, switches, lambda: 0).register(router)

@@ -1,0 +1,80 @@
+"""What one connection holds in memory of its peer's bytes and of those for its peer."""
+
+import asyncio
+import weakref
+from collections.abc import Callable
+
+from remoting.budget import ByteBudget
+from remoting.command import RemotingCommand
+
+LARGE_BYTES = 4096
+"""A request from this size on is counted by its bytes, for as long as anybody keeps it; smaller ones are
+bounded by their number.
+"""
+REPORT_STEP_BYTES = 64 * 1024
+"""How much more or less than it last told its budget a connection may hold."""
+
+
+class Holdings:
+    """Counts, and tells the budget of the server.
+
+    partial_bytes: of a frame that is not whole yet.
+    unsent_bytes: not taken by the peer when last looked at.
+    large_bytes: larger requests that somebody still keeps.
+    on_forgotten: called on the loop after a large request was forgotten, if `wants_forgotten` is set.
+    """
+
+    __slots__ = (
+        *("__weakref__", "_budget", "_large", "_loop", "_on_forgotten", "_reported_bytes"),
+        *("large_bytes", "partial_bytes", "unsent_bytes", "wants_forgotten"),
+    )
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, budget: ByteBudget | None, on_forgotten: Callable[[], None]
+    ) -> None:
+        self.partial_bytes = 0
+        self.unsent_bytes = 0
+        self.large_bytes = 0
+        self.wants_forgotten = False
+        self._loop = loop
+        self._budget = budget
+        self._on_forgotten = on_forgotten
+        self._reported_bytes = 0
+        self._large: dict[weakref.ref[RemotingCommand], int] = {}
+
+    @property
+    def sum_bytes(self) -> int:
+        return self.partial_bytes + self.large_bytes + self.unsent_bytes
+
+    @property
+    def reported_bytes(self) -> int:
+        return self._reported_bytes
+
+    def watch(self, request: RemotingCommand, size_bytes: int) -> None:
+        """Count a request for as long as it exists, answered or not."""
+        self._large[weakref.ref(request, self._forget)] = size_bytes
+        self.large_bytes += size_bytes
+
+    def report(self) -> None:
+        """Tell the budget, but not of every byte."""
+        grown_bytes = self.sum_bytes - self._reported_bytes
+        if self._budget is not None and abs(grown_bytes) >= REPORT_STEP_BYTES:
+            self._reported_bytes += grown_bytes
+            self._budget.add(grown_bytes)
+
+    def take_report(self) -> int:
+        """What is held now, for a budget that asks: it counts as told."""
+        self._reported_bytes = self.sum_bytes
+        return self._reported_bytes
+
+    def close(self) -> None:
+        """The connection is gone; whoever still works on its requests has bounds of its own."""
+        if self._budget is not None:
+            self._budget.add(-self._reported_bytes)
+        self._budget = None
+
+    def _forget(self, reference: "weakref.ref[RemotingCommand]") -> None:
+        """Comes at any moment, on any thread: it counts, and leaves the rest to the loop."""
+        self.large_bytes -= self._large.pop(reference, 0)
+        if self.wants_forgotten and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._on_forgotten)
