@@ -73,6 +73,14 @@ def test_scan_refuses_an_entry_that_leaves_no_room_for_a_blank() -> None:
     assert scan_entries(data + bytes(8), POSITION, 10, 3, len(data) + 8).next_index == 11
 
 
+@pytest.mark.parametrize("bit", range(8 * 50))
+def test_scan_finds_every_flipped_bit(bit: int) -> None:
+    data = bytearray(entries(b"aa"))
+    data[bit // 8] ^= 1 << bit % 8
+    scan = scan_entries(bytes(data) + bytes(100), POSITION, 10, 3, 150)
+    assert (scan.size_bytes, scan.next_index) == (0, 10)
+
+
 @pytest.mark.parametrize(
     ("index", "term", "position"), [(11, 3, POSITION), (10, 4, POSITION), (10, 3, POSITION + 1)]
 )
