@@ -8,6 +8,7 @@ shares.
 import re
 import zlib
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,9 +80,9 @@ def decode_log_begin(content: bytes | None) -> LogBegin | None:
     if fields is None or fields.get("version") != EPOCHS_VERSION:
         return None
     try:
-        epochs = [Epoch(int(term), int(first_index)) for term, first_index in fields["epochs"]]
-        return LogBegin(int(fields["beginIndex"]), int(fields["beginPosition"]), tuple(epochs))
-    except (KeyError, TypeError, ValueError, OverflowError):
+        epochs = [Epoch(index(term), index(first_index)) for term, first_index in fields["epochs"]]
+        return LogBegin(index(fields["beginIndex"]), index(fields["beginPosition"]), tuple(epochs))
+    except (KeyError, TypeError, ValueError):
         return None
 
 

@@ -244,17 +244,18 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def get_property(data: bytes, name: bytes) -> bytes | None:
-    """One property's value without building a dict; of several the last, as in Java's map."""
+    """One property's value without building a dict; of several the last that is not empty, as in Java's map."""
     key = name + b"\x01"
     at = data.rfind(key)
-    while at > 0 and data[at - 1] != _VALUE_END:
+    while at >= 0:
+        if at == 0 or data[at - 1] == _VALUE_END:
+            value_at = at + len(key)
+            end = data.find(_VALUE_END, value_at)
+            value = data[value_at:] if end < 0 else data[value_at:end]
+            if value:
+                return value
         at = data.rfind(key, 0, at + len(key) - 1)
-    if at < 0:
-        return None
-    value_at = at + len(key)
-    end = data.find(_VALUE_END, value_at)
-    value = data[value_at:] if end < 0 else data[value_at:end]
-    return value or None
+    return None
 
 
 def tags_code(tag: str) -> int:

@@ -31,11 +31,14 @@ FOUND = [
     ("registration", b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"perm":1e99}}}}'),
     ("compressed_registration", b"\0\0\0\2{}\0\0\0\1\0\0\0\x1cT 4 99999999999999999999999 6"),
     ("topic_route", b'{"queueDatas":[{"brokerName":"b","perm":1e99,"readQueueNums":4,"writeQueueNums":4}]}'),
+    # An empty value hid the one before it, which the reader of all properties keeps, as Java's does.
+    ("properties", b"TAGS\x01TagA\x02TAGS\x01\x02"),
     # Small files whose checksum fits and whose content does not ended the start of the node.
     ("sealed_file", _sealed(b"not JSON")),
     ("sealed_file", _sealed(b"[1]")),
     ("epochs_file", _sealed(b"{}")),
     ("epochs_file", _sealed(b'{"version":1,"beginIndex":0,"beginPosition":0,"epochs":[5]}')),
+    ("epochs_file", _sealed(b'{"version":1,"beginIndex":%b,"beginPosition":0,"epochs":[]}' % (b"4" * 80))),
     ("queue_checkpoint", _sealed(b'{"version":1,"appliedIndex":null,"appliedPosition":0,"queues":0}')),
     ("hard_state_file", _vote(b"no line of this has a value\n")),
     ("hard_state_file", _vote(b"formatVersion=1\ncurrTerm=x\nvoteLeader=\n")),
