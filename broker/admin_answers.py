@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from broker.put_errors import put_error
-from commitlog.log import MessageLog, PutStatus
+from commitlog.log import DamagedRecordError, MessageLog, PutStatus
 from commitlog.record import CorruptRecordError, decode_record
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, success_response
@@ -42,10 +42,8 @@ def store_timestamp_ms(log: MessageLog, topic: str, queue_id: int, offset: int) 
     units = [] if queue is None else queue.units(offset, 1)
     if not units or units[0][1] <= 0:
         return 0
-    data = log.record_at(units[0][0])
-    if data is None:
-        return 0
     try:
-        return decode_record(data).store_timestamp_ms
-    except CorruptRecordError:
+        data = log.record_at(units[0][0])
+        return 0 if data is None else decode_record(data).store_timestamp_ms
+    except (CorruptRecordError, DamagedRecordError):
         return 0

@@ -16,7 +16,7 @@ from broker.context import BrokerContext
 from broker.scheduling import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
 from broker.state.changes import SetDelayOffset
 from broker.state.topics import HALF_TOPIC
-from commitlog.log import DispatchRequest, PositionError, PutStatus
+from commitlog.log import DamagedRecordError, DispatchRequest, PositionError, PutStatus
 from commitlog.record import (
     STORE_HOST_V6,
     CorruptRecordError,
@@ -222,7 +222,10 @@ class DelayDelivery:
         batch = _Batch([], max(level.next_offset, queue.min_offset))
         room = BATCH_BYTES_MAX
         for position, size, _ in queue.units(batch.end_offset, level.batch_max):
-            record = self._read(position, size)
+            try:
+                record = self._read(position, size)
+            except DamagedRecordError:
+                break  # a repair is on its way
             if record is not None and (room <= 0 or _due_ms(record, level, now_ms) > now_ms):
                 break
             message = self._delivered(record) if record is not None else None
@@ -238,7 +241,10 @@ class DelayDelivery:
         now_ms = self._context.clock()
         queue = self._log.queues.get(SCHEDULE_TOPIC, level.queue_id)
         for position, size, _ in queue.units(level.next_offset, 1) if queue is not None else ():
-            record = self._read(position, size)
+            try:
+                record = self._read(position, size)
+            except DamagedRecordError:
+                return now_ms + RETRY_MS
             return now_ms if record is None else _due_ms(record, level, now_ms)
         return None
 

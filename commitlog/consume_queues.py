@@ -19,7 +19,7 @@ from commitlog.consume_queue import (
     QueuedLog,
     UnitWrites,
 )
-from commitlog.log import DispatchRequest
+from commitlog.log import DamagedRecordError, DispatchRequest
 from commitlog.record import CorruptRecordError, decode_record
 from commitlog.unit_files import UnitFiles
 from dledger.core.types import NO_INDEX
@@ -246,7 +246,10 @@ class ConsumeQueues:
         [(position, size, _)] = queue.units(queue.max_offset - 1, 1)
         if size == 0:
             return True
-        data = self._log.record_at(position)
+        try:
+            data = self._log.record_at(position)
+        except DamagedRecordError:
+            return False  # dispatching waits at this record until it is mended
         if data is None or len(data) != size:
             return False
         try:

@@ -5,29 +5,33 @@ step, so that an offset is only assigned when the append cannot fail any more. A
 of its entry plus 48.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
 
+from commitlog.cold_reads import NoRecordError
 from commitlog.consume_queues import Applied
 from commitlog.dispatch import Dispatcher
 from commitlog.entry import HEADER_BYTES, Buffer, entry_position, entry_starts, write_physical_offset
 from commitlog.entry_store import EntryStore
 from commitlog.indexed_log import IndexedLog
 from commitlog.indexer import Indexer, MessageLogConfig
-from commitlog.log import DispatchRequest, PutResult, PutStatus
+from commitlog.log import DamagedRecordError, DispatchRequest, PositionError, PutResult, PutStatus
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
 from commitlog.reput import STRETCH_BYTES_MAX, STRETCH_ENTRIES_MAX
 from dledger.clock import wall_clock_ms
 from dledger.core.status import NodeStatus
-from dledger.core.types import ResponseCode, Role
+from dledger.core.types import DamagedEntryError, ResponseCode, Role
 from dledger.fs import Fs, OsFs
 
 if TYPE_CHECKING:
     from dledger.server import AppendResult, Observer
+
+logger = logging.getLogger(__name__)
 
 TERM_TOPIC: Final = "rmq_sys_LEDGERMQ_TERM"
 """The topic of the record that a leader writes at the start of its term; it is in no queue."""
@@ -99,6 +103,7 @@ class _EntryRecords:
     def __init__(self, store: EntryStore, dispatcher: Dispatcher) -> None:
         self._store = store
         self._dispatcher = dispatcher
+        self.on_damaged: Callable[[DamagedEntryError], None] = _log_damage
 
     @property
     def min_position(self) -> int:
@@ -118,6 +123,14 @@ class _EntryRecords:
     def read(self, position: int, size_bytes: int) -> Buffer:
         return self._store.read(position, size_bytes)
 
+    def read_records(self, units: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
+        try:
+            return self._store.read_bodies(units)
+        except NoRecordError as error:
+            raise PositionError(str(error)) from error
+        except DamagedEntryError as error:
+            raise self._told(error) from error
+
     @property
     def cached_from(self) -> int:
         return self._store.cached_from
@@ -128,13 +141,20 @@ class _EntryRecords:
             # The log was begun anew behind all that was committed here.
             return [], Applied(last_index, self._store.begin_position)
         last_index = min(last_index, index + STRETCH_ENTRIES_MAX - 1)
-        found = self._store.read_range(index, last_index, STRETCH_BYTES_MAX)
+        try:
+            found = self._store.read_range(index, last_index, STRETCH_BYTES_MAX)
+        except DamagedEntryError as error:
+            raise self._told(error) from error
         data = bytes(found.data)
         position = entry_position(data)
         starts = [start + HEADER_BYTES for start in entry_starts(data)]
         indexes = range(found.first_index, found.last_index + 1)
         requests = self._dispatcher.parse(data, starts, position, indexes)
         return requests, Applied(found.last_index, position + len(data))
+
+    def _told(self, error: DamagedEntryError) -> DamagedRecordError:
+        self.on_damaged(error)
+        return DamagedRecordError(str(error))
 
 
 class DLedgerCommitLog(IndexedLog):
@@ -162,12 +182,21 @@ class DLedgerCommitLog(IndexedLog):
         self._clock = clock
         self._writable_term: int | None = None
         self._writable_callbacks: list[Callable[[bool], None]] = []
-        records = _EntryRecords(entries, Dispatcher(config.delay_levels_ms))
-        self._index = Indexer(fs or OsFs(), store, config, records, self._update_writable, self.on_fatal)
+        self._records = _EntryRecords(entries, Dispatcher(config.delay_levels_ms))
+        self._index = Indexer(
+            fs or OsFs(), store, config, self._records, self._update_writable, self.on_fatal
+        )
         self._offsets = QueueOffsets(
             self._index.queues, config.message_bytes_max, entries.config.body_bytes_max
         )
         engine.set_observer(self)
+
+    def set_on_damaged(self, callback: Callable[[DamagedEntryError], None]) -> None:
+        """Have `callback` told of entries that a consumer or the dispatching finds damaged on the disk.
+
+        It is told each time anew, until they are mended.
+        """
+        self._records.on_damaged = callback
 
     # -- MessageLog ----------------------------------------------------------------------------------------
 
@@ -257,6 +286,10 @@ class DLedgerCommitLog(IndexedLog):
 def put_status(code: ResponseCode) -> PutStatus:
     """How the broker names the end of an append."""
     return PUT_STATUS.get(code, PutStatus.UNKNOWN_ERROR)
+
+
+def _log_damage(error: DamagedEntryError) -> None:
+    logger.error("damage on the disk: %s", error)
 
 
 def _refused(status: PutStatus) -> PutResult:

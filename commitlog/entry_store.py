@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commitlog.checkpoint import LogBegin, decode_log_begin, encode_format
+from commitlog.cold_reads import ColdReader
 from commitlog.entry import (
     BLANK_BYTES,
     HEADER,
     HEADER_BYTES,
-    UNIT,
     UNIT_BYTES,
     AppendHook,
     Buffer,
@@ -32,11 +32,8 @@ from commitlog.entry import (
 from commitlog.entry_cache import Chunk, EntryCache
 from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
 from commitlog.entry_recovery import RecoveredLog, recover
-from commitlog.recovery import CorruptLogError
 from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState
 from dledger.fs import DiskWatch, Fs, OsFs, replace_file
-
-UNITS_PER_READ = 4096
 
 
 class StoreFailedError(OSError):
@@ -106,6 +103,7 @@ class EntryStore:
         self._disk = disk
         self._append_hook = append_hook
         self._cache = EntryCache(config.cache_bytes_max)
+        self._cold = ColdReader(files)
         self._begin_index = log.begin.begin_index
         self._begin_position = log.begin.begin_position
         self._end_index = log.end_index
@@ -263,13 +261,13 @@ class EntryStore:
         """Start position of an entry."""
         assert self._begin_index <= index <= self._end_index, (self._begin_index, index, self._end_index)
         chunk = self._cache.chunk_of(index)
-        return chunk.position_of(index) if chunk is not None else self._files.locate(index)[0]
+        if chunk is not None:
+            return chunk.position_of(index)
+        return self._cold.position_of(index, self._begin_index, self._begin_position)
 
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
         """As the contract. Recent entries are the very bytes that were appended; older ones are read and
         checked.
-
-        Raises CorruptLogError when the files do not hold what they should.
         """
         assert self._begin_index <= first_index <= last_index <= self._end_index, (
             self._begin_index,
@@ -283,10 +281,17 @@ class EntryStore:
         cached_from = self._cache.first_index
         if cached_from is not None:
             last_index = min(last_index, cached_from - 1)
-        return self._read_range_of_files(first_index, last_index, bytes_max)
+        return self._cold.read_range(first_index, last_index, bytes_max)
+
+    def read_bodies(self, units: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """The bodies that stand in the files at (position, size), close together, read at once and checked.
+
+        Raises DamagedEntryError; NoRecordError when the log is whole there, but no body stands at one.
+        """
+        return self._cold.read_bodies(units, self._begin_index, self._end_index)
 
     def read(self, position: int, size_bytes: int) -> Buffer:
-        """Bytes within one chunk of entries or of the files, which the caller knows to be there."""
+        """Bytes within one chunk of entries, or unchecked ones of the files, known to be there."""
         chunk = self._cache.chunk_at(position)
         if chunk is not None:
             start = position - chunk.position
@@ -355,26 +360,4 @@ class EntryStore:
         chunk = self._cache.chunk_of(index)
         if chunk is not None:
             return chunk.end_of(index)
-        position, size, _ = self._files.locate(index)
-        return position + size
-
-    def _read_range_of_files(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
-        units = self._files.read_units(first_index, min(UNITS_PER_READ, last_index - first_index + 1))
-        _, start, size, _, term = UNIT.unpack_from(units)
-        file_end = start - start % self.config.data_file_bytes + self.config.data_file_bytes
-        limit = min(start + bytes_max, file_end)
-        end = start + size
-        low, high = 0, len(units) // UNIT_BYTES
-        while high - low > 1:
-            middle = (low + high) // 2
-            _, position, size, _, own_term = UNIT.unpack_from(units, middle * UNIT_BYTES)
-            if own_term == term and position + size <= limit:
-                low, end = middle, position + size
-            else:
-                high = middle
-        found = EntryRange(first_index, first_index + low, term, self._files.data.read(start, end - start))
-        try:
-            verify_entries(found)
-        except CorruptRangeError as error:
-            raise CorruptLogError(f"{self._files.data.path_of(start)}: position {start}: {error}") from error
-        return found
+        return self._cold.end_of(index)

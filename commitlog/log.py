@@ -35,6 +35,12 @@ class PositionError(ValueError):
     """No committed bytes of this log stand at the position asked for."""
 
 
+class DamagedRecordError(Exception):
+    """Committed bytes cannot be read from this node's disk as they were written. Their repair has been asked
+    for: try again later, or elsewhere.
+    """
+
+
 @dataclass(slots=True)
 class PutResult:
     """The answer to a put, one position and queue offset per message; both empty unless PUT_OK."""
@@ -104,12 +110,12 @@ class MessageLog(Protocol):
         """Have `callback` called with the new value whenever `is_writable` changes."""
 
     def read(self, position: int, size: int) -> bytes:
-        """The bytes of a committed record. Raises PositionError."""
+        """The bytes of a committed record. Raises PositionError, DamagedRecordError."""
 
     def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
         """Several records, given as (position, size), back to back: the body of a pull answer.
 
-        Raises PositionError.
+        Raises PositionError, DamagedRecordError.
         """
 
     def record_at(self, position: int) -> bytes | None:

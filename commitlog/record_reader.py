@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from commitlog.entry import Buffer
-from commitlog.log import PositionError
+from commitlog.log import DamagedRecordError, PositionError
 from commitlog.record import (
     BORN_HOST_V6,
     PHYSICAL_OFFSET_AT,
@@ -23,6 +23,13 @@ class ByteSource(Protocol):
     def read(self, position: int, size_bytes: int) -> Buffer:
         """Shorter when the bytes are in memory in several pieces, which never divide a record."""
 
+    def read_records(self, units: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
+        """Records at (position, size), ascending and close together, from the files in one go; checked, if
+        the log can.
+
+        Raises PositionError when there is none, DamagedRecordError.
+        """
+
     @property
     def cached_from(self) -> int:
         """The position from which on reading costs no call to the system."""
@@ -40,7 +47,10 @@ class RecordReader:
 
     def read(self, position: int, size: int) -> bytes:
         """As MessageLog.read."""
-        return bytes(self._piece(position, size))
+        self._check_is_there(position, size)
+        if position < self._source.cached_from:
+            return bytes(self._span([(position, size)])[0])
+        return bytes(self._cached(position, size))
 
     def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
         """As MessageLog.read_many; a unit of size 0 adds nothing."""
@@ -53,15 +63,15 @@ class RecordReader:
                 continue
             is_cached = position >= cached_from
             if span and (is_cached or not end <= position <= end + GAP_BYTES_MAX):
-                pieces += self._pieces_of_span(span)
+                pieces += self._span(span)
                 span = []
             if is_cached:
-                pieces.append(self._piece(position, size))
+                pieces.append(self._cached(position, size))
             else:
                 span.append((position, size))
                 end = position + size
         if span:
-            pieces += self._pieces_of_span(span)
+            pieces += self._span(span)
         return b"".join(pieces)
 
     def record_at(self, position: int) -> bytes | None:
@@ -74,18 +84,26 @@ class RecordReader:
             return None
         if not self._is_there(position, size):
             return None
-        data = self.read(position, size)
+        try:
+            if position < self._source.cached_from:
+                data = bytes(self._source.read_records([(position, size)])[0])
+            else:
+                data = bytes(self._cached(position, size))
+        except PositionError:
+            return None
         own_position = int.from_bytes(data[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big")
         return data if own_position == position else None
 
     def store_timestamp_at(self, position: int) -> int | None:
-        """When the record at a position was stored; None when there is none."""
+        """When the record at a position was stored; None when there is none. Raises DamagedRecordError."""
         if not self._is_there(position, RECORD_BYTES_MIN):
             return None
         head = bytes(self._source.read(position, RECORD_BYTES_MIN))
         try:
-            record_size(head)
-        except CorruptRecordError:
+            size = record_size(head)
+            if position < self._source.cached_from:
+                head = self.read(position, size)
+        except (CorruptRecordError, PositionError):
             return None
         at = 68 if head[39] & BORN_HOST_V6 else 56
         return int.from_bytes(head[at : at + 8], "big", signed=True)
@@ -93,20 +111,27 @@ class RecordReader:
     def _is_there(self, position: int, size: int) -> bool:
         return self._min_position() <= position and position + size <= self._max_position()
 
-    def _piece(self, position: int, size: int) -> Buffer:
+    def _check_is_there(self, position: int, size: int) -> None:
         if not self._is_there(position, size):
             raise PositionError(
                 f"{size} bytes at position {position}: the log has {self._min_position()} to "
                 f"{self._max_position()}"
             )
+
+    def _cached(self, position: int, size: int) -> Buffer:
+        self._check_is_there(position, size)
         data = self._source.read(position, size)
         if len(data) != size:
             raise PositionError(f"no record of {size} bytes at position {position}")
         return data
 
-    def _pieces_of_span(self, span: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """Records that stand close together in the files, read in one go."""
+    def _span(self, span: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
+        """Records that stand close together in the files, which a queue says are there."""
         start = span[0][0]
         last, last_size = span[-1]
-        data = memoryview(self._piece(start, last + last_size - start))
-        return [data[position - start : position - start + size] for position, size in span]
+        self._check_is_there(start, last + last_size - start)
+        try:
+            return self._source.read_records(span)
+        except PositionError as error:
+            # Passed over it would be lost to the consumer.
+            raise DamagedRecordError(f"a queue's unit leads nowhere: {error}") from error

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from commitlog.consume_queues import Applied, ConsumeQueues
-from commitlog.log import DispatchListener, DispatchRequest
+from commitlog.log import DamagedRecordError, DispatchListener, DispatchRequest
+from dledger.core.types import NO_INDEX
 
 logger = logging.getLogger(__name__)
 
 STRETCH_ENTRIES_MAX: Final = 1024
 STRETCH_BYTES_MAX: Final = 512 * 1024
+DAMAGE_RETRY_S: Final = 0.5
+"""When the log is damaged where dispatching stands, it waits so long for the repair and looks again."""
 
 
 class DispatchSource(Protocol):
@@ -25,7 +28,7 @@ class DispatchSource(Protocol):
     def requests_from(self, index: int, last_index: int) -> tuple[list[DispatchRequest], Applied]:
         """The records of a bounded stretch that begins with entry `index`, and where it ends.
 
-        When the log begins behind `index`, the stretch begins there.
+        When the log begins behind `index`, the stretch begins there. Raises DamagedRecordError.
         """
 
 
@@ -53,6 +56,7 @@ class Reput:
         self._listeners: list[DispatchListener] = []
         self._next: asyncio.Handle | None = None
         self._is_stopped = False
+        self._waits_for_index = NO_INDEX
 
     def add_listener(self, listener: DispatchListener) -> None:
         """Have `listener` given every stretch from now on."""
@@ -95,12 +99,19 @@ class Reput:
             self.stop()
             self._on_error(error)
             return
-        if self.applied.index < self._target_index:
+        if self._next is None and self.applied.index < self._target_index:
             self._next = asyncio.get_running_loop().call_soon(self._step)
 
     def _stretch(self) -> None:
         first_index = self.applied.index + 1
-        requests, applied = self._source.requests_from(first_index, self._target_index)
+        try:
+            requests, applied = self._source.requests_from(first_index, self._target_index)
+        except DamagedRecordError as error:
+            if self._waits_for_index != first_index:
+                logger.warning("dispatching waits for the repair of the log: %s", error)
+                self._waits_for_index = first_index
+            self._next = asyncio.get_running_loop().call_later(DAMAGE_RETRY_S, self._step)
+            return
         assert applied.index >= first_index, (applied, first_index)
         self._queues.put_all(requests)
         self.applied = applied

@@ -19,6 +19,7 @@ from broker.queue_reader import QueueReader, ReadLimits, ReadResult, ReadStatus
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import StateChangeError
 from broker.state.topics import PERM_READ
+from commitlog.log import DamagedRecordError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
@@ -37,6 +38,8 @@ SUGGESTED_BROKER_ID = "0"
 """Always the leader: the client comes back to it as soon as its route names one."""
 TOO_MANY_HELD = "[OVERLOAD]too many pulls are held, or the node stops"
 """With SYSTEM_BUSY, after which clients come back in 1 to 3 s."""
+BEING_REPAIRED = "[REPAIR]a message is damaged on this node's disk and is being repaired"
+"""With SYSTEM_BUSY, too."""
 
 _FINAL_CODES = {
     ReadStatus.FOUND: ResponseCode.SUCCESS,
@@ -158,9 +161,12 @@ class PullProcessor:
         pull was held before and may be held again until then.
         """
         header = pull.header
-        result = self._reader.read(
-            header.topic, header.queue_id, offset, pull.filter, header.max_msg_nums, header.max_msg_bytes
-        )
+        try:
+            result = self._reader.read(
+                header.topic, header.queue_id, offset, pull.filter, header.max_msg_nums, header.max_msg_bytes
+            )
+        except DamagedRecordError:
+            return error_response(pull.request, ResponseCode.SYSTEM_BUSY, BEING_REPAIRED)
         if result.status is ReadStatus.FOUND:
             stats = self._context.stats
             stats.messages_got += result.count

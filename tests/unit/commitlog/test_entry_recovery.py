@@ -8,7 +8,7 @@ import pytest
 
 from commitlog.entry_store import EntryStore
 from commitlog.recovery import CorruptLogError
-from dledger.core.types import Epoch
+from dledger.core.types import DamagedEntryError, Epoch
 from tests.support.log_entries import DIRECTORY, SMALL, Stored, open_small, read_all, write_all
 from tests.support.memory_fs import MemoryFs
 
@@ -197,7 +197,7 @@ def test_walk_begins_with_the_third_last_file() -> None:
     fs.overwrite(FIRST, 60, b"\x77")
     store = open_small(fs)
     assert store.end_index == 199
-    with pytest.raises(CorruptLogError):
+    with pytest.raises(DamagedEntryError):
         read_all(store)
 
 

@@ -6,7 +6,7 @@ import pytest
 from commitlog.entry import encode_entries, write_physical_offset
 from commitlog.entry_store import EntryStore, StoreFailedError, open_entry_store
 from commitlog.recovery import CorruptLogError
-from dledger.core.types import CorruptRangeError, EntryRange, Epoch, LogState
+from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange, Epoch, LogState
 from tests.support.log_entries import DIRECTORY, SMALL, Stored, open_small, read_all, write_all
 from tests.support.memory_fs import MemoryFs
 from tests.unit.commitlog.test_record import VECTOR
@@ -219,14 +219,15 @@ def test_cache_stays_within_its_bound_once_written() -> None:
     assert len(read_all(store)) == 50
 
 
-def test_damage_found_while_reading_names_file_and_position() -> None:
+def test_damage_found_while_reading_names_the_entries() -> None:
     fs = MemoryFs()
     store = open_small(fs)
     append(store, 1, *([bytes(52)] * 50))
     write_all(store)
     fs.overwrite(DIRECTORY / "data" / f"{0:020d}", 150, b"\xff")
-    with pytest.raises(CorruptLogError, match=r"00000000000000000000: position 100: entry 1"):
+    with pytest.raises(DamagedEntryError, match=r"entries 1\.\.1: entry 1: the body"):
         store.read_range(1, 3, 10_000)
+    assert store.read_range(0, 3, 10_000).last_index == 0  # what is whole before it
 
 
 def test_sync_is_made_before_more_than_the_limit_stands_unsynced() -> None:
