@@ -39,6 +39,7 @@ START_LIMIT_S = 40.0
 STOP_LIMIT_S = 20.0
 STATUS_LIMIT_S = 1.0
 PR_SET_PDEATHSIG = 1
+NEAR_ENTRIES = 500
 DATA_FILE_BYTES = 8 * 1024 * 1024
 
 
@@ -65,12 +66,10 @@ class Disk:
 
     is_volatile: bool = False
     leak: float = 0.0
-    is_forgetful: bool = False
 
     def options(self) -> list[str]:
         options = ["--leak", str(self.leak)]
-        options += ["--volatile"] * self.is_volatile
-        return options + ["--forgetful"] * self.is_forgetful
+        return options + ["--volatile"] * self.is_volatile
 
 
 @dataclass(slots=True)
@@ -324,6 +323,21 @@ class ChaosCluster:
             return statuses if len(statuses) == self.node_count and len(seen) == 1 else None
 
         return await eventually("all nodes show one leader and one log", equal, limit_s)
+
+    async def wait_in_touch(self, limit_s: float = 60.0) -> None:
+        """The leader knows how far each of its peers is, and none is far behind: the next fault meets a group
+        that is whole, though clients are at work.
+        """
+
+        async def in_touch() -> bool:
+            leader = await self.leader()
+            status = await self.status(leader) if leader is not None else None
+            peers = [peer for peer in status["peers"] if peer["id"] != leader] if status is not None else []
+            return bool(peers) and all(
+                peer["pushState"] == "APPEND" and (peer["lagEntries"] or 0) < NEAR_ENTRIES for peer in peers
+            )
+
+        await eventually("the leader is in touch with all others", in_touch, limit_s)
 
     async def transfer(self, to: str) -> bool:
         """Ask the leader to hand over. False when nobody leads or it refuses."""

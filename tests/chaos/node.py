@@ -21,22 +21,10 @@ from tests.chaos.faulty_fs import FaultyFs
 from tests.chaos.volatile_fs import VolatileFs
 
 
-class ForgetfulFs(VolatileFs):
-    """A disk that lies: it says that a sync is done, and does nothing. For tests of the checks."""
-
-    def fdatasync(self, fd: int) -> None:
-        pass
-
-    def fsync(self, fd: int) -> None:
-        pass
-
-
 def make_fs(arguments: argparse.Namespace) -> Fs:
     rng = random.Random(arguments.seed)
     fs: Fs = OsFs()
-    if arguments.forgetful:
-        fs = ForgetfulFs(rng)
-    elif arguments.volatile:
+    if arguments.volatile:
         fs = VolatileFs(rng, arguments.leak)
     return fs if arguments.control is None else FaultyFs(fs, arguments.control)
 
@@ -47,7 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--control", type=Path, help="file of the disk's faults (tests.chaos.faulty_fs)")
     parser.add_argument("--volatile", action="store_true", help="what is not synced goes with the process")
     parser.add_argument("--leak", type=float, default=0.0, help="chance of an unsynced sector to be written")
-    parser.add_argument("--forgetful", action="store_true", help="syncs do nothing")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args(argv)
     logging.basicConfig(
