@@ -82,7 +82,7 @@ class Node(NodeState):
         if self._leadership is not None:
             self._leadership.restart(peer, "connected")
         if self._repair is not None:
-            self._repair.ask_soon()
+            self._repair.ask_connected(peer, self.term)
 
     def peer_disconnected(self, peer: str, now_ms: int) -> None:
         """The peer's connection closed. A follower that loses its leader so soon asks for pre-votes."""
@@ -253,15 +253,14 @@ class Node(NodeState):
         self._outbox.send_now(sender, response)
 
     def _go_on_healing(self, repair: Repair) -> None:
-        """Once healed, this node counts as having voted in its term, if it may have forgotten its vote."""
+        """Once healed, a node that has forgotten its vote counts as having spent it in this term."""
         repair.ask(self.term, self.leader_id, self._now_ms)
         held_index = min(self._handler.verified_index, self.persisted_index)
-        vote = repair.healing_vote(self.term, self.end_index, held_index, self.config.self_id)
-        if vote is None:
+        if not repair.is_healed(self.term, self.end_index, held_index):
             return
         repair.is_over = self._outbox.is_healed = True
         if repair.impairment.is_vote_lost and self.voted_for is None and self.term > NO_TERM:
-            self.voted_for = vote
+            self.voted_for = self.config.self_id
         self._outbox.hard_state = HardState(self.term, self.voted_for)
 
     # -- elections -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ If all logs are empty, this node's too, nothing was ever committed: a new group,
 from dledger.core.config import Config
 from dledger.core.messages import RepairRequest, RepairResponse
 from dledger.core.output import Outbox
-from dledger.core.types import NEVER_DUE_MS, NO_INDEX, NO_TERM, Impairment
+from dledger.core.types import NEVER_DUE_MS, NO_INDEX, UNKNOWN_TERM, Impairment
 
 
 class Repair:
@@ -28,9 +28,8 @@ class Repair:
         self._config = config
         self._outbox = outbox
         self._end_indexes: dict[str, int] = {}
-        self._target_term = NO_TERM
+        self._target_term = UNKNOWN_TERM
         self._target_index = NO_INDEX
-        self._target_leader: str | None = None
         self._next_ask_ms = now_ms
 
     @property
@@ -45,9 +44,10 @@ class Repair:
     def deadline_ms(self, term: int) -> int:
         return self._next_ask_ms if self._is_asking(term) else NEVER_DUE_MS
 
-    def ask_soon(self) -> None:
-        """A peer can be reached now."""
-        self._next_ask_ms = min(self._next_ask_ms, 0)
+    def ask_connected(self, peer: str, term: int) -> None:
+        """The peer can be reached now."""
+        if self._is_asking(term):
+            self._outbox.send_now(peer, RepairRequest(term, self.impairment.repair_id))
 
     def ask(self, term: int, leader_id: str | None, now_ms: int) -> None:
         """Asks those whose answer is missing, once in a heartbeat interval."""
@@ -68,16 +68,12 @@ class Repair:
             return
         self._end_indexes[peer] = response.end_index
         if response.is_leader and response.term == term:
-            self._target_term, self._target_index, self._target_leader = term, response.end_index, peer
+            self._target_term, self._target_index = term, response.end_index
 
-    def healing_vote(self, term: int, end_index: int, held_index: int, self_id: str) -> str | None:
-        """Whom a healed node counts as voted for in this term; None while it is not healed.
-
-        held_index: up to there its log is the leader's, and on its disk.
-        """
+    def is_healed(self, term: int, end_index: int, held_index: int) -> bool:
+        """held_index: up to there the log is the leader's of this term, and on the disk."""
         if not self.may_follow:
-            return None
-        if self._target_leader is not None and self._target_term == term and held_index >= self._target_index:
-            return self._target_leader
-        is_new_group = self._has_heard_all and {end_index, *self._end_indexes.values()} == {NO_INDEX}
-        return self_id if is_new_group else None
+            return False
+        if self._target_term == term and held_index >= self._target_index:
+            return True
+        return self._has_heard_all and {end_index, *self._end_indexes.values()} == {NO_INDEX}

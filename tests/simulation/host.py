@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from dledger.core.config import Config
 from dledger.core.messages import AppendRequest, Message
 from dledger.core.output import Append, Envelope, LogOp, Output, Rejection, Reset, TruncateFrom
-from dledger.core.types import CorruptRangeError, HardState, ResponseCode
+from dledger.core.types import NO_TERM, CorruptRangeError, HardState, Impairment, ResponseCode
 from tests.simulation.clock import Event, NodeClock
 from tests.simulation.surroundings import Moment, SeededRng, Surroundings
 from tests.support.memory_log import MemoryLog, MemoryWrites
@@ -30,6 +30,7 @@ class Batch:
     writes: MemoryWrites | None = None
     last_index: int = -1
     last_term: int = 0
+    is_healed: bool = False
 
 
 OnDone = Callable[[ResponseCode], None]
@@ -44,6 +45,8 @@ class Host:
         self.clock = clock
         self.store = store
         self.hard_state = HardState(0, None)
+        self.impairment: Impairment | None = None
+        """The durable mark."""
         self.is_up = False
         self.incarnation = 0
         self._new_life()
@@ -77,7 +80,12 @@ class Host:
         self._new_life()
         self.is_up = True
         self.node = self.world.make_node(
-            self.config, self.hard_state, self.store, SeededRng(self.world.rng), self.now_ms
+            self.config,
+            self.hard_state,
+            self.store,
+            SeededRng(self.world.rng),
+            self.now_ms,
+            self.impairment,
         )
         self.world.watcher.started(self)
         self.world.network.endpoint_up(self.name)
@@ -105,6 +113,38 @@ class Host:
             if event is not None:
                 event.cancel()
         self.world.watcher.trace(self, "crash")
+
+    # ---- what its disk may lose while it is down
+
+    def impair(self, reason: str, *, is_vote_lost: bool) -> None:
+        """Marks it durably, before anything that was lost is overwritten."""
+        assert not self.is_up, self.name
+        old = self.impairment
+        is_vote_lost = is_vote_lost or (old is not None and old.is_vote_lost)
+        self.impairment = Impairment(
+            old.repair_id + 1 if old else self.incarnation << 20, is_vote_lost, reason
+        )
+
+    def shorten(self, end_index: int) -> None:
+        """Recovery found damage behind this entry and dropped what follows."""
+        self.impair(f"its log was damaged behind {end_index}", is_vote_lost=False)
+        self.world.watcher.lost_entries(self, end_index + 1)
+        self.store.shorten(end_index)
+
+    def lose_vote(self) -> None:
+        """All it knows of terms is its last entry's."""
+        self.impair("its vote is lost", is_vote_lost=True)
+        entries = self.store.disk.entries
+        self.hard_state = HardState(entries[-1].term if entries else NO_TERM, None)
+        self.world.watcher.lost_vote(self)
+
+    def wipe(self) -> None:
+        """An empty disk in place of the old one."""
+        self.impair("its disk was empty", is_vote_lost=True)
+        self.world.watcher.lost_entries(self, 0)
+        self.store.wipe()
+        self.hard_state = HardState(NO_TERM, None)
+        self.world.watcher.lost_vote(self)
 
     # ---- inputs
 
@@ -224,6 +264,7 @@ class Host:
         if output.hard_state is not None:
             self._gathering.hard_state = output.hard_state
         self._gathering.after.extend(output.send_after_persist)
+        self._gathering.is_healed |= output.is_healed
         self._kick()
         for event in output.events:
             self.world.watcher.trace(self, "event", event)
@@ -289,6 +330,10 @@ class Host:
             self.store.write(batch.writes, sync=True)
             self.store.written(batch.writes)
         self.world.watcher.durable(self)
+        if batch.is_healed:
+            self.impairment = None
+            self.world.watcher.healed(self)
+            self.node.healed()
         self._promise(batch)
         self.world.watcher.checked(self)
         self._schedule_turn()

@@ -6,7 +6,7 @@ agree with itself. All checks are incremental: an event costs in proportion to w
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dledger.core.messages import VoteRequest, VoteResponse, VoteResult
 from dledger.core.output import Completion, Envelope
@@ -39,6 +39,8 @@ class NodeRecord:
     votes: dict[int, str] = field(default_factory=dict)
     told_votes: dict[int, str] = field(default_factory=dict)
     changes: int = 0
+    lost: dict[int, StoredEntry] = field(default_factory=dict)
+    """What its disk held durably and lost, while it is impaired."""
 
 
 class Checker:
@@ -75,14 +77,8 @@ class Checker:
         node = host.node
         require(node.term >= old.durable_term, host.name, "restarts at term", node.term, old.durable_term)
         require(node.role is not Role.LEADER, host.name, "starts as leader")
-        self.records[host.name] = NodeRecord(
-            node.term,
-            NO_INDEX,
-            node.role,
-            old.durable_term,
-            old.votes,
-            old.told_votes,
-            EPOCH_CHECK_CHANGES,
+        self.records[host.name] = replace(
+            old, term=node.term, commit_index=NO_INDEX, role=node.role, changes=EPOCH_CHECK_CHANGES
         )
         self.checked(host)
 
@@ -176,9 +172,30 @@ class Checker:
             epochs = tuple(Epoch(e.term, max(e.first_index, store.begin_index)) for e in known)
             require(epochs == store.epochs(), host.name, "epoch cache", known, store.epochs())
 
-    def forget(self, host: Host) -> None:
-        """The host's disk was replaced by an empty one."""
-        self.records[host.name] = NodeRecord()
+    # ---- damage
+
+    def lost_entries(self, host: Host, first_index: int) -> None:
+        """Its disk holds no entry from this one on any more.
+
+        What it has acknowledged still counts as stored until it is healed: nobody can be elected with its
+        help before, and the others that stored it are a majority but one.
+        """
+        self.trace(host, "loses entries from", first_index)
+        record = self.records.setdefault(host.name, NodeRecord())
+        for entry in host.store.disk.entries[max(0, first_index - host.store.disk.begin_index) :]:
+            record.lost[entry.index] = entry
+
+    def lost_vote(self, host: Host) -> None:
+        self.trace(host, "loses its vote")
+        record = self.records.setdefault(host.name, NodeRecord())
+        record.durable_term = host.hard_state.term
+        record.votes = {}
+        if len(self.hosts) > 3:  # two may lose theirs, one of them a candidate whom nobody else knew
+            record.told_votes = {}
+
+    def healed(self, host: Host) -> None:
+        self.trace(host, "is healed")
+        self.records[host.name].lost.clear()
 
     # ---- commit
 
@@ -209,13 +226,20 @@ class Checker:
             )  # fmt: skip
             return
         require(entry.index == self.commit_index + 1, host.name, "commits", entry.index, "with a gap")
-        holders = [name for name, other in self.hosts.items() if _has_durably(other, entry)]
+        holders = [name for name, other in self.hosts.items() if self._has_stored(other, entry)]
         require(
             2 * len(holders) > len(self.hosts),
             host.name, "commits", entry.index, "of term", entry.term, "that is on the disks of", holders,
         )  # fmt: skip
         self.committed.append(entry)
         self.commit_terms.append(max([host.node.term, *self.commit_terms[-1:]]))
+
+    def _has_stored(self, host: Host, entry: StoredEntry) -> bool:
+        """On its disk, or lost by a node that is still impaired."""
+        if self.records[host.name].lost.get(entry.index) == entry:
+            return True
+        disk = host.store.disk
+        return disk.begin_index > entry.index or disk.get(entry.index) == entry
 
     def _check_leader_completeness(self, host: Host) -> None:
         """Raft §5.4.3: a new leader has every entry that was committed in an earlier term.
@@ -240,8 +264,3 @@ class Checker:
     def bodies(self) -> Mapping[int, bytes]:
         """The committed bodies by index."""
         return {entry.index: entry.body for entry in self.committed}
-
-
-def _has_durably(host: Host, entry: StoredEntry) -> bool:
-    disk = host.store.disk
-    return disk.begin_index > entry.index or disk.get(entry.index) == entry

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from dledger.core.config import Config
+from tests.simulation.damage_options import DamageOptions, draw_damage
 from tests.simulation.network import NetworkOptions
 from tests.simulation.surroundings import DiskOptions
 
@@ -79,6 +80,7 @@ class Options:
     disk: DiskOptions = field(default_factory=DiskOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
     workload: WorkloadOptions = field(default_factory=WorkloadOptions)
+    damage: DamageOptions = field(default_factory=DamageOptions)
 
     def config_of(self, number: int) -> Config:
         names = tuple(f"n{n}" for n in range(self.nodes))
@@ -106,6 +108,11 @@ def draw_options(seed: int) -> Options:
         faults=replace(_draw_faults(rng), is_ring=random.Random(f"{seed} ring").random() < 0.5),
         workload=_draw_workload(rng),
     )
+
+
+def draw_damaging_options(seed: int) -> Options:
+    """As `draw_options`, and disks are damaged too: another family, so that each seed keeps its meaning."""
+    return replace(draw_options(seed), damage=draw_damage(seed))
 
 
 def _maybe(rng: random.Random, probability: float, low: int, high: int) -> int:

@@ -3,6 +3,7 @@
 import multiprocessing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.simulation.world import Summary, run_seed
@@ -20,27 +21,29 @@ class SeedOutcome:
     failure: str | None
 
 
-def describe_failure(seed: int, error: BaseException) -> str:
+def describe_failure(seed: int, error: BaseException, is_damaging: bool = False) -> str:
     """One line: what broke, and the command that repeats it."""
     text = " ".join(str(error).split())
-    return f"seed {seed}: {type(error).__name__}: {text[:400]} (python -m tests.simulation {seed} --trace)"
+    command = f"python -m tests.simulation {seed}{' --damage' if is_damaging else ''} --trace"
+    return f"seed {seed}: {type(error).__name__}: {text[:400]} ({command})"
 
 
-def run_one(seed: int) -> SeedOutcome:
+def run_one(seed: int, is_damaging: bool = False) -> SeedOutcome:
     """Runs a seed; whatever it raises becomes its failure."""
     try:
-        return SeedOutcome(seed, run_seed(seed), None)
+        return SeedOutcome(seed, run_seed(seed, is_damaging=is_damaging), None)
     except Exception as error:  # noqa: BLE001 (a run may break in any way; each is a finding)
-        return SeedOutcome(seed, None, describe_failure(seed, error))
+        return SeedOutcome(seed, None, describe_failure(seed, error, is_damaging))
 
 
-def run_many(seeds: Iterable[int], processes: int = 1) -> Iterator[SeedOutcome]:
+def run_many(seeds: Iterable[int], processes: int = 1, is_damaging: bool = False) -> Iterator[SeedOutcome]:
     """The outcomes, in the order of the seeds."""
+    run = partial(run_one, is_damaging=is_damaging)
     if processes == 1:
-        yield from map(run_one, seeds)
+        yield from map(run, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap(run_one, seeds, chunksize=SEEDS_PER_TASK)
+        yield from pool.imap(run, seeds, chunksize=SEEDS_PER_TASK)
 
 
 def known_seeds() -> list[int]:

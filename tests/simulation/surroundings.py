@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from dledger.core.config import Config
 from dledger.core.node import Node
 from dledger.core.output import Completion, Envelope
-from dledger.core.types import HardState
+from dledger.core.types import HardState, Impairment
 from tests.simulation.clock import VirtualClock
 from tests.simulation.network import Network
 from tests.support.memory_log import MemoryLog
@@ -35,11 +35,18 @@ class SeededRng:
         return self._rng.randint(low, high)
 
 
-NodeFactory = Callable[[Config, HardState, MemoryLog, "SeededRng", int], Node]
+NodeFactory = Callable[[Config, HardState, MemoryLog, "SeededRng", int, Impairment | None], Node]
 
 
-def make_node(config: Config, hard_state: HardState, store: MemoryLog, rng: "SeededRng", now_ms: int) -> Node:
-    return Node(config, hard_state, store.log_state(), store, rng, now_ms)
+def make_node(
+    config: Config,
+    hard_state: HardState,
+    store: MemoryLog,
+    rng: "SeededRng",
+    now_ms: int,
+    impairment: Impairment | None,
+) -> Node:
+    return Node(config, hard_state, store.log_state(), store, rng, now_ms, impairment)
 
 
 class Watcher(Protocol):
@@ -54,6 +61,9 @@ class Watcher(Protocol):
     def checked(self, host: "Host") -> None: ...
     def trace(self, host: "Host", *parts: object) -> None: ...
     def turned(self, host: "Host") -> None: ...
+    def lost_entries(self, host: "Host", first_index: int) -> None: ...
+    def lost_vote(self, host: "Host") -> None: ...
+    def healed(self, host: "Host") -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from dledger.core.messages import (
 from dledger.core.node import Node
 from dledger.core.output import Envelope, Output
 from dledger.core.quorum import quorum_index
-from dledger.core.types import NO_INDEX, NO_TERM, HardState
+from dledger.core.types import NO_INDEX, NO_TERM, HardState, Impairment
 from tests.simulation import test_scenarios_replication as scenarios
 from tests.simulation.surroundings import NodeFactory, SeededRng, make_node
 from tests.simulation.world import run_seed
@@ -36,8 +36,15 @@ SEEDS_MAX = 120
 
 
 def factory_of(kind: type[Node]) -> NodeFactory:
-    def make(config: Config, hard_state: HardState, store: MemoryLog, rng: SeededRng, now_ms: int) -> Node:
-        return kind(config, hard_state, store.log_state(), store, rng, now_ms)
+    def make(
+        config: Config,
+        hard_state: HardState,
+        store: MemoryLog,
+        rng: SeededRng,
+        now_ms: int,
+        impairment: Impairment | None,
+    ) -> Node:
+        return kind(config, hard_state, store.log_state(), store, rng, now_ms, impairment)
 
     return make
 
@@ -121,8 +128,15 @@ def test_promise_before_the_disk_is_noticed(kind: type[Node], first: int) -> Non
 
 
 def test_vote_forgotten_over_a_restart_is_noticed() -> None:
-    def make(config: Config, hard_state: HardState, store: MemoryLog, rng: SeededRng, now_ms: int) -> Node:
-        return make_node(config, HardState(hard_state.term, None), store, rng, now_ms)
+    def make(
+        config: Config,
+        hard_state: HardState,
+        store: MemoryLog,
+        rng: SeededRng,
+        now_ms: int,
+        impairment: Impairment | None,
+    ) -> Node:
+        return make_node(config, HardState(hard_state.term, None), store, rng, now_ms, impairment)
 
     assert_killed(make, first=20)
 
@@ -130,11 +144,18 @@ def test_vote_forgotten_over_a_restart_is_noticed() -> None:
 def test_log_cut_at_the_high_watermark_over_a_restart_is_noticed() -> None:
     """What Kafka did before leader epochs: entries above the high watermark are dropped at every start."""
 
-    def make(config: Config, hard_state: HardState, store: MemoryLog, rng: SeededRng, now_ms: int) -> Node:
+    def make(
+        config: Config,
+        hard_state: HardState,
+        store: MemoryLog,
+        rng: SeededRng,
+        now_ms: int,
+        impairment: Impairment | None,
+    ) -> Node:
         keep_index = max(store.log_state().commit_index, store.begin_index)
         if keep_index < store.end_index:
             store.truncate_from(keep_index + 1)
-        return make_node(config, hard_state, store, rng, now_ms)
+        return make_node(config, hard_state, store, rng, now_ms, impairment)
 
     assert_killed(make)
 

@@ -8,7 +8,7 @@ from dledger.core.messages import (
     Message,
     TruncateRequest,
 )
-from dledger.core.types import EntryRange, HardState, ResponseCode, Role
+from dledger.core.types import EntryRange, ResponseCode, Role
 from tests.simulation.script import Script, power_loss
 from tests.support.memory_log import MemoryLog
 
@@ -70,11 +70,10 @@ def test_s7_wiped_follower_is_filled_by_an_idle_leader() -> None:
     n2 = script["n2"]
     term = n0.node.term
     power_loss(n2)
-    n2.store.wipe()
-    n2.hard_state = HardState(0, None)
-    script.world.checker.forget(n2)
+    n2.wipe()
     n2.start()
     script.until_converged(2_000)
+    script.until(script.world.is_sound, "it votes again")
     assert n2.store.entries() == n0.store.entries()
     assert (n0.node.role, n0.node.term) == (Role.LEADER, term)
 

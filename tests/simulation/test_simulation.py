@@ -18,9 +18,9 @@ NEW_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_SEEDS", "60"))
 LONG_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_LONG_SEEDS", "10000"))
 
 
-def check(seeds: Iterable[int], processes: int = 1) -> None:
+def check(seeds: Iterable[int], processes: int = 1, *, is_damaging: bool = False) -> None:
     """Runs the seeds; fails with one line for each that broke."""
-    outcomes = list(run_many(seeds, processes))
+    outcomes = list(run_many(seeds, processes, is_damaging))
     failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
     if failures:
         pytest.fail("\n".join(failures), pytrace=False)
@@ -45,10 +45,20 @@ def test_new_seeds_hold() -> None:
     check(range(first, first + NEW_SEEDS))
 
 
-@pytest.mark.long
-def test_many_new_seeds_hold() -> None:
+def test_base_seeds_hold_while_disks_are_damaged() -> None:
+    check(range(BASE_SEEDS), is_damaging=True)
+
+
+def test_new_seeds_hold_while_disks_are_damaged() -> None:
     first = random.SystemRandom().randrange(1 << 40)
-    check(range(first, first + LONG_SEEDS), processes=os.cpu_count() or 1)
+    check(range(first, first + NEW_SEEDS), is_damaging=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_damaging", [False, True])
+def test_many_new_seeds_hold(is_damaging: bool) -> None:
+    first = random.SystemRandom().randrange(1 << 40)
+    check(range(first, first + LONG_SEEDS), os.cpu_count() or 1, is_damaging=is_damaging)
 
 
 def test_seed_run_again_in_another_process_gives_the_same_run() -> None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from dledger.core.types import NO_INDEX, Role
 from tests.simulation.clock import NodeClock, VirtualClock
+from tests.simulation.damage import Damage
 from tests.simulation.faults import Faults
 from tests.simulation.host import Host
 from tests.simulation.invariants import Checker, require
 from tests.simulation.network import Network, NetworkOptions
-from tests.simulation.options import Options, draw_options
+from tests.simulation.options import Options, draw_damaging_options, draw_options
 from tests.simulation.surroundings import DiskOptions, NodeFactory, Surroundings, make_node
 from tests.simulation.workload import Operation, Outcome, Workload
 from tests.support.memory_log import MemoryLog
@@ -76,6 +77,7 @@ class World:
         self.checker.hosts = self.hosts
         self.workload = Workload(self.clock, self.rng, options.workload, list(self.hosts.values()))
         self.faults = Faults(self.clock, self.rng, options.faults, self.network, self.hosts)
+        self.damage = Damage(self.clock, options.seed, options.damage, self.hosts)
         self.surroundings.on_moment = self.faults.on_moment
         self.events = 0
 
@@ -86,6 +88,7 @@ class World:
     # ---- moving time
 
     def start(self) -> None:
+        self.damage.before_start()
         for host in self.hosts.values():
             host.start()
 
@@ -128,10 +131,15 @@ class World:
             for host in self.up()
         )
 
+    def is_sound(self) -> bool:
+        """Every node votes."""
+        return all(host.impairment is None and host.node.is_electable for host in self.up())
+
     def describe(self) -> str:
         return "; ".join(
             f"{host.name} {host.node.role.name} t{host.node.term} {host.node.begin_index}.."
             f"{host.node.end_index} c{host.node.commit_index} leader {host.node.leader_id}"
+            f"{' impaired' if host.node.is_impaired else ''}"
             if host.is_up
             else f"{host.name} down"
             for host in self.hosts.values()
@@ -144,14 +152,17 @@ class World:
         self.start()
         self.workload.start()
         self.faults.start()
+        self.damage.start()
         self._run_safety_phase()
         self.workload.stop()
+        self.damage.stop()
         self.faults.stop()
         self.network.options = NetworkOptions()
         self.surroundings.disk = DiskOptions()
         healed_ms = self.clock.now_us // 1_000
         self._become_writable()
         self.run_until(self.is_converged, "all nodes at one end", LIVENESS_LIMIT_MS)
+        self.run_until(self.is_sound, "all nodes healed", LIVENESS_LIMIT_MS)
         converged_after_ms = self.clock.now_us // 1_000 - healed_ms
         self._stay_quiet()
         self._check_history()
@@ -164,7 +175,7 @@ class World:
             self.network.sent,
             converged_after_ms,
             self.clock.now_us // 1_000,
-            self.faults.counts + self.network.counts,
+            self.faults.counts + self.network.counts + self.damage.counts,
         )
 
     def _run_safety_phase(self) -> None:
@@ -237,6 +248,9 @@ class World:
         require(all(body in proposed for body in client_bodies), "a body nobody proposed is committed")
 
 
-def run_seed(seed: int, *, factory: NodeFactory = make_node, is_tracing: bool = False) -> Summary:
-    """Runs one seed. Raises what its run raises."""
-    return World(draw_options(seed), factory=factory, is_tracing=is_tracing).run()
+def run_seed(
+    seed: int, *, factory: NodeFactory = make_node, is_tracing: bool = False, is_damaging: bool = False
+) -> Summary:
+    """Runs one seed; is_damaging: of the family in which disks are damaged. Raises what its run raises."""
+    options = draw_damaging_options(seed) if is_damaging else draw_options(seed)
+    return World(options, factory=factory, is_tracing=is_tracing).run()
