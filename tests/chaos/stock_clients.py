@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.chaos.cluster import eventually
 from tests.chaos.run import Run
 from tests.chaos.workload import now_us
-from tests.histories.operations import Outcome, Poll, Queue, Send
+from tests.histories.operations import Poll, Send
+from tests.histories.stock_clients import polls_of, sends_of
 from tests.integration.client_runs import Driver, java_driver, python_driver, read_report
 from tests.integration.messages import Sample
 
@@ -30,6 +31,7 @@ class StockClient:
     name: str
     folder: Path
     producer: subprocess.Popen[bytes]
+    began_ms: int
     consumer: subprocess.Popen[bytes] | None = None
 
     @property
@@ -47,11 +49,8 @@ class StockClient:
     def value(self, number: int) -> str:
         return Sample("stream" if self.name == "java" else "pystream", number).body
 
-    def sent(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        return enumerate(read_report(self.sends))
-
     def succeeded(self) -> set[str]:
-        return {self.value(row["number"]) for _, row in self.sent() if is_ok(row)}
+        return {self.value(row["number"]) for row in read_report(self.sends) if is_ok(row)}
 
     def received(self) -> set[str]:
         return {row["body"] for row in read_report(self.consumed)}
@@ -75,7 +74,7 @@ class StockClients:
         driver = DRIVERS[name](folder)
         load = self._run.load
         stream, consume = OPTIONS[name](load.namesrv, load.topic, folder)
-        client = StockClient(name, folder, driver.start(stream, folder / "sends.jsonl"))
+        client = StockClient(name, folder, driver.start(stream, folder / "sends.jsonl"), now_us() // 1000)
         self._clients.append(client)
 
         async def sends() -> bool:
@@ -104,22 +103,15 @@ class StockClients:
             self._write(client)
 
     def _write(self, client: StockClient) -> None:
-        """The reports as operations. A report tells when a send succeeded; it began after the one before."""
-        topic, history, begun = self._run.load.topic, self._run.load.history, 0
-        for number, row in client.sent():
-            value, is_stored = client.value(row["number"]), is_ok(row) and "queue" in row
-            queue = Queue(topic, row["queue"]) if is_stored else None
-            offsets = (row["offset"],) if is_stored else ()
-            outcome = Outcome.OK if is_ok(row) else Outcome.INFO
-            ended = row["at_ms"] * 1000 if is_ok(row) else None
-            assert number == row["number"], row
-            history.write(Send(f"{client.name}-p", begun, ended, outcome, (value,), queue, offsets, TRIES))
-            begun = max(begun, ended or 0)
-        at = now_us()
-        for row in read_report(client.consumed):
-            queue, message = Queue(topic, row["queue"]), (row["offset"], row["body"])
-            process = f"{client.name}-c"
-            history.write(Poll(process, at, at, Outcome.OK, queue, None, (message,), None, False))
+        """The reports as operations, in the times of the history."""
+        topic, span = self._run.load.topic, (client.began_ms, now_us() // 1000)
+        sends = sends_of(read_report(client.sends), f"{client.name}-p", topic, span, tries=TRIES)
+        polls = polls_of(read_report(client.consumed), f"{client.name}-c", topic, span)
+        operations: list[Send | Poll] = [*sends, *polls]
+        for operation in operations:
+            completed = None if operation.completed is None else operation.completed * 1000
+            done = replace(operation, invoked=operation.invoked * 1000, completed=completed)
+            self._run.load.history.write(done)
 
     async def stop(self) -> None:
         """End whatever still runs."""

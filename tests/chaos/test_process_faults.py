@@ -16,7 +16,7 @@ from tests.histories.words import Word
 pytestmark = pytest.mark.integration
 POWER_LOSS = Disk(is_volatile=True)
 TORN_WRITES = Disk(is_volatile=True, leak=0.3)
-SENDS = 200
+SENDS = 100
 
 
 @pytest.mark.parametrize(

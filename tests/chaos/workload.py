@@ -53,6 +53,7 @@ class Workload:
     acknowledged_at_s: float = 0.0
     """When the last acknowledgement came (Unix time)."""
     unsure: int = 0
+    refused: int = 0
     read: int = 0
     moved: list[str] = field(default_factory=list)
     """What brokers said of offsets that they do not have (any more)."""
@@ -162,6 +163,7 @@ class Producer:
         done = replace(send, completed=now_us(), outcome=outcome, queue=queue, offsets=offsets)
         load.history.end(begun, done)
         load.unsure += outcome is Outcome.INFO
+        load.refused += outcome is Outcome.FAIL
         if outcome is Outcome.OK:
             load.acknowledged += 1
             load.acknowledged_at_s = done.invoked / 1e6

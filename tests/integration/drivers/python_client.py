@@ -107,7 +107,7 @@ def stream(arguments: argparse.Namespace) -> None:
             try:
                 report = _send(producer, arguments.topic, Sample("pystream", number))
             except Exception as error:  # noqa: BLE001 - the package has one exception class a C function
-                report = {"number": number, "status": "ERROR", "error": str(error)}
+                report = {"kind": "pystream", "number": number, "status": "ERROR", "error": str(error)}
                 time.sleep(0.05)
             out.write(json.dumps(report | {"at_ms": time.time_ns() // 1_000_000}) + "\n")
             out.flush()
