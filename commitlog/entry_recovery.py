@@ -187,6 +187,10 @@ def _walk_entries(files: EntryFiles, walk: _Walk, unsynced_bytes_max: int) -> No
             raise CorruptLogError(
                 f"{files.data.path_of(walk.position)}: position {walk.position}: {doubt[1]}"
             )
+        if scan.next_index - 1 > files.synced_index and scan.size_bytes > 0:
+            # Maybe the process before this one stopped because a sync failed. What was to be synced then can
+            # still be read, but no later sync brings it to the disk, nor does one fail: it is written again.
+            files.data.write(walk.position, [memoryview(data)[: scan.size_bytes]])
         walk.position += scan.size_bytes
         if scan.size_bytes > 0:
             walk.end_position = walk.position
@@ -212,11 +216,14 @@ def _mend_index(files: EntryFiles, first_index: int, units: bytes, data: Buffer)
     at = first_index * UNIT_BYTES
     if files.index.has(at) and files.index.has(at + len(units) - 1):
         found = files.index.read(at, len(units))
-        if found == units:
+        if found == units and first_index + len(units) // UNIT_BYTES - 1 <= files.checkpoint.end_index:
             return None
         doubt = _doubtful_term(found, units, data, files.synced_index)
         if doubt is not None:
             return doubt
+        if found == units:
+            files.index.write(at, [units])  # as for the data: its sync may have failed
+            return None
     logger.info("%s: writing the units of %d entries again", files.index.directory, len(units) // UNIT_BYTES)
     files.index.write(at, [units])
     return None
