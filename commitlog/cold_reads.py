@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, has_right_crcs, verify_entries
 from commitlog.entry_files import EntryFiles
-from commitlog.recovery import CorruptLogError, entry_head
+from commitlog.recovery import CorruptLogError, EntryHead, entry_head
 from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange
 
 UNITS_PER_READ = 4096
@@ -80,22 +80,35 @@ class ColdReader:
     def position_of(self, index: int, begin_index: int, begin_position: int) -> int:
         """Where an entry stands; when its unit is damaged, where one before it does."""
         for candidate in range(index, max(begin_index, index - UNITS_LOOKED_BACK) - 1, -1):
-            try:
-                return self._checked(self._units(candidate, 1)[0], candidate)[1]
-            except DamagedEntryError:
-                continue
+            unit = self.unit(candidate)
+            if unit is not None:
+                return unit[1]
         return begin_position
 
     def end_of(self, index: int) -> int:
         """First byte after an entry, sure enough to cut there. Raises DamagedEntryError."""
         _, position, size, _, _ = self._checked(self._units(index, 1)[0], index)
-        try:
-            head = entry_head(self._data(position, HEADER_BYTES), position)
-        except (CorruptLogError, OSError) as error:
-            raise damaged(index, index, error) from error
+        head = self.head_at(position)
         if head is None or (head.index, head.size) != (index, size):
             raise DamagedEntryError(index, index, f"the index leads to position {position}, where it is not")
         return position + size
+
+    def unit(self, index: int) -> Unit | None:
+        """An entry's index unit; None when it cannot be one of this entry."""
+        try:
+            return self._checked(self._units(index, 1)[0], index)
+        except DamagedEntryError:
+            return None
+
+    def head_at(self, position: int) -> EntryHead | None:
+        """The header of the entry that stands at a position; None when none can be read there."""
+        try:
+            return entry_head(self._data(position, HEADER_BYTES), position)
+        except CorruptLogError:
+            return None
+        except OSError as error:
+            _raise_unless_unreadable(error)
+            return None
 
     def _units(self, first_index: int, count: int) -> list[Unit]:
         try:

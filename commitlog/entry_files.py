@@ -201,15 +201,22 @@ class EntryFiles:
         if run:
             self._append(run)
         if sync:
-            self._sync_data()
+            self.sync_data()
 
     def save_checkpoint(self, end_index: int, committed_index: int) -> None:
         """Sync both rows of files, then say so in `checkpoint`."""
-        self._sync_data()
+        self.sync_data()
         self.index.sync()
         self.mark.sync()
         end_index = min(end_index, self.written_end_index)
         self._replace_checkpoint(Checkpoint(end_index, min(committed_index, end_index)))
+
+    def overwrite(self, position: int, data: Buffer, first_index: int, units: Buffer) -> None:
+        """Write good bytes over damaged ones, and sync."""
+        self.data.write(position, [data])
+        self.index.write(first_index * UNIT_BYTES, [units])
+        self.sync_data()
+        self.index.sync()
 
     def save_epochs(self, begin: LogBegin, is_durable: bool) -> None:
         """Write the `epochs` file."""
@@ -220,7 +227,7 @@ class EntryFiles:
         into_file = begin_position % self.data.file_bytes
         if into_file >= BLANK_BYTES:
             self.data.write(begin_position - into_file, [blank(into_file)])
-            self._sync_data()
+            self.sync_data()
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -232,7 +239,7 @@ class EntryFiles:
         position = run[0].position
         if position % self.data.file_bytes == 0:
             # A full file is behind us: recovery may begin with the new one, so all before it must hold.
-            self._sync_data()
+            self.sync_data()
             self.index.sync()
         limit = self._config.unsynced_bytes_max
         part: list[AppendOp] = []
@@ -243,7 +250,7 @@ class EntryFiles:
             unsynced_bytes = self._unsynced_bytes + part_bytes
             if unsynced_bytes > 0 and unsynced_bytes + len(op.data) > limit:
                 self._write_data(part, part_bytes)
-                self._sync_data()
+                self.sync_data()
                 part, part_bytes = [], 0
             part.append(op)
             part_bytes += len(op.data)
@@ -260,7 +267,8 @@ class EntryFiles:
             self._data_end_index = max(self._data_end_index, *(op.last_index for op in part))
         self._unsynced_bytes += part_bytes
 
-    def _sync_data(self) -> None:
+    def sync_data(self) -> None:
+        """Put all data on the disk, and mark it so."""
         self.data.sync()
         self._unsynced_bytes = 0
         self.mark.raise_to(self._data_end_index)

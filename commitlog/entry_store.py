@@ -9,7 +9,8 @@ must stop.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,8 @@ from commitlog.entry import (
 from commitlog.entry_cache import Chunk, EntryCache
 from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
 from commitlog.entry_recovery import RecoveredLog, recover
-from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState
+from commitlog.scrubber import Scrubber
+from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState, Scrubbed
 from dledger.fs import DiskWatch, Fs, OsFs, replace_file
 
 
@@ -104,6 +106,7 @@ class EntryStore:
         self._append_hook = append_hook
         self._cache = EntryCache(config.cache_bytes_max)
         self._cold = ColdReader(files)
+        self._scrubber = Scrubber(files)
         self._begin_index = log.begin.begin_index
         self._begin_position = log.begin.begin_position
         self._end_index = log.end_index
@@ -219,7 +222,7 @@ class EntryStore:
             return None
         begin = None
         if self._has_new_epochs:
-            begin = LogBegin(self._begin_index, self._begin_position, tuple(self._epochs))
+            begin = self._log_begin()
         writes = Writes(self._ops, self._new_chunks, begin)
         self._ops = []
         self._new_chunks = []
@@ -230,15 +233,11 @@ class EntryStore:
         """Writer thread: carry the changes out. After an OSError every further call raises
         StoreFailedError.
         """
-        self._check_not_failed()
-        try:
+        with self._failing():
             self._files.write(writes.ops, sync)
             if writes.begin is not None:
                 # Not durable: the next start compares it with the log.
                 self._files.save_epochs(writes.begin, is_durable=False)
-        except BaseException:
-            self._has_failed = True
-            raise
 
     def written(self, writes: Writes) -> None:
         """Loop thread: the files hold these changes now."""
@@ -250,12 +249,18 @@ class EntryStore:
 
     def save_checkpoint(self, end_index: int, committed_index: int) -> None:
         """Writer thread: sync data and index, then remember both numbers, as far as they are written."""
-        self._check_not_failed()
-        try:
+        with self._failing():
             self._files.save_checkpoint(end_index, committed_index)
-        except BaseException:
-            self._has_failed = True
-            raise
+
+    def replace_range(self, entries: EntryRange) -> None:
+        """Writer thread: put entries over damaged ones, synced; CorruptRangeError if they do not fit."""
+        with self._failing():
+            self._scrubber.replace(self._log_begin(), entries)
+
+    def scrub(self, bytes_max: int) -> Scrubbed:
+        """Writer thread: read and check the next stretch of committed entries, going round for ever."""
+        with self._failing():
+            return self._scrubber.scrub(self._log_begin(), bytes_max)
 
     def position_of(self, index: int) -> int:
         """Start position of an entry."""
@@ -322,9 +327,21 @@ class EntryStore:
         if largest > body_bytes_max:
             raise ValueError(f"a body of {largest} bytes, a data file holds at most {body_bytes_max}")
 
-    def _check_not_failed(self) -> None:
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """After a failed write nothing more is written: what the disk holds is not known."""
         if self._has_failed:
             raise StoreFailedError(f"{self.directory}: an earlier write failed")
+        try:
+            yield
+        except CorruptRangeError:
+            raise  # found before anything was written
+        except BaseException:
+            self._has_failed = True
+            raise
+
+    def _log_begin(self) -> LogBegin:
+        return LogBegin(self._begin_index, self._begin_position, tuple(self._epochs))
 
     def _next_layout(self, bodies: Sequence[bytes], done: int) -> tuple[int, int]:
         """Where the next entries go and how many of them go there in one buffer."""
