@@ -175,7 +175,9 @@ class Scrubber:
     def _is_end(self, index: int, position: int, size: int) -> bool:
         if index == self._files.written_end_index or self._stands_at(index, position, size):
             return True
-        behind = self._cold.unit(index + 1)
+        own, behind = self._cold.unit(index), self._cold.unit(index + 1)
+        if own is None and behind is None:
+            return True  # lost with the entries: nothing speaks against it, and the start has been borne out
         return behind is not None and self._place(position + size, behind[2]) == behind[1]
 
     def _stands_at(self, index: int, position: int, size: int) -> bool:
