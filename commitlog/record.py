@@ -244,7 +244,7 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def get_property(data: bytes, name: bytes) -> bytes | None:
-    """One property's value without building a dict; of several the last that is not empty, as in Java's map."""
+    """One property's value without building a dict; of several the last one not empty, as in Java's map."""
     key = name + b"\x01"
     at = data.rfind(key)
     while at >= 0:

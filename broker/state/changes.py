@@ -104,7 +104,7 @@ def decode_changes(body: bytes) -> list[Change]:
         version = data["version"]
         if version != CHANGES_VERSION:
             raise StateRecordError(f"state record of version {version}; this node knows {CHANGES_VERSION}")
-        return [_from_row(row) for row in data["changes"]]
+        return [_checked(_from_row(row)) for row in data["changes"]]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise StateRecordError(f"state record cannot be read: {error!r}") from error
 

@@ -61,7 +61,7 @@ class SubscriptionGroupConfig:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "SubscriptionGroupConfig":
         """Read the wire form; fields not known here are passed over. Raises ConfigFormatError."""
-        name = data.get("groupName")
+        name = data.get("groupName") if isinstance(data, dict) else None
         error = group_name_error(name) if isinstance(name, str) else "groupName is missing"
         if error is not None:
             raise ConfigFormatError(error)

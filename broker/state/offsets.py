@@ -1,6 +1,7 @@
 """Consumer offsets: for each (topic, group) the next message to consume in each queue."""
 
 from collections.abc import Iterator, Mapping
+from operator import index
 from typing import Any
 
 
@@ -60,5 +61,6 @@ class OffsetTable:
     def from_json(cls, rows: list[list[Any]]) -> "OffsetTable":
         table = cls()
         for topic, group, queues in rows:
-            table.commit(str(group), str(topic), {int(queue_id): int(offset) for queue_id, offset in queues})
+            offsets = {index(queue_id): index(offset) for queue_id, offset in queues}
+            table.commit(str(group), str(topic), offsets)
         return table

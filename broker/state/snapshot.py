@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
         raise CorruptSnapshotError("length or checksum does not fit the body")
     try:
         content = orjson.loads(body)
-        return Snapshot(int(content["appliedIndex"]), content["tables"])
+        return Snapshot(index(content["appliedIndex"]), content["tables"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptSnapshotError(f"the body is no snapshot: {error!r}") from error
 

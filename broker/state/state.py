@@ -236,8 +236,7 @@ class ReplicatedState:
             drop_snapshot(self._fs, self._snapshot_path)
             snapshot = None
         if snapshot is not None:
-            self._tables.load_json(snapshot.tables)
-            self.applied_index = self._saved_index = snapshot.applied_index
+            self._load(snapshot)
         self._log.replay_from(self.applied_index + 1)
         self._log.add_listener(self._on_dispatch)
 
@@ -247,6 +246,14 @@ class ReplicatedState:
         except CorruptSnapshotError as error:
             logger.error("state snapshot %s is not used: %s", self._snapshot_path, error)
             return None
+
+    def _load(self, snapshot: Snapshot) -> None:
+        try:
+            self._tables.load_json(snapshot.tables)
+        except (ValueError, KeyError, TypeError) as error:
+            logger.error("state snapshot %s is not used: its tables: %r", self._snapshot_path, error)
+        else:
+            self.applied_index = self._saved_index = snapshot.applied_index
 
     async def start(self) -> None:
         """Begin to write snapshots."""

@@ -6,6 +6,7 @@ clock here.
 """
 
 from collections.abc import Mapping
+from operator import index
 from typing import Any
 
 from broker.state.changes import (
@@ -97,9 +98,9 @@ class StateTables:
         topics = [TopicConfig.from_json(row) for row in data["topics"]]
         groups = [SubscriptionGroupConfig.from_json(row) for row in data["groups"]]
         offsets = OffsetTable.from_json(data["offsets"])
-        delay_offsets = {int(level): int(offset) for level, offset in data["delayOffsets"]}
-        topics_version = DataVersion(*map(int, data["topicsVersion"]))
-        groups_version = DataVersion(*map(int, data["groupsVersion"]))
+        delay_offsets = {index(level): index(offset) for level, offset in data["delayOffsets"]}
+        topics_version = DataVersion(*map(index, data["topicsVersion"]))
+        groups_version = DataVersion(*map(index, data["groupsVersion"]))
         self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
         self.groups = {**self.static_groups, **{group.name: group for group in groups}}
         self.offsets = offsets

@@ -104,7 +104,7 @@ class TopicConfig:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "TopicConfig":
         """Read the wire form. Raises ConfigFormatError."""
-        name = data.get("topicName")
+        name = data.get("topicName") if isinstance(data, dict) else None
         if not isinstance(name, str):
             raise ConfigFormatError("topicName is missing")
         config = cls(

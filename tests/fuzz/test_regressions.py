@@ -33,6 +33,14 @@ FOUND = [
     ("topic_route", b'{"queueDatas":[{"brokerName":"b","perm":1e99,"readQueueNums":4,"writeQueueNums":4}]}'),
     # An empty value hid the one before it, which the reader of all properties keeps, as Java's does.
     ("properties", b"TAGS\x01TagA\x02TAGS\x01\x02"),
+    # A state record or snapshot with something else in a configuration's place was an AttributeError.
+    ("state_record", b'{"version":1,"changes":[["putTopic",5]]}'),
+    ("state_record", b'{"version":1,"changes":[["putGroup",[]]]}'),
+    ("state_snapshot", b"LMQSTATE\0\0\0\1" + bytes(12) + b'{"appliedIndex":1,"tables":{"topics":[5]}}'),
+    ("state_snapshot", b"LMQSTATE\0\0\0\1" + bytes(12) + b'{"appliedIndex":1e300,"tables":{}}'),
+    # What no encoder puts in a record was taken from one: no queue has such an offset, no delay such a level.
+    ("state_record", b'{"version":1,"changes":[["setDelayOffset",0,9]]}'),
+    ("state_record", b'{"version":1,"changes":[["commitOffsets","G","T",[[-1,5]]]]}'),
     # Small files whose checksum fits and whose content does not ended the start of the node.
     ("sealed_file", _sealed(b"not JSON")),
     ("sealed_file", _sealed(b"[1]")),

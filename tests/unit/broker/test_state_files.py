@@ -95,6 +95,17 @@ def test_a_snapshot_cut_or_changed_at_any_byte_is_refused() -> None:
         decode_snapshot(data + b"x")
 
 
+@pytest.mark.parametrize("tables", [{}, {"topics": [5]}, {"topics": 5}])
+def test_a_snapshot_whose_tables_cannot_be_read_is_passed_over(
+    tmp_path: Path, tables: dict[str, object]
+) -> None:
+    write_snapshot(OsFs(), tmp_path / "state" / "snapshot", encode_snapshot(Snapshot(7, tables)))
+    log = FakeLog()
+    state = ReplicatedState(config_from({"storePathRootDir": str(tmp_path)}), log, lambda: 0)
+    state.restore(9)
+    assert (state.applied_index, log.replayed_from) == (-1, 0)
+
+
 def test_a_snapshot_ahead_of_its_log_is_not_used_when_the_log_has_grown(tmp_path: Path) -> None:
     path = tmp_path / "state" / "snapshot"
     tables = StateTables({}, {})
