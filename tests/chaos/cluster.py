@@ -339,6 +339,16 @@ class ChaosCluster:
 
         await eventually("the leader is in touch with all others", in_touch, limit_s)
 
+    async def wait_healed(self, node_id: str, limit_s: float = 60.0) -> None:
+        """The node has its vote back, and the group is whole."""
+
+        async def is_healed() -> bool:
+            status = await self.status(node_id)
+            return status is not None and not status.get("impairment")
+
+        await eventually(f"{node_id} is healed", is_healed, limit_s)
+        await self.wait_in_touch(limit_s)
+
     async def transfer(self, to: str) -> bool:
         """Ask the leader to hand over. False when nobody leads or it refuses."""
         leader = await self.leader()

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from tests.chaos.damage import HARMS, KINDS, damage, wipe
 from tests.chaos.faulty_fs import DiskFaults
 from tests.chaos.link import Quality
 from tests.chaos.network import CLIENTS, NAMESRV
@@ -17,6 +18,7 @@ Fault = Callable[[Run, random.Random, float], Awaitable[None]]
 """Does it all: begins, lasts about so many seconds, ends."""
 
 LEADER_BIAS = 0.6
+DAMAGE_CHANCE = 0.15
 
 
 async def victim(run: Run, rng: random.Random) -> str:
@@ -211,6 +213,17 @@ async def slow_disk(run: Run, rng: random.Random, lasts_s: float) -> None:
         run.cluster.nodes[node].fault(DiskFaults())
 
 
+async def damaged_file(run: Run, rng: random.Random, lasts_s: float) -> None:
+    """A stopped node of a whole group finds one of its files damaged, or all of them gone, and must heal."""
+    await run.cluster.wait_in_touch()
+    node_id, kind, harm = await victim(run, rng), rng.choice([*KINDS, None]), rng.choice(sorted(HARMS))
+    await run.cluster.kill(node_id, rng.choice([signal.SIGKILL, signal.SIGTERM]))
+    node = run.cluster.nodes[node_id]
+    run.note(wipe(node) if kind is None else damage(node, kind, harm, rng))
+    await run.revive()
+    await run.cluster.wait_healed(node_id)
+
+
 NETWORK_FAULTS: Final[tuple[Fault, ...]] = (
     isolate,
     split,
@@ -233,12 +246,15 @@ PROCESS_FAULTS: Final[tuple[Fault, ...]] = (
     transfer,
 )
 DISK_FAULTS: Final[tuple[Fault, ...]] = (full_disk, failing_sync, slow_disk)
-KINDS: Final = (NETWORK_FAULTS, PROCESS_FAULTS, DISK_FAULTS)
+KINDS_TOGETHER: Final = (NETWORK_FAULTS, PROCESS_FAULTS, DISK_FAULTS)
 
 
-async def harm(run: Run, rng: random.Random) -> None:
-    """One fault, or at times one each of two kinds at once."""
-    kinds = rng.sample(KINDS, 2 if rng.random() < 0.3 else 1)
+async def harm(run: Run, rng: random.Random, *, may_damage: bool = True) -> None:
+    """One fault, or at times one each of two kinds at once. Damage comes alone: others must be whole."""
+    if may_damage and rng.random() < DAMAGE_CHANCE:
+        await damaged_file(run, rng, 0.0)
+        return
+    kinds = rng.sample(KINDS_TOGETHER, 2 if rng.random() < 0.3 else 1)
     chosen = [(rng.choice(kind), random.Random(rng.random()), rng.uniform(0.5, 5.0)) for kind in kinds]
     async with asyncio.TaskGroup() as group:
         for fault, chance, lasts_s in chosen:
