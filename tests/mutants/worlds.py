@@ -1,0 +1,81 @@
+"""The simulated worlds that can notice a mutant, by name, and the search for a seed that does.
+
+`python -m tests.mutants.worlds group 7 20 21` runs these seeds of a world until one fails, and prints one
+line of JSON about it; nothing when none does.
+"""
+
+import gc
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tests.simulation.disk_options import disk_options, make_disk_log
+from tests.simulation.world import World, run_seed
+
+NO_VERDICT = (ImportError, NameError, SyntaxError)
+"""A mutant that fails so is not a mistake of anybody but its author."""
+
+
+def run_group(seed: int) -> None:
+    """Replication: whole groups of the core on a model of the disk."""
+    run_seed(seed)
+
+
+def run_damage(seed: int) -> None:
+    """The same, and disks lose logs, votes or everything."""
+    run_seed(seed, is_damaging=True)
+
+
+def run_disk(seed: int) -> None:
+    """Groups on the real entry store, on a file system that loses power."""
+    World(disk_options(seed), make_log=make_disk_log).run()
+
+
+def run_node(seed: int) -> None:
+    """Whole nodes, name server and clients."""
+    from tests.node_simulation import world  # only here: it loads the whole product
+
+    gc.disable()
+    world.run_seed(seed)
+    gc.enable()
+
+
+WORLDS: dict[str, Callable[[int], None]] = {
+    "group": run_group,
+    "damage": run_damage,
+    "disk": run_disk,
+    "node": run_node,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a seed noticed."""
+
+    seed: int
+    words: str
+
+
+def first_failure(world: str, seeds: Iterable[int]) -> Failure | None:
+    """The first of these seeds whose run fails. Raises what shows that the mutant itself is broken."""
+    run = WORLDS[world]
+    for seed in seeds:
+        try:
+            run(seed)
+        except NO_VERDICT:
+            raise
+        except Exception as error:  # noqa: BLE001 (a mutant may break in any way)
+            return Failure(seed, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    return None
+
+
+def main() -> None:
+    world, *seeds = sys.argv[1:]
+    failure = first_failure(world, map(int, seeds))
+    if failure is not None:
+        print(json.dumps({"seed": failure.seed, "words": failure.words}))
+
+
+if __name__ == "__main__":
+    main()
