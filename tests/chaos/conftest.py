@@ -1,15 +1,10 @@
-"""Where the runs of these tests lie, and what a failed one leaves."""
+"""The seed of the tests of this folder."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
-
-from tests.chaos.cluster import Disk
-
-DISK = Disk(is_volatile=True)
-"""A killed node loses what it has not synced."""
 
 
 @pytest.fixture
