@@ -1,5 +1,6 @@
 """Reading a whole entry store back, and small stores for tests."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,8 @@ def write_all(store: EntryStore, sync: bool = True) -> None:
         store.written(writes)
 
 
-def open_small(fs: Fs, config: EntryStoreConfig = SMALL) -> EntryStore:
+def open_small(
+    fs: Fs, config: EntryStoreConfig = SMALL, on_damage: Callable[[str], None] | None = None
+) -> EntryStore:
     """A store with files so small that a few entries fill them."""
-    return open_entry_store(DIRECTORY, config, fs=fs, clock=lambda: 0.0)
+    return open_entry_store(DIRECTORY, config, fs=fs, clock=lambda: 0.0, on_damage=on_damage)

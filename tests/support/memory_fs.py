@@ -286,8 +286,10 @@ class MemoryFs:
 
     def list(self, path: Path) -> list[str]:
         self._check("list", path)
-        names = {name.name for name in [*self._files, *self._directories] if name.parent == path != name}
-        return sorted(names)
+        folder = f"{path}/".replace("//", "/")
+        inside = {str(name)[len(folder) :] for name in self._files if str(name).startswith(folder)}
+        inside |= {str(name)[len(folder) :] for name in self._directories if str(name).startswith(folder)}
+        return sorted(name for name in inside if "/" not in name)
 
     def used_ratio(self, path: Path) -> float:
         assert path in self._directories, path
