@@ -186,6 +186,7 @@ def _up_node(s: NodeStatusMessage, peer: PeerView | None, broker_ids: Mapping[st
         remoting_address=s.remoting_address,
         replication_address=s.replication_address,
         role=s.role,
+        impairment=s.impairment,
         term=s.term,
         leader_id=s.leader_id,
         is_writable=s.is_writable,

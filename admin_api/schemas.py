@@ -83,6 +83,9 @@ class NodeView(Schema):
     remoting_address: str | None = None
     replication_address: str | None = None
     role: str | None = Field(default=None, description="LEADER, FOLLOWER or CANDIDATE")
+    impairment: str | None = Field(
+        default=None, description="What is being repaired; until then it does not vote, or is not to lead"
+    )
     term: int | None = None
     leader_id: str | None = Field(default=None, description="whom this node follows")
     is_writable: bool | None = None

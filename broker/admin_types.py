@@ -65,6 +65,8 @@ class NodeStatusMessage(_Message):
     role: NodeRole
     term: int | None
     leader_id: str | None
+    impairment: str | None = None
+    """Why it does not vote, or is not to lead, until it is repaired."""
     is_writable: bool
     durability: str
     remoting_address: str

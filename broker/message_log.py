@@ -1,7 +1,9 @@
 """Opens the log a configuration asks for: a member of a replica group, or the plain log of one node."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from broker.config import BrokerConfig
 from broker.replication import ReplicationEngine
@@ -16,8 +18,11 @@ from commitlog.log import MessageLog
 from commitlog.record_files import RecordStoreConfig
 from dledger.core.config import Config
 from dledger.environment import Environment
+from dledger.impairment import ImpairmentFile
 from dledger.persister import Durability
 from dledger.server import DLedgerServer
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,7 @@ def _open_group_log(
         write_physical_offset,
         environment.fs,
         lambda: environment.monotonic_ms() / 1000,
+        on_damage=_damage_marker(directory, environment) if len(config.peers) > 1 else None,
     )
     last_index = entries.end_index
     try:
@@ -92,10 +98,22 @@ def _open_group_log(
             fs=environment.fs,
             clock=environment.wall_clock_ms,
         )
+        log.set_on_damaged(engine.on_damaged)
     except BaseException:
         entries.close()
         raise
     return OpenedLog(log, engine, last_index, lambda: entries.end_position)
+
+
+def _damage_marker(directory: Path, environment: Environment) -> Callable[[str], None]:
+    """Recovery drops what is damaged and what follows: the node then must not vote before it is healed."""
+    mark = ImpairmentFile(environment.fs, directory, environment)
+
+    def on_damage(reason: str) -> None:
+        logger.error("the log is damaged, and cut there; the group has to fill it up again: %s", reason)
+        mark.mark(reason, is_vote_lost=False)
+
+    return on_damage
 
 
 def _make_engine(

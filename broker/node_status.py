@@ -53,6 +53,7 @@ class NodeStatusBuilder:
             "role": NodeRole(status.role.value),
             "term": status.term,
             "leader_id": status.leader_id,
+            "impairment": status.impairment,
             "replication_address": _address(own.host, own.port),
             "begin_index": status.begin_index,
             "end_index": status.end_index,

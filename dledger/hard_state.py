@@ -18,7 +18,7 @@ _FILE_BYTES_MAX = 4096
 
 
 class CorruptHardStateError(ValueError):
-    """The file does not hold what was written. The node must not vote, so it must not start."""
+    """The file does not hold what was written: the node must not vote as if it had not yet."""
 
 
 class HardStateFile:
@@ -60,10 +60,7 @@ def _format(state: HardState) -> bytes:
 def _parse(content: bytes, path: Path) -> HardState:
     body, separator, checksum = content.rpartition(b"crc32=")
     if not separator or checksum.strip() != b"%d" % zlib.crc32(body):
-        raise CorruptHardStateError(
-            f"{path}: the checksum does not match, so the last vote is unknown. Once all other nodes are"
-            " up and none of them lags, remove this node's data folder and start it again as an empty one."
-        )
+        raise CorruptHardStateError(f"{path}: the checksum does not match, so the last vote is unknown")
     values = dict(line.partition("=")[::2] for line in body.decode(errors="replace").splitlines())
     if values.get("formatVersion") != str(FORMAT_VERSION):
         raise CorruptHardStateError(f"{path}: format version {values.get('formatVersion')} is not known here")

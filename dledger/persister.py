@@ -10,12 +10,14 @@ import enum
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from dledger.core.output import Envelope
+from dledger.core.output import Envelope, Output
 from dledger.core.ports import LogStore
 from dledger.core.types import HardState
-from dledger.hard_state import HardStateFile
+from dledger.promises import Promises
+
+Result = TypeVar("Result")
 
 
 class Durability(enum.StrEnum):
@@ -35,6 +37,8 @@ class Batch:
     last_index: int = -1
     last_term: int = 0
     end_position: int = 0
+    is_healed: bool = False
+    """The mark of an impairment goes when the rest is durable."""
 
 
 class Persister:
@@ -43,13 +47,13 @@ class Persister:
     def __init__(
         self,
         store: LogStore,
-        hard_state_file: HardStateFile,
+        promises: Promises,
         durability: Durability,
         on_persisted: Callable[[Batch], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._store = store
-        self._hard_state_file = hard_state_file
+        self._promises = promises
         self._durability = durability
         self._on_persisted = on_persisted
         self._on_error = on_error
@@ -58,11 +62,12 @@ class Persister:
         self._busy: asyncio.Future[None] | None = None
         self._failed = False
 
-    def gather(self, hard_state: HardState | None, after: tuple[Envelope, ...]) -> None:
+    def gather(self, output: Output) -> None:
         """Adds to the next batch. The log's bytes are taken from the store when the batch leaves."""
-        if hard_state is not None:
-            self._gathering.hard_state = hard_state
-        self._gathering.after.extend(after)
+        if output.hard_state is not None:
+            self._gathering.hard_state = output.hard_state
+        self._gathering.after.extend(output.send_after_persist)
+        self._gathering.is_healed |= output.is_healed
 
     def kick(self, last_index: int, last_term: int) -> None:
         """Sends the next batch to the disk if the thread is free and there is something to write.
@@ -87,9 +92,11 @@ class Persister:
 
     def _write(self, batch: Batch) -> None:
         if batch.hard_state is not None:
-            self._hard_state_file.save(batch.hard_state)
+            self._promises.save(batch.hard_state)
         if batch.writes is not None:
             self._store.write(batch.writes, sync=self._durability is Durability.PERSISTED)
+        if batch.is_healed:
+            self._promises.heal()
 
     def _written(self, future: "asyncio.Future[None]", batch: Batch) -> None:
         self._busy = None
@@ -104,9 +111,9 @@ class Persister:
             self._failed = True
             self._on_error(error)
 
-    async def run(self, work: Callable[[], None]) -> None:
+    async def run(self, work: Callable[[], Result]) -> Result:
         """Runs work on the writer thread, after the batch that is under way. Raises what work raises."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def stop(self) -> None:
         """Waits for the batch under way; nothing is accepted after it."""

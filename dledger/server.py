@@ -14,7 +14,8 @@ from typing import Protocol
 
 from dledger.codec import PROTOCOL_VERSION, Hello
 from dledger.core.config import Config
-from dledger.core.messages import AppendRequest, Message
+from dledger.core.events import EntryDamaged, Impaired
+from dledger.core.messages import AppendRequest, FetchMessage, Message
 from dledger.core.node import Node
 from dledger.core.output import (
     Append,
@@ -29,16 +30,15 @@ from dledger.core.output import (
 )
 from dledger.core.ports import LogStore
 from dledger.core.status import NodeStatus
-from dledger.core.types import NO_INDEX, CorruptRangeError, ResponseCode, Role
+from dledger.core.types import NO_INDEX, CorruptRangeError, DamagedEntryError, ResponseCode, Role
 from dledger.environment import Environment
-from dledger.hard_state import HardStateFile
+from dledger.healer import Healer
 from dledger.persister import Batch, Durability, Persister
+from dledger.promises import Promises
 from dledger.transport import Address, Transport
+from dledger.upkeep import ScrubLimits, Upkeep
 
 logger = logging.getLogger(__name__)
-
-_CHECKPOINT_INTERVAL_MS = 3_000
-_DISK_CHECK_INTERVAL_S = 1.0
 
 
 class Observer(Protocol):
@@ -79,8 +79,10 @@ class DLedgerServer:
         client_address: str,
         unwritten_bytes_max: int = 128 * 1024 * 1024,
         environment: Environment | None = None,
+        scrub: ScrubLimits | None = None,
     ) -> None:
-        """Reads the durable vote. Raises CorruptHardStateError, OSError.
+        """Reads the durable vote, and marks the node impaired if it is lost. Raises CorruptHardStateError in
+        a group of one; OSError.
 
         `unwritten_bytes_max`: with more than this waiting for its own disk a leader takes no appends. Its
         followers may commit without it, so nothing else would bound the memory that a stalled disk costs.
@@ -93,12 +95,13 @@ class DLedgerServer:
         environment = environment or Environment()
         self._now_ms = environment.monotonic_ms
         self._wall_clock_ms = environment.wall_clock_ms
-        hard_state_file = HardStateFile(state_dir, environment.fs)
+        promises = Promises(config, state_dir, environment)
         log = store.log_state()
-        self._node = Node(config, hard_state_file.load(), log, store, environment, self._now_ms())
+        hard_state, impairment = promises.load(log)
+        self._node = Node(config, hard_state, log, store, environment, self._now_ms(), impairment)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self)
-        self._persister = Persister(store, hard_state_file, durability, self._on_persisted, self._fail)
+        self._persister = Persister(store, promises, durability, self._on_persisted, self._fail)
         self._observer: Observer | None = None
         self._inbox: list[tuple[str, Message]] = []
         self._done: dict[int, Callable[[ResponseCode], None]] = {}
@@ -108,8 +111,15 @@ class DLedgerServer:
         self._unwritten_bytes_max = unwritten_bytes_max
         self._written_position = store.end_position
         self._readable_index = NO_INDEX
-        self._checkpointed_index = log.commit_index
-        self._upkeep: asyncio.Task[None] | None = None
+        run = self._persister.run
+        self._healer = Healer(
+            config, self._node, store, send=self._send_now, run_on_writer=run, fail=self._fail
+        )
+        limits = scrub or ScrubLimits()
+        self._upkeep = Upkeep(
+            self._node, store, self._persister, self._now_ms, limits, self.on_damaged, self._fail
+        )
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._last_event: Event | None = None
         self._is_running = False
         self._has_failed = False
@@ -123,21 +133,22 @@ class DLedgerServer:
         assert self._observer is not None, "set_observer comes before start"
         self._is_running = True
         await self._transport.start()
-        self._upkeep = asyncio.create_task(self._keep_up(), name="dledger upkeep")
+        self._tasks = (
+            asyncio.create_task(self._upkeep.run(), name="dledger upkeep"),
+            asyncio.create_task(self._healer.run(), name="dledger healer"),
+        )
         self._schedule_turn()
 
     async def stop(self) -> None:
         """Leaves the group; the batch under way is finished first. Pending appends are never answered."""
         self._is_running = False
-        for handle in (self._turn_handle, self._timer):
+        for handle in (self._turn_handle, self._timer, *self._tasks):
             if handle is not None:
                 handle.cancel()
-        if self._upkeep is not None:
-            self._upkeep.cancel()
-            await asyncio.gather(self._upkeep, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._transport.stop()
         if not self._has_failed:
-            await self._save_checkpoint()
+            await self._upkeep.save_checkpoint()
         await self._persister.stop()
         self._store.close()
 
@@ -219,6 +230,16 @@ class DLedgerServer:
         self._schedule_turn()
         return code
 
+    # -- repair --------------------------------------------------------------------------------------------
+
+    def on_damaged(self, error: DamagedEntryError) -> None:
+        """Somebody found entries of this node's log that can't be read: they are fetched from the peers."""
+        self._healer.found(error)
+
+    def _send_now(self, peer: str, message: Message) -> None:
+        self._transport.send(peer, message)
+        self._transport.flush()
+
     # -- MessageSink ---------------------------------------------------------------------------------------
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
@@ -264,6 +285,9 @@ class DLedgerServer:
     def _receive_all(self, now_ms: int) -> None:
         inbox, self._inbox = self._inbox, []
         for sender, message in inbox:
+            if isinstance(message, FetchMessage):
+                self._healer.on_message(sender, message)
+                continue
             if isinstance(message, AppendRequest):
                 try:
                     self._store.verify_range(message.entries)
@@ -285,7 +309,7 @@ class DLedgerServer:
         for envelope in output.send_now:
             self._transport.send(envelope.to, envelope.message)
         self._transport.flush()
-        self._persister.gather(output.hard_state, output.send_after_persist)
+        self._persister.gather(output)
         self._persister.kick(self._node.end_index, self._node.end_term)
         for event in output.events:
             self._report(event)
@@ -312,6 +336,10 @@ class DLedgerServer:
     def _report(self, event: Event) -> None:
         """Log what is new: a minority's pre-votes come again every second for as long as it is one."""
         level = logging.DEBUG if event == self._last_event else logging.INFO
+        if isinstance(event, EntryDamaged):
+            self.on_damaged(DamagedEntryError(event.first_index, event.last_index, event.reason))
+        elif isinstance(event, Impaired):
+            level = logging.WARNING
         self._last_event = event
         logger.log(level, "[%s] %s", self.config.self_id, event)
         if isinstance(event, RoleChanged) and self._observer is not None:
@@ -326,6 +354,8 @@ class DLedgerServer:
         if batch.writes is not None:
             self._written_position = batch.end_position
             self._node.persisted(batch.last_index, batch.last_term, self._now_ms())
+        if batch.is_healed:
+            self._node.healed()
         self._schedule_turn()
 
     def _announce_readable(self) -> None:
@@ -353,30 +383,6 @@ class DLedgerServer:
             self._arm_timer(self._now_ms())
         else:
             self._schedule_turn()
-
-    async def _keep_up(self) -> None:
-        """Disk-full watch each second, checkpoint each three."""
-        next_checkpoint_ms = self._now_ms() + _CHECKPOINT_INTERVAL_MS
-        try:
-            while self._is_running:
-                await asyncio.sleep(_DISK_CHECK_INTERVAL_S)
-                self._node.set_disk_full(self._store.is_disk_full())
-                if self._now_ms() >= next_checkpoint_ms:
-                    next_checkpoint_ms = self._now_ms() + _CHECKPOINT_INTERVAL_MS
-                    await self._save_checkpoint()
-        except Exception as error:  # noqa: BLE001 (a top loop: nobody would miss it if it ended in silence)
-            self._fail(error)
-
-    async def _save_checkpoint(self) -> None:
-        committed = min(self._node.commit_index, self.persisted_index)
-        if committed == self._checkpointed_index:
-            return
-        self._checkpointed_index = committed
-        end_index = self._node.end_index
-        try:
-            await self._persister.run(lambda: self._store.save_checkpoint(end_index, committed))
-        except OSError as error:
-            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         """Fail-stop: after a failed write or a broken invariant this node says nothing more."""

@@ -15,7 +15,7 @@ from dledger.core.ports import LogReader, Rng
 from dledger.core.repair import Repair
 from dledger.core.role_history import RoleHistory
 from dledger.core.status import NodeStatus, unknown_peers
-from dledger.core.types import NO_INDEX, HardState, Impairment, LogState, Role
+from dledger.core.types import NO_INDEX, UNKNOWN_TERM, HardState, Impairment, LogState, Role
 
 
 class NodeState:
@@ -68,6 +68,10 @@ class NodeState:
     def end_term(self) -> int:
         """The term of the last entry."""
         return self._log.last_term
+
+    def term_at(self, index: int) -> int:
+        """The term of an entry of the log; UNKNOWN_TERM for what is not in it."""
+        return self._log.term_at(index) if self.begin_index <= index <= self.end_index else UNKNOWN_TERM
 
     @property
     def term_start_index(self) -> int:

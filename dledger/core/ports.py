@@ -70,14 +70,6 @@ class LogStore(LogReader, Protocol):
     def save_checkpoint(self, end_index: int, committed_index: int) -> None:
         """Writer thread: remembers both numbers across a restart."""
 
-    def is_disk_full(self) -> bool: ...
-
-    def close(self) -> None: ...
-
-
-class RepairableLog(LogStore, Protocol):
-    """A log that can be looked through for damage, and mended in place."""
-
     def replace_range(self, entries: EntryRange) -> None:
         """Writer thread: puts entries over the same indexes, terms, positions and sizes, synced.
 
@@ -86,3 +78,7 @@ class RepairableLog(LogStore, Protocol):
 
     def scrub(self, bytes_max: int) -> Scrubbed:
         """Writer thread: reads and checks the next stretch of committed entries, going round for ever."""
+
+    def is_disk_full(self) -> bool: ...
+
+    def close(self) -> None: ...

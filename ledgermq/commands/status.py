@@ -72,6 +72,8 @@ def group_table(group: GroupView) -> Table:
 def _cells(node: NodeView) -> list[Text]:
     log = node.log
     state = (node.role or "unknown").lower() if node.state is NodeState.UP else str(node.state)
+    if node.impairment is not None:
+        state += f", repairing: {node.impairment}"
     style = {"leader": "bold green", "down": "bold red"}.get(state, "")
     numbers = (
         *(node.term, log.begin_index, log.end_index, log.persisted_index),

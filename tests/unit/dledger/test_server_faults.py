@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dledger import server as server_module
+from dledger import upkeep
 from dledger.core.config import Config
 from dledger.core.messages import AppendRequest, HeartbeatRequest, TruncateRequest
-from dledger.core.types import EntryRange, ResponseCode, Role
+from dledger.core.types import EntryRange, HardState, ResponseCode, Role
+from dledger.hard_state import HardStateFile
 from dledger.persister import Durability
 from dledger.server import DLedgerServer
 from tests.support.memory_log import MemoryLog, MemoryWrites
@@ -64,6 +65,7 @@ class Bench:
 async def running(folder: Path, size: int = 1, unwritten_bytes_max: int = 1 << 20) -> AsyncIterator[Bench]:
     """Member n0 of a group; nobody answers at the addresses of the others."""
     store = SlowLog()
+    HardStateFile(folder).save(HardState(0, None))  # not the first start, so it may vote
     ids = tuple(f"n{number}" for number in range(size))
     patience_ms = 50 if size == 1 else 60_000
     server = DLedgerServer(
@@ -202,7 +204,7 @@ async def test_disk_that_cannot_be_looked_at_stops_the_node(
     def fail() -> bool:
         raise OSError(5, "statvfs failed")
 
-    monkeypatch.setattr(server_module, "_DISK_CHECK_INTERVAL_S", 0.001)
+    monkeypatch.setattr(upkeep, "_INTERVAL_S", 0.001)
     async with running(tmp_path) as bench:
         monkeypatch.setattr(bench.store, "is_disk_full", fail)
         await until(lambda: len(bench.witness.fatal) == 1)
