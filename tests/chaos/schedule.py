@@ -32,8 +32,11 @@ async def run_schedule(folder: Path, schedule: Schedule) -> None:
     """Faults and quiet times for so long, then the judgement. Raises AssertionError on what is wrong."""
     rng = random.Random(schedule.seed)
     disk = Disk(is_volatile=rng.random() < 0.8, leak=rng.choice([0.0, 0.1, 0.5]))
-    async with start_run(folder, schedule.seed, nodes=schedule.nodes, disk=disk) as run:
-        run.note(f"{schedule}, {disk}")
+    # An acknowledgement that means page caches outlives killed processes, not power failures.
+    durability = "persisted" if disk.is_volatile else rng.choice(["persisted", "replicated"])
+    settings = {"durability": durability}
+    async with start_run(folder, schedule.seed, nodes=schedule.nodes, disk=disk, settings=settings) as run:
+        run.note(f"{schedule}, {disk}, {durability}")
         async with stock_clients(run, schedule.clients) as stock:
             end_s = time.monotonic() + schedule.minutes * 60
             while time.monotonic() < end_s:
