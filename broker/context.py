@@ -62,15 +62,15 @@ class BrokerContext:
     """Called with every client connection that has closed; processors append theirs."""
     services: list[Service] = field(default_factory=list)
     """Processors append what is to be started and stopped with the broker."""
-    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    _tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a short piece of work beside the handler; it is cancelled when the broker stops. The work must
         handle its own errors.
         """
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     async def cancel_tasks(self) -> None:

@@ -65,9 +65,10 @@ class LongPollingTable(Generic[T]):
     def __init__(self, held_max: int = HELD_PULLS_MAX) -> None:
         self._held_max = held_max
         self._count = 0
-        self._queues: dict[QueueKey, set[HeldPull[T]]] = {}
-        self._connections: dict[int, set[HeldPull[T]]] = {}
-        self._buckets: dict[int, set[HeldPull[T]]] = {}
+        self._queues: dict[QueueKey, dict[HeldPull[T], None]] = {}
+        """Ordered sets, here and below: who came first is served first."""
+        self._connections: dict[int, dict[HeldPull[T], None]] = {}
+        self._buckets: dict[int, dict[HeldPull[T], None]] = {}
         self._bucket_order: list[int] = []
 
     def __len__(self) -> int:
@@ -85,11 +86,11 @@ class LongPollingTable(Generic[T]):
         pull.deadline_ms = -(-pull.deadline_ms // DEADLINE_BUCKET_MS) * DEADLINE_BUCKET_MS
         bucket = self._buckets.get(pull.deadline_ms)
         if bucket is None:
-            bucket = self._buckets[pull.deadline_ms] = set()
+            bucket = self._buckets[pull.deadline_ms] = {}
             heapq.heappush(self._bucket_order, pull.deadline_ms)
-        bucket.add(pull)
-        self._queues.setdefault(pull.key, set()).add(pull)
-        self._connections.setdefault(pull.connection_id, set()).add(pull)
+        bucket[pull] = None
+        self._queues.setdefault(pull.key, {})[pull] = None
+        self._connections.setdefault(pull.connection_id, {})[pull] = None
         self._count += 1
         return True
 
@@ -97,7 +98,7 @@ class LongPollingTable(Generic[T]):
         """Take out the later half of the pulls of the connection that has the most, so that one cannot keep
         all others from waiting; none if that is this connection.
         """
-        most_id, pulls = max(self._connections.items(), key=lambda item: len(item[1]), default=(0, set()))
+        most_id, pulls = max(self._connections.items(), key=lambda item: len(item[1]), default=(0, {}))
         if most_id == connection_id or len(pulls) <= len(self._connections.get(connection_id, ())) + 1:
             return []
         latest = sorted(pulls, key=lambda pull: pull.deadline_ms)[-(len(pulls) // 2) :]
@@ -144,7 +145,7 @@ class LongPollingTable(Generic[T]):
             _discard(self._connections, pull.connection_id, pull)
             # An empty bucket stays until its time: made and dropped over and over it would fill the heap.
             if pull.deadline_ms in self._buckets:
-                self._buckets[pull.deadline_ms].discard(pull)
+                self._buckets[pull.deadline_ms].pop(pull, None)
         self._count -= len(pulls)
         return pulls
 
@@ -152,11 +153,11 @@ class LongPollingTable(Generic[T]):
 K = TypeVar("K")
 
 
-def _discard(table: dict[K, set[HeldPull[T]]], key: K, pull: HeldPull[T]) -> None:
+def _discard(table: dict[K, dict[HeldPull[T], None]], key: K, pull: HeldPull[T]) -> None:
     pulls = table.get(key)
     if pulls is None:
         return
-    pulls.discard(pull)
+    pulls.pop(pull, None)
     if not pulls:
         del table[key]
 

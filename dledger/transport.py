@@ -71,7 +71,7 @@ class Transport:
         self._server: asyncio.Server | None = None
         self._links = {peer: _Link(self, peer, address) for peer, address in self.peers.items()}
         self._inbound: dict[str, _Inbound] = {}
-        self._open: set[_Inbound] = set()
+        self._open: dict[_Inbound, None] = {}
         self._strangers: dict[_Inbound, None] = {}
         self._complaints = 0
         self._complained_s: float | None = None
@@ -108,7 +108,7 @@ class Transport:
         """A connection that may be anybody's: there is room for so many, and a member needs it for a moment
         only.
         """
-        self._open.add(inbound)
+        self._open[inbound] = None
         self._strangers[inbound] = None
         if len(self._strangers) > self.limits.handshakes_max:
             oldest = next(iter(self._strangers))
@@ -126,7 +126,7 @@ class Transport:
         self.sink.on_peer_connected(hello.node_id)
 
     def lost(self, inbound: "_Inbound") -> None:
-        self._open.discard(inbound)
+        self._open.pop(inbound, None)
         self._strangers.pop(inbound, None)
         peer = inbound.peer
         if peer is not None and self._inbound.get(peer) is inbound:

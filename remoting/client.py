@@ -31,7 +31,7 @@ class RemotingClient:
         self._ids = count(1)
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
         self._is_closed = False
@@ -141,14 +141,14 @@ class RemotingClient:
 
     def connection_opened(self, connection: Connection) -> None:
         """Take it in; the first one starts the timer that looks for idle connections."""
-        self._open.add(connection)
+        self._open[connection] = None
         self._all_closed.clear()
         if self._timer is None:
             self._arm()
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget it; the next request to its address connects again."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         if not self._open:
             self._all_closed.set()
         for address, known in tuple(self._connections.items()):

@@ -30,7 +30,7 @@ class RemotingServer:
         self._port = port
         self._limits = limits
         self._ids = count(1)
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
         self._mute: dict[Connection, None] = {}
         self._connections_max = limits.connections_max
         self._budget = ByteBudget(limits.held_bytes_max, lambda: self.connections)
@@ -97,7 +97,7 @@ class RemotingServer:
     def connection_opened(self, connection: Connection) -> None:
         """ConnectionOwner: take it in; at the bound in the place of one that says nothing, or not at all."""
         if len(self._connections) < self._connections_max or self._make_room():
-            self._connections.add(connection)
+            self._connections[connection] = None
             self._mute[connection] = None
             return
         if not self._refused:
@@ -120,7 +120,7 @@ class RemotingServer:
         return True
 
     def _forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._mute.pop(connection, None)
 
     def connection_closed(self, connection: Connection) -> None:

@@ -110,7 +110,7 @@ class ClientProcessor:
 
     def _notify(self, groups: Iterable[str]) -> None:
         """40: each consumer of the groups balances its queues anew, now and not in 20 s."""
-        for name in groups:
+        for name in sorted(groups):
             group = self._clients.consumer_groups.get(name)
             config = self._state.groups.get(name)
             if group is None or group.is_broadcasting:
