@@ -3,11 +3,15 @@ them.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from broker.long_polling import HeldPull, LongPollingTable, group_arrivals
 from commitlog.log import DispatchRequest, MessageLog
+
+RESUMED_PER_TURN_MAX = 200
+"""Each may read as much as an answer holds; what is more waits for the next turn of the loop."""
 
 T = TypeVar("T")
 
@@ -15,7 +19,7 @@ T = TypeVar("T")
 class PullWaits(Generic[T]):
     """Holds pulls and gives each one to `resume` once: when a message it wants is there, when its time is
     up, or when this node's role changed. `resume` is called in the turn in which the message was
-    dispatched.
+    dispatched, unless there are very many.
     """
 
     def __init__(
@@ -33,6 +37,8 @@ class PullWaits(Generic[T]):
         self._resume = resume
         self._refuse = refuse
         self._now_ms = now_ms
+        self._woken: deque[tuple[HeldPull[T], bool]] = deque()
+        self._is_resuming = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_stopped = False
@@ -63,8 +69,7 @@ class PullWaits(Generic[T]):
     def expire(self) -> None:
         """Resume the pulls whose time is up, and wait for the next one."""
         self._timer = None
-        for pull in self._table.expire(self._now_ms()):
-            self._resume(pull, False)
+        self._resume_all(self._table.expire(self._now_ms()), False)
         self._arm()
 
     async def start(self) -> None:
@@ -75,6 +80,8 @@ class PullWaits(Generic[T]):
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        while self._woken:
+            self._resume(self._woken.popleft()[0], False)
         for pull in self._table.take_all():
             self._resume(pull, False)
 
@@ -93,13 +100,24 @@ class PullWaits(Generic[T]):
         if not len(self._table):
             return
         for key, arrivals in group_arrivals(self._table.waiting_queues, requests).items():
-            for pull in self._table.wake(key, arrivals):
-                self._resume(pull, False)
+            self._resume_all(self._table.wake(key, arrivals), False)
 
     def _on_writable_change(self, is_writable: bool) -> None:
         """A new leader's word on a queue's end is final, where a follower's was not: ask again for those
         beyond it.
         """
         if is_writable:
-            for pull in self._table.take_all():
-                self._resume(pull, True)
+            self._resume_all(self._table.take_all(), True)
+
+    def _resume_all(self, pulls: Sequence[HeldPull[T]], may_hold: bool) -> None:
+        self._woken.extend((pull, may_hold) for pull in pulls)
+        if not self._is_resuming:
+            self._resume_some()
+
+    def _resume_some(self) -> None:
+        self._is_resuming = True
+        for _ in range(min(RESUMED_PER_TURN_MAX, len(self._woken))):
+            self._resume(*self._woken.popleft())
+        self._is_resuming = bool(self._woken)
+        if self._woken:
+            asyncio.get_running_loop().call_soon(self._resume_some)

@@ -6,6 +6,7 @@ This is the edge where typed errors become response codes; nothing below it buil
 import asyncio
 import inspect
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
 from remoting.codes import ResponseCode
@@ -25,6 +26,8 @@ later.
 """
 
 TASKS_MAX = 4096
+TURN_S_MAX = 0.02
+"""How long the requests of a turn that are handled one by one may take together."""
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 _REPORTED_MAX = 1000
 
@@ -42,7 +45,9 @@ class Router:
         self._handlers: dict[int, Handler] = {}
         self._batch_handlers: dict[int, BatchHandler] = {}
         self._fallback: Handler | None = None
-        self._tasks: set[asyncio.Future[RemotingCommand | None]] = set()
+        self._waiting: deque[BatchItem] = deque()
+        self._is_continuing = False
+        self._tasks: dict[asyncio.Future[RemotingCommand | None], None] = {}
         self._reported: set[tuple[int, type[BaseException]]] = set()
 
     def register(self, code: int, handler: Handler) -> None:
@@ -72,21 +77,44 @@ class Router:
         self._fallback = handler
 
     def dispatch(self, items: list[BatchItem]) -> None:
-        """Handle the requests of one loop turn."""
+        """Handle the requests of one loop turn. Those that take long together leave the rest to the next
+        turns: whoever keeps the loop keeps a leader from telling its followers that it lives.
+        """
         batches: dict[BatchHandler, list[BatchItem]] = {}
         for item in items:
             batch_handler = self._batch_handlers.get(item[1].code)
             if batch_handler is None:
-                self._handle(item[1], item[0])
+                self._waiting.append(item)
             elif batch_handler in batches:
                 batches[batch_handler].append(item)
             else:
                 batches[batch_handler] = [item]
+        if not self._is_continuing:
+            self._handle_waiting()
         for batch_handler, batch in batches.items():
             self._handle_batch(batch_handler, batch)
 
+    def _continue(self) -> None:
+        self._is_continuing = False
+        self._handle_waiting()
+
+    def _handle_waiting(self) -> None:
+        waiting = self._waiting
+        if not waiting:
+            return
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + TURN_S_MAX
+        while waiting:
+            connection, request = waiting.popleft()
+            self._handle(request, connection)
+            if waiting and loop.time() > end_s:
+                self._is_continuing = True
+                loop.call_soon(self._continue)
+                return
+
     async def close(self) -> None:
-        """Cancel the handlers that still run; their requests get no answer."""
+        """Cancel the handlers that still run or wait; their requests get no answer."""
+        self._waiting.clear()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -131,13 +159,13 @@ class Router:
             self._answer(request, connection, refusal)
             return
         task = asyncio.ensure_future(result)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(lambda done: self._finish(request, connection, done))
 
     def _finish(
         self, request: RemotingCommand, connection: Connection, task: asyncio.Future[RemotingCommand | None]
     ) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             return
         error = task.exception()

@@ -87,7 +87,9 @@ class PullProcessor:
         self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, self._refuse, self._now_ms)
 
     def handle(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
-        """11 and 361."""
+        """11 and 361. A peer that is gone, perhaps since it left too many answers unread, costs no read."""
+        if not connection.is_open:
+            return None
         header = PullMessageRequestHeader.parse(request.ext_fields)
         group = self._state.groups.get(header.consumer_group)
         if group is None:
@@ -172,7 +174,7 @@ class PullProcessor:
             stats.messages_got += result.count
             stats.bytes_got += len(result.body)
             return _response(pull.request, ResponseCode.SUCCESS, result)
-        is_final = self._log.is_writable()
+        is_final = self._log.is_writable() and self._log.shows_all_committed()
         code = _code(result, offset, is_final)
         suspend_ms = _suspend_ms(pull, result, code, is_final)
         if suspend_ms:
@@ -199,6 +201,8 @@ class PullProcessor:
 
     def _resume(self, held: HeldPull[Pull], may_hold: bool) -> None:
         pull = held.request
+        if not pull.connection.is_open:
+            return
         if not may_hold:
             pull.suspend_ms = 0
         answer = self._answer(pull, held.offset, held.deadline_ms)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.pull_waits import RESUMED_PER_TURN_MAX
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
@@ -307,3 +308,25 @@ async def test_a_follower_stores_no_offset_of_a_pull(bench: ConsumeBench) -> Non
     bench.lead()
     query = request(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="g", topic="t", queueId="0")
     assert (await bench.ask(query)).ext_fields["offset"] == "0"
+
+
+async def test_very_many_pulls_that_one_message_wakes_do_not_keep_the_loop(bench: ConsumeBench) -> None:
+    count = 2 * RESUMED_PER_TURN_MAX + 1
+    for opaque in range(count):
+        bench.start(pull_request(0, opaque=opaque))
+    await bench.settle()
+    assert len(waits_of(bench)) == count
+    bench.connection.take_answers()
+    bench.log.auto_commit = False
+    await bench.put(b"for all")
+    bench.log.commit()
+    assert len(bench.connection.take_answers()) == RESUMED_PER_TURN_MAX
+    await bench.settle()
+    assert len(bench.connection.take_answers()) == count - RESUMED_PER_TURN_MAX
+
+
+async def test_pull_of_a_connection_that_is_gone_is_not_read(bench: ConsumeBench) -> None:
+    bench.connection.is_open = False
+    bench.start(pull_request(0))
+    await bench.settle()
+    assert len(waits_of(bench)) == 0

@@ -207,3 +207,22 @@ def test_code_cannot_have_two_handlers() -> None:
         router.register(34, lambda _, __: None)
     with pytest.raises(ValueError, match="34"):
         router.register_batch((10, 34), lambda _: None)
+
+
+async def test_requests_that_take_long_together_leave_the_loop_to_others_and_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("remoting.router.TURN_S_MAX", -1.0)
+    handled: list[int] = []
+    router = Router()
+    router.register(7, lambda request, _: handled.append(request.opaque))
+    connection, _, _ = connect()
+    router.dispatch([(connection, RemotingCommand(7, n)) for n in range(3)])
+    assert handled == [0]
+    router.dispatch([(connection, RemotingCommand(7, n)) for n in range(3, 5)])
+    assert handled == [0]
+    await asyncio.sleep(0)
+    assert handled == [0, 1]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert handled == [0, 1, 2, 3, 4]
