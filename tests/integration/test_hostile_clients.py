@@ -146,7 +146,7 @@ def test_half_closed_connection_is_closed_and_harms_nobody(broker: str, name: st
 
 
 def test_clients_that_read_no_answers_cost_bounded_memory(cluster: Cluster, broker: str, name: str) -> None:
-    """Each pull is answered with 256 KiB, and 2,000 of them are asked for by each of four clients, which would
+    """Each of four clients asks for 2,000 pulls that are answered with 256 KiB. They would
     be cut off after 30 s.
     """
     topic = f"Unread{name}"
