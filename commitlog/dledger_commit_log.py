@@ -61,6 +61,9 @@ class Engine(Protocol):
     @property
     def term_start_index(self) -> int: ...
 
+    @property
+    def commit_index(self) -> int: ...
+
     def set_observer(self, observer: "Observer") -> None: ...
 
     async def start(self) -> None: ...
@@ -203,6 +206,10 @@ class DLedgerCommitLog(IndexedLog):
     def is_writable(self) -> bool:
         """As MessageLog."""
         return self._writable_term is not None and self._writable_term == self._engine.term
+
+    def shows_all_committed(self) -> bool:
+        """As MessageLog."""
+        return self._index.applied_index >= self._engine.commit_index
 
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:
         """As MessageLog."""

@@ -41,6 +41,10 @@ class DamagedRecordError(Exception):
     """
 
 
+class DamagedQueueError(DamagedRecordError):
+    """A consume queue's unit on the disk is not what was written: all queues must be built again."""
+
+
 @dataclass(slots=True)
 class PutResult:
     """The answer to a put, one position and queue offset per message; both empty unless PUT_OK."""
@@ -105,6 +109,11 @@ class MessageLog(Protocol):
 
     def is_writable(self) -> bool:
         """Whether a put may succeed now: this node leads and has applied all that earlier leaders wrote."""
+
+    def shows_all_committed(self) -> bool:
+        """Whether every message known to be committed is in the queues. A leader whose own disk is slow may
+        be behind: its followers commit without it, and have shown to clients what it cannot show yet.
+        """
 
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:
         """Have `callback` called with the new value whenever `is_writable` changes."""

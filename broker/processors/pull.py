@@ -174,7 +174,7 @@ class PullProcessor:
             stats.messages_got += result.count
             stats.bytes_got += len(result.body)
             return _response(pull.request, ResponseCode.SUCCESS, result)
-        is_final = self._log.is_writable()
+        is_final = self._log.is_writable() and self._log.shows_all_committed()
         code = _code(result, offset, is_final)
         suspend_ms = _suspend_ms(pull, result, code, is_final)
         if suspend_ms:

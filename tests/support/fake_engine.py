@@ -26,6 +26,7 @@ class FakeEngine:
         self.role = Role.FOLLOWER
         self.term = 0
         self.term_start_index = NO_INDEX
+        self.commit_index = NO_INDEX
         self.check_code = ResponseCode.SUCCESS
         self.append_code = ResponseCode.SUCCESS
         self.appended: list[Sequence[bytes]] = []
@@ -71,6 +72,7 @@ class FakeEngine:
         write_all(self.store)
         if last_index is None:
             last_index = self.store.end_index
+        self.commit_index = last_index
         while self._pending and self._pending[0][0] <= last_index:
             self._pending.pop(0)[1](ResponseCode.SUCCESS)
         self.observer.on_readable(last_index)

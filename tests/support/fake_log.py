@@ -102,6 +102,8 @@ class FakeLog:
         self.replayed_from: int | None = None
         self.node_status: NodeStatus | None = None
         self._is_writable = is_writable
+        self.is_behind = False
+        """Whether more is committed than the queues show."""
         self._records: dict[int, bytes] = {}
         self._committed: list[DispatchRequest] = []
         self._end_position = 0
@@ -215,6 +217,9 @@ class FakeLog:
 
     def is_writable(self) -> bool:
         return self._is_writable
+
+    def shows_all_committed(self) -> bool:
+        return not self.is_behind
 
     def set_writable(self, is_writable: bool) -> None:
         self._is_writable = is_writable

@@ -1,4 +1,4 @@
-"""What a node that does not lead may say to a pull: never that an offset is out of range."""
+"""What a node says to a pull that does not lead, or shows less than it committed: never "out of range"."""
 
 from pathlib import Path
 
@@ -44,6 +44,17 @@ async def test_a_follower_never_answers_21(bench: ConsumeBench) -> None:
     assert (no_queue.code, header_offsets(no_queue)[0]) == (19, 7)
     below = await bench.ask(pull_request(0, flags=SUBSCRIPTION))
     assert (below.code, header_offsets(below)[0]) == (20, 0)
+
+
+async def test_a_leader_whose_own_disk_is_late_sends_nobody_back(bench: ConsumeBench) -> None:
+    """A consumer came from a follower that has shown what this leader has committed, and not yet written."""
+    await bench.put(b"one")
+    bench.log.is_behind = True
+    beyond = await bench.ask(pull_request(2, flags=SUBSCRIPTION))
+    assert (beyond.code, header_offsets(beyond)[0]) == (19, 2)
+    bench.log.is_behind = False
+    beyond = await bench.ask(pull_request(2, flags=SUBSCRIPTION))
+    assert (beyond.code, header_offsets(beyond)[0]) == (21, 1)
 
 
 async def test_a_follower_keeps_the_asked_offset_when_the_time_of_a_held_pull_is_up(
