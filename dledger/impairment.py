@@ -6,6 +6,7 @@ line of JSON and, like `currterm`, a last line with the checksum of the rest.
 
 import json
 import zlib
+from operator import index
 from pathlib import Path
 
 from dledger.core.ports import Rng
@@ -71,7 +72,10 @@ def _parse(content: bytes) -> Impairment | None:
     body, separator, checksum = content.rpartition(b"crc32=")
     if not separator or checksum != b"%d\n" % zlib.crc32(body):
         return None
-    fields = json.loads(body)
-    if fields["version"] != FORMAT_VERSION:
+    try:
+        fields = json.loads(body)
+        if fields["version"] != FORMAT_VERSION:
+            return None
+        return Impairment(index(fields["repairId"]), bool(fields["isVoteLost"]), str(fields["reason"]))
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    return Impairment(fields["repairId"], fields["isVoteLost"], fields["reason"])

@@ -48,6 +48,8 @@ FOUND = [
     ("epochs_file", _sealed(b'{"version":1,"beginIndex":0,"beginPosition":0,"epochs":[5]}')),
     ("epochs_file", _sealed(b'{"version":1,"beginIndex":%b,"beginPosition":0,"epochs":[]}' % (b"4" * 80))),
     ("queue_checkpoint", _sealed(b'{"version":1,"appliedIndex":null,"appliedPosition":0,"queues":0}')),
+    ("impairment_file", _vote(b"not JSON\n")),
+    ("impairment_file", _vote(b'{"version":1}\n')),
     ("hard_state_file", _vote(b"no line of this has a value\n")),
     ("hard_state_file", _vote(b"formatVersion=1\ncurrTerm=x\nvoteLeader=\n")),
     ("hard_state_file", _vote(b"formatVersion=1\n\xff=1\n")),

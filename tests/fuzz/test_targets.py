@@ -15,7 +15,7 @@ from tests.fuzz.target import load_targets
 from tests.fuzz.targets import requests
 
 TARGETS = load_targets()
-EXAMPLES_MAX = 250
+EXAMPLES_MAX = 180
 BYTES_PER_BYTE = 200
 """How much memory one byte of input may take on its way through a decoder: JSON's smallest values are
 objects of 50 to 100 bytes in memory, and a check holds what it read twice."""

@@ -52,6 +52,7 @@ from commitlog.recovery import (
     scan_entries,
     scan_records,
 )
+from commitlog.sync_mark import FILE_BYTES, SLOT_SPACING_BYTES, SyncMark, encode_slot
 from dledger.core.types import CorruptRangeError, EntryRange, Epoch
 from tests.fuzz.target import Target
 from tests.support.memory_fs import MemoryFs
@@ -237,6 +238,24 @@ def _check_queue_checkpoint(data: bytes) -> None:
         assert applied.index <= 1000
 
 
+def _check_sync_mark(data: bytes) -> None:
+    fs, path = MemoryFs(), Path("/store/synced")
+    fs.make_directory(path.parent)
+    fd = fs.open(path)
+    fs.pwrite(fd, [data], 0)
+    fs.close(fd)
+    mark = SyncMark(fs, path)
+    mark.load()
+    assert fs.size(fs.open(path)) == FILE_BYTES
+    found = mark.end_index
+    mark.raise_to(2**40)
+    mark.lower_to(5)
+    again = SyncMark(fs, path)
+    again.load()
+    assert again.end_index == min(max(found, 2**40), 5)
+
+
+_SYNC_MARK = encode_slot(4, 9).ljust(SLOT_SPACING_BYTES, b"\0") + encode_slot(5, 12)
 _FORMAT = encode_format("dledger", 1 << 30, 5 << 20)
 _BEGIN = LogBegin(5, 640, (Epoch(1, 0), Epoch(3, 7))).encode()
 _QUEUES = {"version": 1, "appliedIndex": 9, "appliedPosition": 4096, "queues": 0, "offsets": 0}
@@ -254,6 +273,7 @@ TARGETS = (
     ),
     Target("checkpoint", _check_checkpoint, (Checkpoint(9, 7).encode(),)),
     Target("epochs_file", _check_log_begin, (_BEGIN, _BEGIN.partition(b"\n")[0])),
+    Target("sync_mark", _check_sync_mark, (_SYNC_MARK, encode_slot(1, 3))),
     Target("sealed_file", _check_sealed, (_BEGIN,)),
     Target("format_file", _check_format, (_FORMAT,)),
     Target(

@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dledger import codec, hard_state
+from dledger import codec, hard_state, impairment
 from dledger.codec import FrameDecoder, Hello, PeerProtocolError, encode_frame
 from dledger.core.messages import Message
-from dledger.core.types import EntryRange, HardState
+from dledger.core.types import EntryRange, HardState, Impairment
 from tests.fuzz.target import Target, check_words
 
 FRAME_BYTES_MAX = 4096
@@ -87,7 +87,18 @@ def _check_hard_state(data: bytes) -> None:
             assert _parse_hard_state(_format_hard_state(state), Path("currterm")) == state
 
 
+_MARK = impairment._format(Impairment(7, True, "the vote file is damaged"))
+
+
+def _check_impairment(data: bytes) -> None:
+    body = data.rpartition(b"crc32=")[0]
+    for content in (data, body + b"crc32=%d\n" % zlib.crc32(body)):
+        found = impairment._parse(content)
+        assert found is None or impairment._parse(impairment._format(found)) == found
+
+
 TARGETS = (
+    Target("impairment_file", _check_impairment, (_MARK,)),
     Target("peer_stream", _check_stream, tuple(b"\x05" + frame for frame in (*_FRAMES, b"".join(_FRAMES)))),
     Target("peer_header", _check_header, tuple(map(_header_sample, _FRAMES))),
     Target("hard_state_file", _check_hard_state, _HARD_STATES),
