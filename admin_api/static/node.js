@@ -55,7 +55,7 @@ function remark(node, nowMs) {
         + ` of term ${count(last.term) ?? "unknown"}, end ${count(last.log.endIndex) ?? "unknown"}.`;
     return `${sentence(node.problem ?? "no answer")}${seen}`;
   }
-  if (node.impairment !== null) return sentence(`repairing: ${node.impairment}`);
+  if (node.impairment) return sentence(`repairing: ${node.impairment}`);
   if (node.push?.isConnected === false) return "The leader has no connection to this node.";
   const pushing = node.push?.state ?? "APPEND";
   if (pushing !== "APPEND" && pushing !== "COMMIT") {

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from dledger.core.config import Config
 from dledger.core.output import Rejection
-from dledger.core.types import HardState, Role
+from dledger.core.types import HardState, Impairment, Role
 from tests.golden.dledger_host import FixedRng, Hosts, InFlight, Member
 from tests.golden.runner import Command, parse_command
 from tests.golden.words import message_words
@@ -32,7 +32,10 @@ class Cluster(Hosts):
     # -- commands: life ------------------------------------------------------------------------------------
 
     def do_cluster(self, command: Command) -> None:
-        """cluster nodes=3 [field of Config=number]..."""
+        """cluster nodes=3 [fresh] [field of Config=number]...
+
+        fresh: with empty disks, of which no node can know that they are not those of old ones.
+        """
         names = tuple(f"n{number}" for number in range(command.number("nodes", 3)))
         settings: dict[str, int | str] = {
             key: int(value) if value.isdigit() else value for key, value in command.options if key != "nodes"
@@ -40,7 +43,14 @@ class Cluster(Hosts):
         for rank, name in enumerate(names):
             config = Config("g", name, names, **settings)  # type: ignore[arg-type]
             self.members[name] = Member(name, config, FixedRng(rank, len(names)), MemoryLog())
+            if "fresh" in command.words:
+                self._impair(self.members[name], "its disk is empty", is_vote_lost=True)
             self._start(self.members[name])
+
+    def _impair(self, member: Member, reason: str, *, is_vote_lost: bool) -> None:
+        old = member.impairment
+        is_vote_lost = is_vote_lost or (old is not None and old.is_vote_lost)
+        member.impairment = Impairment(old.repair_id + 1 if old else 1, is_vote_lost, reason)
 
     def do_crash(self, command: Command) -> None:
         """crash n0...: what was not persisted is gone, the checkpoint of the commit index stays."""
@@ -67,7 +77,25 @@ class Cluster(Hosts):
         member.node = None
         member.store.wipe()
         member.hard_state, member.pending_state, member.pending_sends = HardState(0, None), None, []
+        self._impair(member, "its disk is empty", is_vote_lost=True)
         self.print(f"{member.name} loses its disk")
+
+    def do_damage(self, command: Command) -> None:
+        """damage n0 after=1: it crashes, and recovery finds the log damaged after entry 1."""
+        member = self.members[command.words[0]]
+        self.do_crash(command)
+        member.store.shorten(command.number("after", -1))
+        self._impair(member, "its log is damaged", is_vote_lost=False)
+        self.print(f"{member.name} finds its log damaged after {member.store.end_index}")
+
+    def do_lose(self, command: Command) -> None:
+        """lose n0: it crashes and loses its vote file."""
+        member = self.members[command.words[0]]
+        self.do_crash(command)
+        entries = member.store.entries()
+        member.hard_state = HardState(entries[-1].term if entries else 0, None)
+        self._impair(member, "there is no vote file", is_vote_lost=True)
+        self.print(f"{member.name} loses its vote")
 
     def do_disk(self, command: Command) -> None:
         """disk n0 stalled|running|full|free"""

@@ -7,7 +7,7 @@ from dledger.core.config import Config
 from dledger.core.messages import Message
 from dledger.core.node import Node
 from dledger.core.output import Append, Envelope, LogOp, Output, Reset, TruncateFrom
-from dledger.core.types import HardState, Role
+from dledger.core.types import HardState, Impairment, Role
 from tests.golden.words import event_words, message_words, range_words, status_words
 from tests.support.memory_log import MemoryLog
 
@@ -37,6 +37,8 @@ class Member:
     is_stalled: bool = False
     pending_state: HardState | None = None
     pending_sends: list[Envelope] = field(default_factory=list)
+    impairment: Impairment | None = None
+    is_healing: bool = False
     commit_index: int = -1
 
     @property
@@ -79,7 +81,9 @@ class Hosts:
             member.store,
             member.rng,
             member.now_ms,
+            member.impairment,
         )
+        member.is_healing = False
         member.commit_index = member.node.commit_index
 
     def _is_cut(self, flight: InFlight) -> bool:
@@ -108,6 +112,10 @@ class Hosts:
             node = member.live
             self.print(f"{member.name} persists log up to {node.end_index}@{node.end_term}")
             node.persisted(node.end_index, node.end_term, member.now_ms)
+        if member.is_healing:
+            member.impairment, member.is_healing = None, False
+            self.print(f"{member.name} removes its mark")
+            member.live.healed()
         for envelope in sends:
             self._send(member.name, envelope)
         self._settle(member)
@@ -143,6 +151,7 @@ class Hosts:
         if output.hard_state is not None:
             member.pending_state = output.hard_state
         member.pending_sends += output.send_after_persist
+        member.is_healing |= output.is_healed
         if output.commit_index != member.commit_index:
             self.print(f"{member.name} commits up to {output.commit_index}")
             member.commit_index = output.commit_index
