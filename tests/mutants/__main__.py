@@ -25,8 +25,8 @@ def main() -> int:
             print(f"{mutant.name}: {mutant.mistake}")
         return ALL_CAUGHT
     progress = Console(stderr=True)
-    if not arguments.no_control and (words := try_nothing(mutant.catcher for mutant in mutants)) is not None:
-        progress.print(f"error: a catcher fails without any mutant: {words}", markup=False)
+    if not arguments.no_control and (words := _control(mutants)) is not None:
+        progress.print(f"error: without any mutant: {words}", markup=False)
         return NO_VERDICT
     if arguments.save:
         mutants = [_from_seed_0(mutant) for mutant in mutants]
@@ -72,6 +72,13 @@ def _chosen(names: list[str]) -> list[Mutant]:
     if unknown := [name for name in names if name not in known]:
         sys.exit(f"error: no mutant is named {', '.join(unknown)}; scripts/mutants --list names them all")
     return [known[name] for name in names] if names else list(known.values())
+
+
+def _control(mutants: list[Mutant]) -> str | None:
+    try:
+        return try_nothing(mutant.catcher for mutant in mutants)
+    except TrialError as error:
+        return str(error)
 
 
 def _from_seed_0(mutant: Mutant) -> Mutant:

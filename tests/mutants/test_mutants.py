@@ -45,7 +45,8 @@ def test_mutant_fits_the_source(mutant: Mutant) -> None:
     if isinstance(mutant.catcher, Seeds):
         assert mutant.catcher.world in WORLDS
     else:
-        assert (ROOT / mutant.catcher.test.partition("::")[0]).is_file()
+        file, _, test = mutant.catcher.test.partition("::")
+        assert f"def {test.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8")
 
 
 # -- every mutant is noticed -------------------------------------------------------------------------------

@@ -19,14 +19,26 @@ from dledger.core.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
     Message,
+    RepairRequest,
+    RepairResponse,
     VoteRequest,
     VoteResponse,
     VoteResult,
 )
-from dledger.core.types import NO_INDEX, NO_TERM, EntryRange, HardState, ResponseCode, Role
+from dledger.core.types import (
+    NO_INDEX,
+    NO_TERM,
+    EntryRange,
+    Epoch,
+    HardState,
+    LogState,
+    ResponseCode,
+    Role,
+)
 from dledger.environment import Environment
 from dledger.hard_state import HardStateFile
 from dledger.persister import Durability
+from dledger.promises import Promises
 from dledger.server import DLedgerServer
 from tests.support.log_entries import DIRECTORY, SMALL, read_all
 from tests.support.memory_fs import MemoryFs
@@ -72,11 +84,12 @@ class Bench:
 
 
 @asynccontextmanager
-async def running(size: int) -> AsyncIterator[Bench]:
+async def running(size: int, is_wiped: bool = False) -> AsyncIterator[Bench]:
     """A group of one elects itself; in a larger one the test has all the time."""
     fs = MemoryFs()
     store = open_entry_store(DIRECTORY, SMALL, fs=fs)
-    HardStateFile(DIRECTORY, fs).save(HardState(1, None))
+    if not is_wiped:
+        HardStateFile(DIRECTORY, fs).save(HardState(1, None))
     ids = tuple(f"n{number}" for number in range(size))
     patience_ms = 50 if size == 1 else 60_000
     server = DLedgerServer(
@@ -239,3 +252,67 @@ async def test_entries_are_readable_only_when_committed_and_written() -> None:
         may_write.set()
         assert readable == [0]
         await until(lambda: bench.readable == [0, 1])
+
+
+# -- what may be lost --------------------------------------------------------------------------------------
+
+
+def lose_all(fs: MemoryFs) -> LogState:
+    return LogState(0, -1, (), -1)
+
+
+def lose_vote(fs: MemoryFs) -> LogState:
+    return LogState(0, 5, (Epoch(3, 0),), -1)
+
+
+def find_old_vote(fs: MemoryFs) -> LogState:
+    HardStateFile(DIRECTORY, fs).save(HardState(2, "n1"))
+    return LogState(0, 5, (Epoch(3, 0),), -1)
+
+
+def find_damaged_vote(fs: MemoryFs) -> LogState:
+    HardStateFile(DIRECTORY, fs).save(HardState(3, "n1"))
+    fs.overwrite(DIRECTORY / "currterm", 3, b"x")
+    return LogState(0, 5, (Epoch(3, 0),), -1)
+
+
+@pytest.mark.parametrize("lose", [lose_all, lose_vote, find_old_vote, find_damaged_vote])
+def test_node_that_may_have_lost_its_vote_is_marked_until_it_is_healed(
+    lose: Callable[[MemoryFs], LogState],
+) -> None:
+    fs = MemoryFs()
+    fs.make_directory(DIRECTORY)
+    log = lose(fs)
+    config = Config("g", "n0", ("n0", "n1", "n2"))
+    for term in (3 if log.epochs else 0, 4, 4):
+        state, impairment = Promises(config, DIRECTORY, Environment(fs=fs)).load(log)
+        assert impairment is not None
+        assert impairment.is_vote_lost
+        assert state == HardState(term, None)
+        HardStateFile(DIRECTORY, fs).save(HardState(4, None))  # of a leader that it follows
+        fs = fs.crash(NothingKept())
+    assert Promises(config, DIRECTORY, Environment(fs=fs)).load(log)[1] is not None
+
+
+async def test_wiped_node_votes_only_when_vote_and_log_are_on_its_disk_again() -> None:
+    found: list[tuple[HardState, int]] = []
+    async with running(3, is_wiped=True) as bench:
+
+        def look(operation: str, path: Path) -> None:
+            if operation == "delete" and path.name == "impaired":
+                state, store = bench.after_power_failure()
+                found.append((state, store.end_index))
+
+        bench.fs.on_operation = look
+        await until(lambda: len(bench.sent) >= 2)
+        asked = bench.sent[0]
+        assert isinstance(asked, RepairRequest)
+        request = VoteRequest(1, 1, NO_INDEX, NO_TERM, False, False)
+        bench.server.on_messages("n2", [request, RepairResponse(2, asked.repair_id, False, 0)])
+        bench.server.on_messages("n1", [RepairResponse(2, asked.repair_id, True, 0)])
+        await until(lambda: any(isinstance(message, VoteResponse) for message in bench.sent))
+        [answer] = [message for message in bench.sent if isinstance(message, VoteResponse)]
+        assert answer.result is VoteResult.REJECT_IMPAIRED
+        bench.server.on_messages("n1", [AppendRequest(2, 0, NO_TERM, leaders_entry(2, b"first"))])
+        await until(lambda: bench.server.status().impairment is None or bench.fatal)
+        assert found == [(HardState(2, "n0"), 0)]
