@@ -199,6 +199,7 @@ async def failing_sync(run: Run, rng: random.Random, lasts_s: float) -> None:
     run.note(f"the next sync of {node} fails")
     run.cluster.nodes[node].fault(DiskFaults(failing_syncs=1))
     await asyncio.sleep(lasts_s)
+    run.cluster.nodes[node].fault(DiskFaults())  # a node that is cut off may not have met it
     await run.revive()
 
 
@@ -215,6 +216,8 @@ async def slow_disk(run: Run, rng: random.Random, lasts_s: float) -> None:
 
 async def damaged_file(run: Run, rng: random.Random, lasts_s: float) -> None:
     """A stopped node of a whole group finds one of its files damaged, or all of them gone, and must heal."""
+    await run.heal()
+    await run.revive()  # who met the end of an earlier fault too late
     await run.cluster.wait_in_touch()
     node_id, kind, harm = await victim(run, rng), rng.choice([*KINDS, None]), rng.choice(sorted(HARMS))
     await run.cluster.kill(node_id, rng.choice([signal.SIGKILL, signal.SIGTERM]))
