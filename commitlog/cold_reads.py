@@ -65,7 +65,7 @@ class ColdReader:
         try:
             data = memoryview(self._data(start, last + last_size - start))
         except (CorruptLogError, OSError) as error:
-            self._accuse(units[0][0] - HEADER_BYTES, begin_index, end_index, error)
+            self._accuse(units[0][0] - HEADER_BYTES, units[0][1], begin_index, end_index, error)
         bodies = []
         for position, size in units:
             at = position - start
@@ -73,7 +73,7 @@ class ColdReader:
             is_entry = head is not None and head.size == size + HEADER_BYTES
             if not is_entry or not has_right_crcs(data, at - HEADER_BYTES, size + HEADER_BYTES):
                 reason = CorruptRangeError("header or body do not have their CRCs")
-                self._accuse(position - HEADER_BYTES, begin_index, end_index, reason)
+                self._accuse(position - HEADER_BYTES, size, begin_index, end_index, reason)
             bodies.append(data[at : at + size])
         return bodies
 
@@ -164,7 +164,9 @@ class ColdReader:
         head = entry_head(data, position)
         return data if head is not None else None
 
-    def _accuse(self, position: int, begin_index: int, end_index: int, error: Exception) -> NoReturn:
+    def _accuse(
+        self, position: int, size: int, begin_index: int, end_index: int, error: Exception
+    ) -> NoReturn:
         """Say which entry is damaged where a record could not be read."""
         if isinstance(error, OSError):
             _raise_unless_unreadable(error)
@@ -173,7 +175,8 @@ class ColdReader:
             middle = (low + high) // 2
             low, high = (middle, high) if self._units(middle, 1)[0][1] <= position else (low, middle)
         [unit] = self._units(low, 1)
-        if self.whole_entry(unit, low, unit[4]) is not None:
+        is_other = unit[1] != position or size != unit[2] - HEADER_BYTES
+        if is_other and self.whole_entry(unit, low, unit[4]) is not None:
             raise NoRecordError(f"no record at position {position + HEADER_BYTES}") from error
         raise damaged(low, low, error) from error
 

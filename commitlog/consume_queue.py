@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from commitlog.log import DamagedQueueError
 from commitlog.unit_files import UnitFiles
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,13 @@ class ConsumeQueue:
     """A queue from `begin_offset` on, ending before `max_offset`."""
 
     def __init__(
-        self, topic: str, queue_id: int, directory: Path, files: UnitFiles, log: "QueuedLog"
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        files: UnitFiles,
+        log: "QueuedLog",
+        on_damage: Callable[[DamagedQueueError], None],
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
@@ -81,6 +88,7 @@ class ConsumeQueue:
         """Position of the last message; what stands at or before it is a repeat."""
         self._files = files
         self._log = log
+        self._on_damage = on_damage
         self._life = 0
         self._tail = bytearray()
         self._tail_offset = 0
@@ -109,11 +117,13 @@ class ConsumeQueue:
     def units(self, start: int, count: int) -> list[Unit]:
         """(position, size, tags code) of the messages from offset `start` on, at most `count`.
 
-        Empty when `start` is not in the queue. A hole has size 0: nothing is to be read for it.
+        Empty when `start` is not in the queue. A hole has size 0: nothing is to be read for it. Raises
+        DamagedQueueError.
         """
         if not self.begin_offset <= start < self.max_offset:
             return []
         end = min(start + count, self.max_offset)
+        wanted = end - start
         raw = b""
         if start < self._tail_offset:
             in_files = min(end, self._tail_offset) - start
@@ -122,7 +132,13 @@ class ConsumeQueue:
         if start < end:
             first = (start - self._tail_offset) * UNIT_BYTES
             raw += self._tail[first : first + (end - start) * UNIT_BYTES]
-        found: list[Unit] = list(UNIT.iter_unpack(raw))
+        found: list[Unit] = list(UNIT.iter_unpack(raw[: len(raw) // UNIT_BYTES * UNIT_BYTES]))
+        if len(found) < wanted or any(size <= 0 for _, size, _ in found):
+            error = DamagedQueueError(
+                f"{self.directory}: a unit is missing among {wanted} before offset {end}"
+            )
+            self._on_damage(error)
+            raise error
         if any(size == HOLE_SIZE for _, size, _ in found):
             return [(position, 0 if size == HOLE_SIZE else size, tags) for position, size, tags in found]
         return found

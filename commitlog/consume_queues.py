@@ -19,7 +19,7 @@ from commitlog.consume_queue import (
     QueuedLog,
     UnitWrites,
 )
-from commitlog.log import DamagedRecordError, DispatchRequest
+from commitlog.log import DamagedQueueError, DamagedRecordError, DispatchRequest
 from commitlog.record import CorruptRecordError, decode_record
 from commitlog.unit_files import UnitFiles
 from dledger.core.types import NO_INDEX
@@ -28,7 +28,7 @@ from dledger.fs import Fs, read_file, replace_file
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_NAME: Final = ".checkpoint"
-CHECKPOINT_VERSION: Final = 1
+CHECKPOINT_VERSION: Final = 2
 NOT_QUEUED: Final = 0x4
 """The sysFlag bit that prepared and rollback records have in common: they get no unit."""
 
@@ -59,11 +59,15 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class _Checkpoint:
-    """What the files must at least hold: so many queues, with so many offsets in all."""
+    """What the files must hold: so many queues, and what their begins and ends add up to."""
 
     applied: Applied
     queues: int
-    offsets: int
+    begins: int
+    ends: int
+
+
+_NOTHING: Final = _Checkpoint(Applied(), 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,18 @@ class ConsumeQueues:
     that
     name."""
 
-    def __init__(self, fs: Fs, store: Path, config: ConsumeQueueConfig, log: QueuedLog) -> None:
+    def __init__(
+        self,
+        fs: Fs,
+        store: Path,
+        config: ConsumeQueueConfig,
+        log: QueuedLog,
+        on_damage: Callable[[DamagedQueueError], None] = lambda error: None,
+    ) -> None:
+        """`on_damage` is told of units that cannot have been written so, before they are an error."""
         self.config = config
+        self._on_damage = on_damage
+        self._is_distrusted = False
         self._fs = fs
         self._root = store / "consumequeue"
         self._checkpoint = self._root / CHECKPOINT_NAME
@@ -167,12 +181,13 @@ class ConsumeQueues:
 
     def take_writes(self, applied: Applied) -> QueueWrites | None:
         """Loop thread: what a flush is to write; None when there is nothing new."""
-        if applied == self._flushed and not self._deleted:
+        if applied == self._flushed and not self._deleted and not self._is_distrusted:
             self._count_buffered()
             return None
         units = [writes for queue in self if (writes := queue.take_writes()) is not None]
         deleted, self._deleted = self._deleted, []
-        return QueueWrites(deleted, units, self._state(applied))
+        checkpoint = _NOTHING if self._is_distrusted else self._state(applied)
+        return QueueWrites(deleted, units, checkpoint)
 
     def write(self, writes: QueueWrites) -> None:
         """Any one thread: put units and checkpoint on the disk. After an OSError the node must stop."""
@@ -195,12 +210,18 @@ class ConsumeQueues:
         """Close the files. What was not flushed is given by the log again."""
         self._files.close()
 
+    def distrust(self) -> None:
+        """Promise nothing any more: with the next flush the checkpoint goes, and the next start builds all
+        queues again.
+        """
+        self._is_distrusted = True
+
     def _count_buffered(self) -> None:
         self._buffered_bytes = sum(queue.buffered_bytes for queue in self)
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = self._root / topic / str(queue_id)
-        queue = ConsumeQueue(topic, queue_id, directory, self._files, self._log)
+        queue = ConsumeQueue(topic, queue_id, directory, self._files, self._log, self._on_damage)
         self._queues.setdefault(topic, {})[queue_id] = queue
         return queue
 
@@ -239,7 +260,8 @@ class ConsumeQueues:
             self._files.forget(directory)
 
     def _raw(self, directory: Path, offset: int) -> bytes:
-        return self._files.read(directory, offset * UNIT_BYTES, UNIT_BYTES).ljust(UNIT_BYTES, b"\0")
+        unit = self._files.read(directory, offset * UNIT_BYTES, UNIT_BYTES)
+        return unit if len(unit) == UNIT_BYTES else bytes(UNIT_BYTES)  # the file ends in it
 
     def _agrees(self, queue: ConsumeQueue) -> bool:
         """Whether the queue's last unit points to the message it should."""
@@ -260,8 +282,9 @@ class ConsumeQueues:
         return is_queue and record.queue_offset == queue.max_offset - 1
 
     def _state(self, applied: Applied) -> _Checkpoint:
-        offsets = [queue.max_offset for queue in self if queue.max_offset > queue.begin_offset]
-        return _Checkpoint(applied, len(offsets), sum(offsets))
+        queues = [queue for queue in self if queue.max_offset > queue.begin_offset]
+        begins = sum(queue.begin_offset for queue in queues)
+        return _Checkpoint(applied, len(queues), begins, sum(queue.max_offset for queue in queues))
 
     def _topic_names(self) -> list[str]:
         return [name for name in self._fs.list(self._root) if not name.startswith(".")]
@@ -270,7 +293,7 @@ class ConsumeQueues:
         self._files.close()
         self._queues.clear()
         # First the promise goes, then the files.
-        self._write_checkpoint(_Checkpoint(Applied(), 0, 0))
+        self._write_checkpoint(_NOTHING)
         for topic in self._topic_names():
             for name in self._fs.list(self._root / topic):
                 self._files.drop(self._root / topic / name)
@@ -282,7 +305,7 @@ class ConsumeQueues:
             return None
         try:
             applied = Applied(int(fields["appliedIndex"]), int(fields["appliedPosition"]))
-            return _Checkpoint(applied, int(fields["queues"]), int(fields["offsets"]))
+            return _Checkpoint(applied, int(fields["queues"]), int(fields["begins"]), int(fields["ends"]))
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
 
@@ -293,7 +316,8 @@ class ConsumeQueues:
                 "appliedIndex": checkpoint.applied.index,
                 "appliedPosition": checkpoint.applied.position,
                 "queues": checkpoint.queues,
-                "offsets": checkpoint.offsets,
+                "begins": checkpoint.begins,
+                "ends": checkpoint.ends,
             }
         )
         replace_file(self._fs, self._checkpoint, content)

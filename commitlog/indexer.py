@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
-from commitlog.log import DispatchListener
+from commitlog.log import DamagedQueueError, DispatchListener
 from commitlog.queue_flusher import QueueFlusher
 from commitlog.record_reader import ByteSource, RecordReader
 from commitlog.reput import DispatchSource, Reput
@@ -56,8 +56,11 @@ class Indexer:
     ) -> None:
         self._log = log
         self._readable_end = log.end_position
-        self.reader = RecordReader(log, lambda: log.min_position, lambda: self._readable_end)
-        self.queues = ConsumeQueues(fs, store, config.queues, self)
+        self._on_error = on_error
+        self.reader = RecordReader(
+            log, lambda: log.min_position, lambda: self._readable_end, self._on_wrong_unit
+        )
+        self.queues = ConsumeQueues(fs, store, config.queues, self, self._on_wrong_unit)
         applied = self.queues.load(log.end_index, log.end_position)
         self._readable_end = max(applied.position, log.min_position)
         self._reput = Reput(log, self.queues, applied, self._after_queued, on_applied, on_error)
@@ -118,3 +121,10 @@ class Indexer:
         self._readable_end = max(self._readable_end, self._reput.applied.position)
         if self.queues.is_full:
             self._flusher.flush_soon()
+
+    def _on_wrong_unit(self, error: DamagedQueueError) -> None:
+        """The queues' files are damaged. The node stops, so that others serve; its next start builds them
+        again.
+        """
+        self.queues.distrust()
+        self._on_error(error)

@@ -52,6 +52,7 @@ def _head(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
 _HEADS: Final = (_head(8, 8), _head(20, 8), _head(8, 20), _head(20, 20))
 _TOPIC_SIZE_V2: Final = struct.Struct(">H")
 _INT16: Final = struct.Struct(">h")
+_OWN_WORDS: Final = struct.Struct(f">i{PHYSICAL_OFFSET_AT - 4}xq")
 _SIZE_AND_MAGIC: Final = struct.Struct(">iI")
 
 
@@ -151,6 +152,14 @@ def _two_byte_size(topic_bytes: int) -> bytes:
     if topic_bytes > TOPIC_BYTES_MAX:
         raise MessageIllegalError(f"topic of {topic_bytes} bytes, at most {TOPIC_BYTES_MAX}")
     return _TOPIC_SIZE_V2.pack(topic_bytes)
+
+
+def own_words(data: bytes | bytearray | memoryview) -> tuple[int, int]:
+    """(TOTALSIZE, PHYSICALOFFSET) of what is taken for a record; (0, -1) when it is too short for one."""
+    if len(data) < RECORD_BYTES_MIN:
+        return 0, -1
+    size, position = _OWN_WORDS.unpack_from(data)
+    return size, position
 
 
 def record_size(data: bytes | memoryview, start: int = 0) -> int:

@@ -15,8 +15,8 @@ from typing import Final
 from commitlog.consume_queues import Applied
 from commitlog.dispatch import Dispatcher
 from commitlog.entry import Buffer
-from commitlog.log import DispatchRequest
-from commitlog.record import CorruptRecordError, record_size
+from commitlog.log import DispatchRequest, PositionError
+from commitlog.record import CorruptRecordError, own_words, record_size
 from commitlog.recovery import BLANK_STOP, MORE, CorruptLogError, find_record, judge_stop, scan_records
 from commitlog.reput import STRETCH_BYTES_MAX
 from commitlog.segments import Segments
@@ -88,7 +88,11 @@ class RecordFiles:
         start = units[0][0]
         last, last_size = units[-1]
         data = memoryview(self.read(start, last + last_size - start))
-        return [data[position - start : position - start + size] for position, size in units]
+        records = [data[position - start : position - start + size] for position, size in units]
+        for (position, size), record in zip(units, records, strict=True):
+            if own_words(record) != (size, position):
+                raise PositionError(f"no record of {size} bytes at position {position}")
+        return records
 
     @property
     def cached_from(self) -> int:

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from commitlog.entry import Buffer
-from commitlog.log import DamagedRecordError, PositionError
+from commitlog.log import DamagedQueueError, PositionError
 from commitlog.record import (
     BORN_HOST_V6,
     PHYSICAL_OFFSET_AT,
     RECORD_BYTES_MIN,
     CorruptRecordError,
+    own_words,
     record_size,
 )
 
@@ -39,18 +40,23 @@ class RecordReader:
     """Reads records between two moving ends."""
 
     def __init__(
-        self, source: ByteSource, min_position: Callable[[], int], max_position: Callable[[], int]
+        self,
+        source: ByteSource,
+        min_position: Callable[[], int],
+        max_position: Callable[[], int],
+        on_wrong_unit: Callable[[DamagedQueueError], None],
     ) -> None:
         self._source = source
         self._min_position = min_position
         self._max_position = max_position
+        self._on_wrong_unit = on_wrong_unit
 
     def read(self, position: int, size: int) -> bytes:
         """As MessageLog.read."""
         self._check_is_there(position, size)
         if position < self._source.cached_from:
             return bytes(self._span([(position, size)])[0])
-        return bytes(self._cached(position, size))
+        return bytes(self._queued(position, size))
 
     def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
         """As MessageLog.read_many; a unit of size 0 adds nothing."""
@@ -66,7 +72,7 @@ class RecordReader:
                 pieces += self._span(span)
                 span = []
             if is_cached:
-                pieces.append(self._cached(position, size))
+                pieces.append(self._queued(position, size))
             else:
                 span.append((position, size))
                 end = position + size
@@ -108,6 +114,11 @@ class RecordReader:
         at = 68 if head[39] & BORN_HOST_V6 else 56
         return int.from_bytes(head[at : at + 8], "big", signed=True)
 
+    def _wrong_unit(self, reason: str) -> DamagedQueueError:
+        error = DamagedQueueError(reason)
+        self._on_wrong_unit(error)
+        return error
+
     def _is_there(self, position: int, size: int) -> bool:
         return self._min_position() <= position and position + size <= self._max_position()
 
@@ -125,13 +136,29 @@ class RecordReader:
             raise PositionError(f"no record of {size} bytes at position {position}")
         return data
 
+    def _queued(self, position: int, size: int) -> Buffer:
+        """A record in memory, which a queue says is there: what its unit says must be what it says itself."""
+        if position + size > self._max_position():
+            raise self._wrong_unit(f"a queue's unit leads out of the log, to position {position}")
+        try:
+            data = self._cached(position, size)
+        except PositionError as error:
+            raise self._wrong_unit(f"a queue's unit leads nowhere: {error}") from error
+        if own_words(data) != (size, position):
+            raise self._wrong_unit(
+                f"a queue's unit leads to position {position}, where no such record begins"
+            )
+        return data
+
     def _span(self, span: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
         """Records that stand close together in the files, which a queue says are there."""
         start = span[0][0]
         last, last_size = span[-1]
+        if start < 0 or last + last_size > self._max_position():
+            raise self._wrong_unit(f"a queue's unit leads out of the log, to position {start} or {last}")
         self._check_is_there(start, last + last_size - start)
         try:
             return self._source.read_records(span)
         except PositionError as error:
             # Passed over it would be lost to the consumer.
-            raise DamagedRecordError(f"a queue's unit leads nowhere: {error}") from error
+            raise self._wrong_unit(f"a queue's unit leads nowhere: {error}") from error

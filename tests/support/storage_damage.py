@@ -34,6 +34,7 @@ class Outcome(enum.Enum):
     COLD = "found when it is read; a member of a group takes it from its peers"
     REBUILT = "written again"
     REFUSED = "always refused"
+    STOPS = "found when it is read: the node stops, and its next start builds all queues again"
 
 
 TOLD = frozenset({Outcome.DAMAGE, Outcome.TOLD, Outcome.EMPTY})

@@ -13,7 +13,7 @@ from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
 from commitlog.indexer import MessageLogConfig
-from commitlog.log import DispatchRequest, MessageLog, PositionError, PutStatus
+from commitlog.log import DamagedQueueError, DispatchRequest, MessageLog, PositionError, PutStatus
 from commitlog.record import Message, decode_record
 from dledger.core.types import ResponseCode, Role
 from tests.support.fake_engine import FakeEngine
@@ -133,7 +133,11 @@ def test_uncommitted_records_cannot_be_read(bench: Bench) -> None:
     write_all(bench.store)
     assert bench.log.record_at(result.positions[0]) is None
     with pytest.raises(PositionError):
+        bench.log.read(result.positions[0], 105)
+    with pytest.raises(DamagedQueueError):  # no queue leads there
         bench.log.read_many([(result.positions[0], 105)])
+    assert [type(error) for error in bench.fatal] == [DamagedQueueError]
+    bench.fatal.clear()
 
 
 def test_put_the_engine_refuses_uses_no_offset(bench: Bench) -> None:
