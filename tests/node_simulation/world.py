@@ -38,6 +38,7 @@ class Summary:
     elections: int
     committed: int
     operations: int
+    acknowledged: int
     faults: dict[str, int]
     writable_after_ms: int
     converged_after_ms: int
@@ -247,7 +248,8 @@ class World:
         require(report.is_clean, report)
         return Summary(
             self.events, self.checker.elections, self.checker.commit_index + 1, len(self.history.operations),
-            self.faults.counts, writable_after_ms, converged_after_ms, self.clock.now_us // 1_000,
+            report.operations["values acknowledged"], self.faults.counts,
+            writable_after_ms, converged_after_ms, self.clock.now_us // 1_000,
             str(report),
         )  # fmt: skip
 

@@ -1,0 +1,128 @@
+"""The simulated worlds a seed may mean, behind one function.
+
+`node`: whole processes - brokers, name server, clients. `clients`: the same with consumer groups, topics that
+come and go, batches. `group`: the replication core alone, hundreds of elections an hour. `damage`: the same,
+and disks lose what was on them. `disk`: the core on the real entry store, whose machine loses power between
+two file operations.
+"""
+
+import enum
+import gc
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.node_simulation import options as node_options
+from tests.node_simulation import world as node_world
+from tests.node_simulation.workloads import group_workload
+from tests.simulation import options as group_options
+from tests.simulation import world as group_world
+from tests.simulation.disk_options import disk_options, make_disk_log
+
+
+class World(enum.StrEnum):
+    """What is simulated."""
+
+    NODE = "node"
+    CLIENTS = "clients"
+    GROUP = "group"
+    DAMAGE = "damage"
+    DISK = "disk"
+
+
+WEIGHTS = {World.NODE: 3, World.CLIENTS: 2, World.GROUP: 10, World.DAMAGE: 10, World.DISK: 3}
+"""Of how many seeds each is: a seed of whole nodes takes many times as long as one of the core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One seed in one world. `failure` is one line with the command that repeats it, None when all held."""
+
+    world: World
+    seed: int
+    failure: str | None = None
+    virtual_ms: int = 0
+    elections: int = 0
+    acknowledged: int = 0
+    faults: Mapping[str, int] | None = None
+
+
+def world_of(seed: int) -> World:
+    """A seed draws everything, its world too."""
+    return random.Random(f"{seed} world").choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+
+
+def run(seed: int, world: World | None = None) -> Run:
+    """Run a seed to its end, in the world it draws when none is given."""
+    world = world or world_of(seed)
+    gc.disable()  # collected between runs: within one it would cost a third of the time
+    try:
+        return _RUNNERS[world](seed)
+    except Exception as error:  # noqa: BLE001 (a run may break in any way; each is a finding)
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return Run(
+            world, seed, f"{world} seed {seed}: {text[:500]} (scripts/sim {seed} --world {world} --trace)"
+        )
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
+    """The steps of a run and how it ended."""
+    world = world or world_of(seed)
+    made = _make_node(seed, world, True) if world in _NODE_WORLDS else _make_group(seed, world, True)
+    try:
+        made.run()
+        failure = None
+    except Exception as error:  # noqa: BLE001 (as in run)
+        failure = f"{type(error).__name__}: {error}; {made.describe()}"
+    lines = made.lines if isinstance(made, node_world.World) else made.checker.lines
+    return [str(made.options), *lines], Run(world, seed, failure)
+
+
+_NODE_WORLDS = (World.NODE, World.CLIENTS)
+
+
+def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.World:
+    options = node_options.draw_options(seed)
+    if world is World.CLIENTS:
+        return node_world.World(options, workload=group_workload, is_tracing=is_tracing)
+    return node_world.World(options, is_tracing=is_tracing)
+
+
+def _make_group(seed: int, world: World, is_tracing: bool = False) -> group_world.World:
+    if world is World.DISK:
+        return group_world.World(disk_options(seed), make_log=make_disk_log, is_tracing=is_tracing)
+    if world is World.DAMAGE:
+        return group_world.World(group_options.draw_damaging_options(seed), is_tracing=is_tracing)
+    return group_world.World(group_options.draw_options(seed), is_tracing=is_tracing)
+
+
+def _run_node(world: World) -> Callable[[int], Run]:
+    def run_one(seed: int) -> Run:
+        summary = _make_node(seed, world).run()
+        faults = Counter(summary.faults)
+        return Run(world, seed, None, summary.virtual_ms, summary.elections, summary.acknowledged, faults)
+
+    return run_one
+
+
+def _run_group(world: World) -> Callable[[int], Run]:
+    def run_one(seed: int) -> Run:
+        summary = _make_group(seed, world).run()
+        return Run(
+            world, seed, None, summary.virtual_ms, summary.elections, summary.acknowledged, summary.faults
+        )
+
+    return run_one
+
+
+_RUNNERS: dict[World, Callable[[int], Run]] = {
+    World.NODE: _run_node(World.NODE),
+    World.CLIENTS: _run_node(World.CLIENTS),
+    World.GROUP: _run_group(World.GROUP),
+    World.DAMAGE: _run_group(World.DAMAGE),
+    World.DISK: _run_group(World.DISK),
+}
