@@ -47,7 +47,7 @@ class Promises:
             return HardState(max(state.term, last_term), state.voted_for), None
         if reason is None:
             return state, self._mark.load()
-        logger.warning("[%s] term and vote are lost: %s", self._config.self_id, reason)
+        logger.warning("[%s] term and vote are not known: %s", self._config.self_id, reason)
         impairment = self._mark.mark(reason, is_vote_lost=True)
         self._put_aside()
         return HardState(last_term, None), impairment
