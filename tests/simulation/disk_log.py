@@ -17,11 +17,21 @@ from commitlog.entry_store import EntryStore, Writes, open_entry_store
 from dledger.core.types import EntryRange, LogState
 from tests.simulation.invariants import require
 from tests.support.memory_fs import MemoryFs
-from tests.support.memory_log import AppendOp, LogImage, MemoryLog, MemoryWrites, ResetOp, StoredEntry
+from tests.support.memory_log import (
+    AppendOp,
+    LogImage,
+    MemoryLog,
+    MemoryWrites,
+    ResetOp,
+    StoredEntry,
+    TruncateOp,
+)
 
 DIRECTORY = Path("/store/dledger")
 STEPS_MAX = 24
 """A batch under way is cut off after this many file operations at most."""
+CUTTING_STEPS_MAX = 9
+"""And one that truncates or resets the log mostly so soon after that began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,8 @@ class DiskLog(MemoryLog):
         super().__init__(config.data_file_bytes)
         self.config = config
         self.power_losses = 0
+        self.losses_while_cutting = 0
+        """How many of them struck between the first and the last file operation of a truncation or reset."""
         self._interrupted: DiskWrites | None = None
         self._fs = MemoryFs()
         self._store = self._open()
@@ -130,7 +142,7 @@ class DiskLog(MemoryLog):
         rng = rng or random.Random(0)
         interrupted, self._interrupted = self._interrupted, None
         if interrupted is not None:
-            self._run_until_power_loss(lambda: self._store.write(interrupted.real, sync=True), rng)
+            self._interrupt(interrupted, rng)
         if rng.random() < 0.7:
             self._fs = self._fs.crash(rng)
         while rng.random() < 0.3 and self._run_until_power_loss(self._open, rng):
@@ -146,6 +158,32 @@ class DiskLog(MemoryLog):
         self._fs = MemoryFs()
         self._store = self._open()
         super().wipe()
+
+    def _interrupt(self, writes: DiskWrites, rng: random.Random) -> None:
+        is_cutting = any(isinstance(op, TruncateOp | ResetOp) for op in writes.ops)
+        if not is_cutting or rng.random() < 0.2:
+            self._run_until_power_loss(lambda: self._store.write(writes.real, sync=True), rng)
+            return
+        has_begun = False
+        steps = rng.randint(0, CUTTING_STEPS_MAX)
+
+        def watch(operation: str, path: Path) -> None:
+            nonlocal has_begun
+            has_begun |= operation in ("set_size", "delete") or path.name.startswith(("synced", "checkpoint"))
+
+        def count() -> None:
+            nonlocal steps
+            steps -= has_begun
+            if steps < 0:
+                raise PowerLossError
+
+        self._fs.on_operation, self._fs.on_change = watch, count
+        try:
+            self._store.write(writes.real, sync=True)
+        except PowerLossError:
+            self.losses_while_cutting += 1
+        finally:
+            self._fs.on_operation, self._fs.on_change = lambda operation, path: None, lambda: None
 
     def _run_until_power_loss(self, work: Callable[[], object], rng: random.Random) -> bool:
         """Whether the power failed before `work` was done."""

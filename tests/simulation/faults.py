@@ -99,19 +99,23 @@ class Faults:
     def on_moment(self, host: Host, moment: Moment) -> None:
         """A host says that a crash would come at the worst time; sometimes it does, soon."""
         options = self._options
-        is_vote = moment is Moment.VOTING
-        probability = options.crash_voting_probability if is_vote else options.crash_leading_probability
+        probability = {
+            Moment.VOTING: options.crash_voting_probability,
+            Moment.LEADING: options.crash_leading_probability,
+            Moment.CUTTING: options.crash_cutting_probability,
+        }[moment]
         if self._is_running and probability and self._rng.random() < probability:
-            delay_us = self._rng.randint(0, options.crash_delay_max_us)
-            self._clock.schedule(delay_us, partial(self._crash_later, host, host.incarnation))
+            is_cutting = moment is Moment.CUTTING  # soon over
+            delay_us = 0 if is_cutting else self._rng.randint(0, options.crash_delay_max_us)
+            self._clock.schedule(delay_us, partial(self._crash_later, host, host.incarnation, is_cutting))
 
-    def _crash_later(self, host: Host, incarnation: int) -> None:
+    def _crash_later(self, host: Host, incarnation: int, is_cutting: bool) -> None:
         if self._is_running and host.is_up and host.incarnation == incarnation:
-            self._crash_one(host)
+            self._crash_one(host, is_within_batch=is_cutting)
 
-    def _crash_one(self, host: Host) -> None:
+    def _crash_one(self, host: Host, *, is_within_batch: bool = False) -> None:
         self.counts["crash"] += 1
-        host.crash(self._rng)
+        host.crash(self._rng, is_within_batch=is_within_batch)
         down_us = 1_000 * self._rng.randint(0, self._options.down_max_ms)
         self._clock.schedule(down_us, partial(self._start, host))
 

@@ -15,7 +15,7 @@ from dledger.core.output import Append, Envelope, LogOp, Output, Rejection, Rese
 from dledger.core.types import NO_TERM, CorruptRangeError, HardState, Impairment, ResponseCode
 from tests.simulation.clock import Event, NodeClock
 from tests.simulation.surroundings import Moment, SeededRng, Surroundings
-from tests.support.memory_log import MemoryLog, MemoryWrites
+from tests.support.memory_log import MemoryLog, MemoryWrites, ResetOp, TruncateOp
 
 IDLE_TICKS_MAX = 5
 """Ticks in a row at one moment of the node's clock, nothing received; more: the deadline does not move."""
@@ -91,10 +91,10 @@ class Host:
         self.world.network.endpoint_up(self.name)
         self._schedule_turn()
 
-    def crash(self, rng: random.Random | None = None) -> None:
+    def crash(self, rng: random.Random | None = None, *, is_within_batch: bool = False) -> None:
         """Power loss: with `rng`, the batch under way may have reached the disk in part, in its order."""
         self._stop_life()
-        if rng is not None and self.batch_in_flight is not None and rng.random() < 0.5:
+        if rng is not None and self.batch_in_flight is not None and (is_within_batch or rng.random() < 0.5):
             if self.batch_in_flight.hard_state is not None:
                 self.hard_state = self.batch_in_flight.hard_state
             if self.batch_in_flight.writes is not None:
@@ -308,6 +308,8 @@ class Host:
         self.batch_in_flight = batch
         if batch.hard_state is not None:
             self.world.on_moment(self, Moment.VOTING)
+        if batch.writes is not None and any(isinstance(op, TruncateOp | ResetOp) for op in batch.writes.ops):
+            self.world.on_moment(self, Moment.CUTTING)
         incarnation = self.incarnation
         self.world.clock.schedule(self._disk_us(), lambda: self._durable(batch, incarnation))
 

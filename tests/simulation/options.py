@@ -45,6 +45,7 @@ class FaultOptions:
     leader_bias: float = 0.5
     crash_voting_probability: float = 0.0
     crash_leading_probability: float = 0.0
+    crash_cutting_probability: float = 0.0
     crash_delay_max_us: int = 20_000
     is_ring: bool = False
     """A majorities ring instead of a bridge."""

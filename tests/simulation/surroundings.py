@@ -23,6 +23,7 @@ class Moment(enum.Enum):
 
     VOTING = "a term or a vote is on its way to the disk"
     LEADING = "a new leader has laid out its first entry"
+    CUTTING = "entries are on their way out of the log"
 
 
 class SeededRng:
