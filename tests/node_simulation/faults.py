@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 
 from dledger.core.types import Role
+from tests.node_simulation.damage import KINDS, Damage
 from tests.node_simulation.invariants import engine_of
 from tests.node_simulation.machine import Machine
 from tests.node_simulation.net import Network
@@ -32,6 +33,7 @@ class Faults:
         nodes: dict[str, Machine],
         name_server: Machine,
         clients: dict[str, Machine],
+        damage: Damage,
     ) -> None:
         self._clock = clock
         self._rng = rng
@@ -40,6 +42,7 @@ class Faults:
         self._nodes = nodes
         self._name_server = name_server
         self._clients = clients
+        self._damage = damage
         self._is_running = False
         self.failing_disks: set[str] = set()
         """Machines whose disk has failed in their present life: they may stop by themselves."""
@@ -58,6 +61,7 @@ class Faults:
             (options.transfer_ms, self._transfer),
             (options.disk_full_ms, self._fill_disk),
             (options.disk_error_ms, self._fail_disk),
+            (options.damage_ms, self._damage_disk),
             (options.name_server_ms, self._crash_name_server),
             (options.client_ms, self._crash_client),
         ):
@@ -264,6 +268,19 @@ class Faults:
             self.failing_disks.add(victim.name)
             operations = self._rng.choice((WRITES, SYNCS, {"pread"}, {"rename"}))
             victim.fs.fail(operations, errno.EIO, self._rng.randint(0, 20))
+
+    def _damage_disk(self) -> None:
+        """Of one of a minority; mostly the process dies first, and finds the damage at its next start."""
+        victim, kind = self._victim(), self._rng.choice(KINDS)
+        if victim is None or not self._damage.may_strike(victim):
+            return
+        self._count(f"damage: {kind}")
+        if kind == "flip":
+            self._damage.flip_while_running(victim)
+            return
+        victim.stop_by_force(is_power_lost=False)
+        self._damage.strike(victim, kind)
+        self.restart_later(victim, self._rng.randint(0, self._options.down_max_ms))
 
 
 def is_leader(machine: Machine) -> bool:

@@ -16,7 +16,7 @@ from commitlog.entry import HEADER_BYTES, entry_position, entry_starts
 from commitlog.record import Record, decode_record
 from commitlog.segments import file_name
 from dledger.core.node import Node
-from dledger.core.types import NO_INDEX, EntryRange, Role
+from dledger.core.types import NO_INDEX, DamagedEntryError, EntryRange, Role
 from dledger.server import DLedgerServer
 from tests.node_simulation.machine import Machine
 from tests.simulation.invariants import require
@@ -56,6 +56,8 @@ class Checker:
     records: dict[str, Record] = field(default_factory=dict)
     leaders: dict[int, str] = field(default_factory=dict)
     elections: int = 0
+    damaged: set[str] = field(default_factory=set)
+    """Nodes whose disks were damaged, and may not be sound yet: they count as holding what they promised."""
     _nodes: dict[str, NodeRecord] = field(default_factory=dict)
     _index_of: dict[int, int] = field(default_factory=dict)
     _next_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class Checker:
         record = self._nodes.setdefault(machine.name, NodeRecord())
         if record.life != machine.lives:
             is_alone = len(self.machines) == 1  # it may use a term again of which nothing became durable
-            knows = is_alone or node.term >= record.led_term
+            knows = is_alone or machine.name in self.damaged or node.term >= record.led_term
             require(knows, machine.name, "forgot that it led term", record.led_term)
             record.life, record.term, record.commit_index = machine.lives, node.term, NO_INDEX
             record.role = Role.FOLLOWER
@@ -102,8 +104,13 @@ class Checker:
     def _advance(self, name: str, record: NodeRecord, node: Node, engine: DLedgerServer) -> None:
         index = max(record.commit_index + 1, node.begin_index)
         while index <= node.commit_index:
-            with unharmed(self.machines[name].fs):
-                found = engine._store.read_range(index, node.commit_index, READ_BYTES_MAX)
+            try:
+                with unharmed(self.machines[name].fs):
+                    found = engine._store.read_range(index, node.commit_index, READ_BYTES_MAX)
+            except DamagedEntryError as error:
+                require(name in self.damaged, name, "cannot read", error)
+                index = error.last_index + 1
+                continue
             self._take(name, found)
             index = found.last_index + 1
         record.commit_index = node.commit_index
@@ -147,7 +154,7 @@ class Checker:
         holders = [
             machine.name
             for machine in self.machines.values()
-            if self.has_durably(machine, position + start, data[start:])
+            if machine.name in self.damaged or self.has_durably(machine, position + start, data[start:])
         ]
         require(
             2 * len(holders) > len(self.machines),
@@ -186,12 +193,18 @@ class Checker:
                 before = self.committed[epoch.first_index - 1].term if epoch.first_index else NO_INDEX
                 require(before < epoch.term, name, "epoch", epoch, "begins late")
 
+    def missing(self, machine: Machine) -> int:
+        """The first committed entry that the node's disk does not durably hold, -1 if it has all."""
+        for index, entry in enumerate(self.committed):
+            if not self.has_durably(machine, entry.position, entry.data):
+                return index
+        return NO_INDEX
+
     def check_logs(self) -> None:
         """Every node's durable log holds everything committed. For the end of a run."""
         for machine in self.machines.values():
-            for index, entry in enumerate(self.committed):
-                is_there = self.has_durably(machine, entry.position, entry.data)
-                require(is_there, machine.name, "has not durably", index, "of term", entry.term)
+            index = self.missing(machine)
+            require(index == NO_INDEX, machine.name, "has not durably", index, "of", self.commit_index)
 
 
 @contextlib.contextmanager

@@ -37,6 +37,7 @@ class FaultOptions:
     transfer_ms: int = 0
     disk_full_ms: int = 0
     disk_error_ms: int = 0
+    damage_ms: int = 0
     name_server_ms: int = 0
     client_ms: int = 0
     leader_bias: float = 0.5
@@ -148,6 +149,7 @@ def _draw_faults(rng: random.Random) -> FaultOptions:
         disk_error_ms=_maybe(rng, 0.2, 2_000, 15_000),
         name_server_ms=_maybe(rng, 0.15, 3_000, 15_000),
         client_ms=_maybe(rng, 0.3, 2_000, 15_000),
+        damage_ms=_maybe(rng, 0.2, 1_000, 10_000),
         leader_bias=rng.choice((0.0, 0.5, 0.9)),
     )
 
@@ -156,7 +158,7 @@ def _draw_workload(rng: random.Random) -> WorkloadOptions:
     return WorkloadOptions(
         producers=rng.choice((1, 2, 4)),
         consumers=rng.choice((1, 2)),
-        interval_ms=rng.choice((20, 100, 400)),
+        interval_ms=rng.choice((50, 150, 500)),
         body_bytes_max=rng.choice((16, 200, 3_000)),
         topics=rng.choice((1, 1, 2)),
         queues=rng.choice((1, 2, 4)),

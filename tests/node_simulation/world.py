@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.config import BrokerConfig, config_from
+from commitlog.log import DamagedRecordError
+from commitlog.recovery import CorruptLogError
+from dledger.core.types import NO_INDEX
 from tests.histories.checker import check
 from tests.node_simulation.clients import History
 from tests.node_simulation.clocks import MachineClock
+from tests.node_simulation.damage import Damage
 from tests.node_simulation.faults import Faults, is_leader
 from tests.node_simulation.invariants import Checker, engine_of, node_of
 from tests.node_simulation.machine import DiskOptions, Machine, Process, Program, Surroundings
@@ -83,8 +87,9 @@ class World:
             for number, (name, program) in enumerate(self.workload.programs().items())
         }
         self.faults = Faults(
-            self.clock, self.rng, options.faults, self.network, self.nodes, self.name_server, self.clients
-        )
+            self.clock, self.rng, options.faults, self.network, self.nodes, self.name_server, self.clients,
+            Damage(self.rng, self.nodes, self.checker),
+        )  # fmt: skip
         self.faults.on_client_crash = self.workload.crashed
 
     def _machine(self, name: str, ip: str, program: Program) -> Machine:
@@ -138,7 +143,8 @@ class World:
         """A node stopped by itself: only a disk that failed is a reason."""
         name = process.machine.name
         self.trace(name, f"stops: {error!r}")
-        if name not in self.faults.failing_disks or not isinstance(error, OSError):
+        is_expected = name in self.faults.failing_disks and isinstance(error, OSError)
+        if not is_expected and not (name in self.checker.damaged and is_of_damage(error)):
             self.fail(InvariantError(f"{name} stops: {error!r}", error))
 
     def _on_exit(self, machine: Machine, code: int) -> None:
@@ -199,6 +205,11 @@ class World:
         _, leader_id, end_index, commit_index, persisted_index = ends.pop()
         return leader_id == leader.name and end_index == commit_index == persisted_index
 
+    def is_repaired(self) -> bool:
+        """What was damaged is whole again."""
+        damaged = [self.nodes[name] for name in sorted(self.checker.damaged)]
+        return all(self.checker.missing(machine) == NO_INDEX for machine in damaged)
+
     def describe(self) -> str:
         nodes = [self._describe(machine) for machine in self.nodes.values()]
         return "; ".join([*nodes, self.workload.describe()])
@@ -243,6 +254,7 @@ class World:
         converged_after_ms = self.run_until(self.is_converged, "all nodes at one end")
         self._read_back()
         self.run_until(self.is_converged, "all nodes at one end")
+        self.run_until(self.is_repaired, "all disks hold what is committed")
         self.checker.check_logs()
         report = check(self.history.operations)
         require(report.is_clean, report)
@@ -277,6 +289,11 @@ class World:
                 process.loop.bury()
 
 
+def is_of_damage(error: BaseException) -> bool:
+    """Whether this says that files are not what was written."""
+    return isinstance(error, ValueError | CorruptLogError | DamagedRecordError)
+
+
 def _term(machine: Machine) -> int:
     assert machine.process is not None
     assert machine.process.broker is not None
@@ -304,6 +321,9 @@ class _LogWatch(logging.Handler):
         loop = events._get_running_loop()
         self._world.trace(getattr(loop, "name", "?"), f"{record.levelname} {record.getMessage()}")
         error = record.exc_info[1] if record.exc_info else None
+        name = getattr(loop, "name", "?")
+        if name in self._world.checker.damaged and error is not None and is_of_damage(error):
+            return
         if isinstance(error, Exception) and not isinstance(error, OSError):
             self._world.fail(InvariantError(f"logged: {record.getMessage()}: {error!r}", error))
 

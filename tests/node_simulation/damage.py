@@ -1,0 +1,97 @@
+"""Disks that forget: bits turned over under a running node, files cut, deleted or wiped while it is down.
+
+At most a minority of the disks is damaged at any time: one counts as damaged until its node is sound again
+and its disk holds everything that is committed.
+"""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from commitlog.dledger_commit_log import store_directory
+from commitlog.segments import file_name
+from dledger.core.types import NO_INDEX
+from tests.node_simulation.invariants import Checker, engine_of
+from tests.node_simulation.machine import Machine
+
+KINDS = ("flip", "flip", "flip any", "cut", "delete log", "delete vote", "delete derived", "wipe")
+DERIVED = ("index", "epochs", "snapshot", ".checkpoint")
+EVIDENCE = ("checkpoint", "synced")
+"""Whether a log was longer is known from these: a node may lose them or a part of its log, but not both."""
+
+
+class Damage:
+    """Does the damage, and knows who is damaged."""
+
+    def __init__(self, rng: random.Random, nodes: dict[str, Machine], checker: Checker) -> None:
+        self._rng = rng
+        self._nodes = nodes
+        self._checker = checker
+
+    def may_strike(self, machine: Machine) -> bool:
+        """Whether the others are a majority without this one. Forgets who has healed."""
+        damaged = self._checker.damaged
+        for name in sorted(damaged):
+            if self._is_sound(self._nodes[name]):
+                damaged.discard(name)
+        return len(damaged | {machine.name}) <= (len(self._nodes) - 1) // 2
+
+    def _is_sound(self, machine: Machine) -> bool:
+        broker = None if machine.process is None else machine.process.broker
+        if broker is None or engine_of(broker).status().impairment is not None:
+            return False
+        return engine_of(broker).persisted_index >= self._checker.commit_index and (
+            self._checker.missing(machine) == NO_INDEX
+        )
+
+    def flip_while_running(self, machine: Machine) -> None:
+        """One bit of a committed entry, on the disk and in the page cache."""
+        self._checker.damaged.add(machine.name)
+        committed = self._checker.committed
+        if not committed:
+            return
+        entry = self._rng.choice(committed)
+        file_bytes = self._checker.data_file_bytes
+        at = entry.position + self._rng.randrange(len(entry.data))
+        path = self._folder(machine) / "data" / file_name(at - at % file_bytes)
+        if path in machine.fs.paths():
+            machine.fs.flip(path, at % file_bytes, self._rng.randrange(8))
+
+    def strike(self, machine: Machine, kind: str) -> None:
+        """Of a machine whose process is down."""
+        assert not machine.is_up, machine.name
+        was_sound = machine.name not in self._checker.damaged
+        self._checker.damaged.add(machine.name)
+        fs, rng = machine.fs, self._rng
+        if kind == "flip any":
+            paths = self._paths(machine, lambda path: len(fs.content(path)) > 0)
+            if paths:
+                path = rng.choice(paths)
+                fs.flip(path, rng.randrange(len(fs.content(path))), rng.randrange(8))
+        elif kind == "cut":
+            paths = self._paths(machine, lambda path: path.parent.name == "data")
+            if paths:
+                path = rng.choice(paths)
+                fs.cut(path, rng.randrange(len(fs.content(path)) + 1))
+        elif kind == "delete log":
+            self._delete(machine, lambda path: path.parent.name == "data", rng.random())
+        elif kind == "delete vote":
+            self._delete(machine, lambda path: path.name == "currterm", 1.0)
+        elif kind == "delete derived":
+            name = rng.choice(DERIVED + EVIDENCE if was_sound else DERIVED)
+            self._delete(machine, lambda path: name in (path.name, path.parent.name), 1.0)
+        elif kind == "wipe":
+            self._delete(machine, lambda path: True, 1.0)
+        else:
+            raise AssertionError(kind)
+
+    def _paths(self, machine: Machine, wanted: Callable[[Path], bool]) -> list[Path]:
+        return [path for path in machine.fs.paths() if wanted(path)]
+
+    def _delete(self, machine: Machine, wanted: Callable[[Path], bool], probability: float) -> None:
+        for path in self._paths(machine, wanted):
+            if self._rng.random() < probability:
+                machine.fs.remove(path)
+
+    def _folder(self, machine: Machine) -> Path:
+        return store_directory(self._checker.root, machine.name)
