@@ -102,14 +102,12 @@ class PullProcessor:
     async def _handle_new_group(
         self, request: RemotingCommand, connection: ClientConnection, header: PullMessageRequestHeader
     ) -> RemotingCommand | None:
-        """The group is created if it may be. A follower cannot create it and serves it as a group with
-        default values.
+        """The group is created if it may be. Where it cannot be created now, on a follower or while the disk
+        is full, it is served as a group with default values: reading needs no write.
         """
         try:
             group = await self._state.ensure_group(header.consumer_group)
-        except StateChangeError as error:
-            if self._log.is_writable():
-                raise RequestError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        except StateChangeError:
             group = SubscriptionGroupConfig(header.consumer_group)
         if group is None:
             remark = f"subscription group [{header.consumer_group}] does not exist"

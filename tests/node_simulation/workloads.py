@@ -202,26 +202,30 @@ class GroupWorkload:
     # -- the end
 
     async def read_back(self, process: Process, address: str) -> int:
-        """Every queue from its first offset to its last, at the leader."""
-        client = RecordingClient(self.history, "reader")
-        for queue in self._queues():
-            reader = f"reader/{queue}"
-            invoked = self.history.now
-            begin = await ask_offset(client, address, RequestCode.GET_MIN_OFFSET, queue)
-            end = await ask_offset(client, address, RequestCode.GET_MAX_OFFSET, queue)
-            self.history.add(Seek(reader, self.history.now, queue, begin))
-            position = begin
-            while position < end:
-                answer = await ask(client, address, RequestCode.PULL_MESSAGE, _pull(queue, position))
-                following = int(answer.ext_fields["nextBeginOffset"])
-                require(following > position, "reading", queue, "stands still at", position, "before", end)
-                position = following
-            self.history.add(Drain(reader, invoked, self.history.now, queue, begin, end))
-        await client.close()
+        await read_queues_back(self.history, address, self._queues())
         return 0
 
 
-def _pull(queue: Queue, position: int) -> PullMessageRequestHeader:
+async def read_queues_back(history: History, address: str, queues: Sequence[Queue]) -> None:
+    """Every queue from its first offset to its last, at the leader's address."""
+    client = RecordingClient(history, "reader")
+    for queue in queues:
+        reader = f"reader/{queue}"
+        invoked = history.now
+        begin = await ask_offset(client, address, RequestCode.GET_MIN_OFFSET, queue)
+        end = await ask_offset(client, address, RequestCode.GET_MAX_OFFSET, queue)
+        history.add(Seek(reader, history.now, queue, begin))
+        position = begin
+        while position < end:
+            answer = await ask(client, address, RequestCode.PULL_MESSAGE, pull_header(queue, position))
+            following = int(answer.ext_fields["nextBeginOffset"])
+            require(following > position, "reading", queue, "stands still at", position, "before", end)
+            position = following
+        history.add(Drain(reader, invoked, history.now, queue, begin, end))
+    await client.close()
+
+
+def pull_header(queue: Queue, position: int) -> PullMessageRequestHeader:
     return PullMessageRequestHeader(
         consumer_group="reader",
         topic=queue.topic,

@@ -8,6 +8,7 @@ from broker.pull_waits import RESUMED_PER_TURN_MAX
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
+from commitlog.log import PutStatus
 from remoting.codes import RequestCode
 from remoting.command import ONEWAY_FLAG
 from tests.unit.broker.consume_bench import (
@@ -218,6 +219,22 @@ async def test_too_many_held_pulls_are_told_to_come_back(bench: ConsumeBench) ->
 
 async def test_an_unknown_group_is_created(bench: ConsumeBench) -> None:
     await bench.put(b"one")
+    assert (await bench.ask(pull_request(0, group="new"))).code == 0
+    assert "new" in bench.context.state.groups
+
+
+@pytest.mark.parametrize("status", [PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.OS_PAGE_CACHE_BUSY])
+async def test_a_group_that_cannot_be_created_now_reads_all_the_same(
+    bench: ConsumeBench, status: PutStatus
+) -> None:
+    """A leader whose disk is full, or who has too much to do, takes nothing: what is there can be read."""
+    await bench.put(b"one")
+    bench.log.next_status = status
+    answer = await bench.ask(pull_request(0, group="new"))
+    assert answer.code == 0
+    assert [each.body for each in records(answer.body)] == [b"one"]
+    assert "new" not in bench.context.state.groups
+    bench.log.next_status = PutStatus.PUT_OK
     assert (await bench.ask(pull_request(0, group="new"))).code == 0
     assert "new" in bench.context.state.groups
 
