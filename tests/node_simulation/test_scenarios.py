@@ -6,10 +6,18 @@ import asyncio
 
 import pytest
 
-from remoting.codes import RequestCode
-from remoting.headers import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from commitlog.record import decode_record
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.headers import (
+    QueryConsumerOffsetRequestHeader,
+    SendMessageRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
 from tests.histories.operations import Commit, Fetch, Outcome, Poll, Queue, Send
 from tests.histories.words import Word
+from tests.node_simulation.clients import body_of, value_of
 from tests.node_simulation.faults import FULL
 from tests.node_simulation.script import PAUSE_S, TOPIC, Client, Script
 from tests.node_simulation.workloads import pull_header
@@ -202,3 +210,80 @@ def test_s18_acknowledged_in_one_try_is_exactly_one_copy(is_power_lost: bool) ->
         report = script.finish()
     assert report.operations["values acknowledged"] > 100
     assert report.counts[Word.REPEATED] == report.counts[Word.DUPLICATE] == 0
+
+
+async def send_by_hand(client: Client, value: str, properties: str = "") -> RemotingCommand:
+    """One message by one request, which must succeed; where it is going to stand is the caller's to tell."""
+    header = SendMessageRequestHeader(
+        producer_group="producers", topic=TOPIC, default_topic="", default_topic_queue_nums=0, queue_id=0,
+        sys_flag=0, born_timestamp_ms=client.history.now // 1_000, properties=properties,
+    )  # fmt: skip
+    leader = await client.leader()
+    assert leader is not None
+    request = RemotingCommand(
+        RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body_of(value, 40)
+    )
+    answer = await client.remoting.invoke(leader, request)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
+
+
+def test_rmq7477_every_acknowledged_message_is_found_by_its_id_after_a_full_restart() -> None:
+    """apache/rocketmq#7477: after a restart of all nodes, messages were not found by their ids any more."""
+    positions: dict[str, int] = {}
+
+    async def send_some(client: Client) -> None:
+        for number in range(40):
+            value, invoked = f"m-{number}", client.history.now
+            answer = await send_by_hand(client, value)
+            positions[value] = int(answer.ext_fields["msgId"][-16:], 16)
+            place = (Queue(TOPIC, 0), (int(answer.ext_fields["queueOffset"]),))
+            client.history.add(Send("a", invoked, client.history.now, Outcome.OK, (value,), *place, 1))
+
+    async def view_all(client: Client) -> dict[str, int]:
+        found = {}
+        for address in addresses:
+            for position in positions.values():
+                header = ViewMessageRequestHeader(position)
+                answer = await client.ask(RequestCode.VIEW_MESSAGE_BY_ID, header, address)
+                assert answer is not None
+                assert answer.code == ResponseCode.SUCCESS, answer.remark
+                record = decode_record(answer.body)
+                found[value_of(record.body)] = record.physical_offset
+            assert found == positions, address
+        return found
+
+    with Script() as script:
+        script.client("sender", send_some)
+        machines = list(script.world.nodes.values())
+        addresses = [script.address(machine) for machine in machines]
+        script.kill(*machines, is_power_lost=True)
+        for machine in machines:
+            machine.start()
+        script.until_writable()
+        script.until(script.world.is_converged, "all nodes at one end")
+        assert len(script.client("viewer", view_all)) == 40
+        script.finish()
+
+
+@pytest.mark.parametrize("is_power_lost", [False, True])
+def test_rmq5883_delayed_messages_come_though_the_leader_dies_while_they_wait(is_power_lost: bool) -> None:
+    """apache/rocketmq#5883: messages with a delay never came where DLedger kept the log."""
+
+    async def send_delayed(client: Client) -> None:
+        for number in range(6):
+            value, invoked = f"late-{number}", client.history.now
+            await send_by_hand(client, value, properties="DELAY\x011\x02")
+            tries = 2  # what is delivered just before a failover may be delivered again
+            client.history.add(Send("a", invoked, client.history.now, Outcome.OK, (value,), None, (), tries))
+            await asyncio.sleep(0.1)
+
+    with Script() as script:
+        script.client("sender", send_delayed)
+        dead = script.leader()
+        script.kill(dead, is_power_lost=is_power_lost)
+        script.until_writable()
+        script.run(3_000)
+        dead.start()
+        report = script.finish()
+    assert report.operations["values acknowledged"] == 6
