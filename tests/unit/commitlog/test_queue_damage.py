@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import errno
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +19,7 @@ from commitlog.indexer import MessageLogConfig
 from commitlog.log import DamagedQueueError
 from commitlog.record import Message, decode_record
 from tests.support.fake_engine import FakeEngine
-from tests.support.memory_fs import MemoryFs
+from tests.support.memory_fs import CHANGES, SYNCS, WRITES, MemoryFs
 from tests.support.storage_damage import Outcome
 
 STORE = Path("/store")
@@ -51,9 +52,10 @@ class Node:
 
     async def commit(self) -> None:
         self.engine.commit()
-        while self.log.applied_index < self.store.end_index:
+        while self.log.applied_index < self.store.end_index and not self.fatal:
             await asyncio.sleep(0)
-        assert not self.fatal, self.fatal
+        if self.fatal:
+            raise self.fatal[0]
 
     def bodies(self, topic: str) -> list[bytes]:
         """Every message of a topic's queue, a few at a time, as consumers read them."""
@@ -192,6 +194,48 @@ async def test_row_of_the_queues_damage_table(
         await again.lead()
         assert again.bodies("T") == expected("T"), number
     assert (stops > 0) == (row[2] is Outcome.STOPS)
+
+
+async def is_told(fs: MemoryFs, operations: frozenset[str], error: int, after: int) -> bool:
+    """Whether the disk failed at all: not, once `after` is more than there are operations."""
+    fault = fs.fail(operations, error, after, folder=QUEUES)
+    try:
+        node = Node(fs, 2)
+        await node.lead()
+        for _ in range(2):
+            flush(node)
+            node.log.put([Message("T", 0, b"more", b"")], lambda status: None)
+            await node.commit()
+    except OSError as caught:
+        told = caught.errno
+    else:
+        assert not fault.strikes, "an error that nobody was told of"
+        return False
+    assert told == error
+    fs.heal()
+    fs.end_process()
+    for found in (fs.crash(random.Random(after)), fs):
+        again = Node(found, 3)
+        await again.lead()
+        assert again.bodies("T")[:COUNT] == expected("T")
+        assert again.bodies("U") == expected("U")
+    return True
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+async def test_error_at_any_operation_of_the_queues_is_told_and_loses_nothing(
+    is_rebuilt: bool, error: int
+) -> None:
+    """Whoever starts the queues or flushes them hears of it, and the next start has all messages in them."""
+    whole = await image()
+    if is_rebuilt:
+        whole.remove(QUEUES / ".checkpoint")
+    for operations in (WRITES, SYNCS, CHANGES - WRITES - SYNCS):
+        after = 0
+        while await is_told(copy.deepcopy(whole), operations, error, after):
+            after += 1
+        assert after > 1, operations
 
 
 @pytest.mark.parametrize("seed", range(60))

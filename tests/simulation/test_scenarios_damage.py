@@ -1,0 +1,70 @@
+"""What a node that lost entries, its vote or its disk may not do, with every invariant checked."""
+
+from collections.abc import Callable
+
+import pytest
+
+from dledger.core.types import Role
+from tests.simulation.host import Host
+from tests.simulation.script import Script, power_loss
+
+SILENT_MS = 20_000
+"""Many times the longest election time-out."""
+
+
+def lose_last(host: Host) -> None:
+    host.shorten(host.store.disk.end_index - 1)
+
+
+def lose_most(host: Host) -> None:
+    host.shorten(host.store.disk.begin_index)
+
+
+def lose_log_and_vote(host: Host) -> None:
+    host.shorten(host.store.disk.end_index - 3)
+    host.lose_vote()
+
+
+def lose_disk(host: Host) -> None:
+    host.wipe()
+
+
+@pytest.mark.parametrize("damage", [lose_last, lose_most, lose_log_and_vote, lose_disk])
+@pytest.mark.parametrize("is_lagging_alone", [False, True])
+def test_damaged_node_is_never_elected_with_a_hole(
+    damage: Callable[[Host], None], is_lagging_alone: bool
+) -> None:
+    """Entries stand on n0 and n1, n2 never saw them. n1 loses them, and n0 is down: no leader may come of the
+    other two, though they are a majority, and the first one there is has every entry.
+    """
+    script = Script()
+    script.elect("n0")
+    script.write("n0", 3)
+    script.until_converged()
+    script.isolate("n2")
+    for _ in range(4):
+        script.write("n0", 2)
+    script.until(lambda: script["n1"].node.commit_index == script["n0"].node.commit_index, "n1 has it all")
+    written = script.committed_bodies()
+    n0, n1, n2 = (script[name] for name in ("n0", "n1", "n2"))
+    end_index = n0.node.end_index
+    power_loss(n0, n1)
+    damage(n1)
+    script.heal()
+    n1.start()
+    if is_lagging_alone:
+        script.let_only("n2")
+    for _ in range(SILENT_MS // 100):
+        script.run(100)
+        assert n1.node.role is not Role.LEADER
+        assert n2.node.role is not Role.LEADER
+    assert n1.impairment is not None
+    script.let_only(None)
+    n0.start()
+    script.until_converged(30_000)
+    script.until(script.world.is_sound, "n1 votes again", 30_000)
+    assert n1.store.disk.end_index >= end_index
+    power_loss(n0)
+    script.elect("n1")
+    script.write("n1")
+    assert script.committed_bodies()[: len(written)] == written
