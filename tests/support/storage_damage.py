@@ -34,6 +34,7 @@ class Outcome(enum.Enum):
     COLD = "found when it is read; a member of a group takes it from its peers"
     REBUILT = "written again"
     REFUSED = "always refused"
+    UNSEEN = "not noticed: every message can be read, but a filter by tag may pass over this one"
     STOPS = "found when it is read: the node stops, and its next start builds all queues again"
 
 

@@ -112,6 +112,11 @@ def flips_of_middle_units() -> Iterator[Damage]:
         yield lambda fs, bit=bit: fs.flip(file(1), 40 + bit // 8, bit % 8)  # type: ignore[misc]
 
 
+def flips_of_tag_hashes() -> Iterator[Damage]:
+    for bit in range(8 * 8):
+        yield lambda fs, bit=bit: fs.flip(file(1), 40 + 12 + bit // 8, bit % 8)  # type: ignore[misc]
+
+
 def half_written() -> Iterator[Damage]:
     """The units behind the checkpoint, torn at any byte."""
     for size in range(0, 81, 3):
@@ -161,6 +166,7 @@ ROWS: tuple[tuple[str, str, Outcome, Callable[[], Iterator[Damage]]], ...] = (
     ("consume queue", "last file too short", Outcome.REBUILT, short),
     ("consume queue", "a bit of place or size of its last unit", Outcome.REBUILT, flips_of_last_unit),
     ("consume queue", "a bit of place or size of another unit", Outcome.STOPS, flips_of_middle_units),
+    ("consume queue", "a bit of the hash of a tag in a unit", Outcome.UNSEEN, flips_of_tag_hashes),
     ("consume queue", "a file too many", Outcome.REBUILT, extra),
     ("consume queues' `.checkpoint`", "missing, or any bit or length wrong", Outcome.REBUILT, checkpoints),
 )
