@@ -205,6 +205,7 @@ async def test_row_of_the_queues_damage_table(
 async def is_told(fs: MemoryFs, operations: frozenset[str], error: int, after: int) -> bool:
     """Whether the disk failed at all: not, once `after` is more than there are operations."""
     fault = fs.fail(operations, error, after, folder=QUEUES)
+    node = None
     try:
         node = Node(fs, 2)
         await node.lead()
@@ -214,6 +215,8 @@ async def is_told(fs: MemoryFs, operations: frozenset[str], error: int, after: i
             await node.commit()
     except OSError as caught:
         told = caught.errno
+        if node is not None:
+            flush(node)  # as the node does when it stops; the disk takes it now
     else:
         assert not fault.strikes, "an error that nobody was told of"
         return False
