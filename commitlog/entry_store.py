@@ -289,11 +289,14 @@ class EntryStore:
         return self._cold.read_range(first_index, last_index, bytes_max)
 
     def read_bodies(self, units: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """The bodies that stand in the files at (position, size), close together, read at once and checked.
+        """The bodies that stand before `cached_from` at (position, size), close together, read at once and
+        checked.
 
         Raises DamagedEntryError; NoRecordError when the log is whole there, but no body stands at one.
         """
-        return self._cold.read_bodies(units, self._begin_index, self._end_index)
+        cached_from = self._cache.first_index
+        end_index = self._end_index if cached_from is None else cached_from - 1
+        return self._cold.read_bodies(units, self._begin_index, end_index)
 
     def read(self, position: int, size_bytes: int) -> Buffer:
         """Bytes within one chunk of entries, or unchecked ones of the files, known to be there."""

@@ -132,6 +132,17 @@ def test_bodies_where_none_stands_are_no_damage(position: int, size: int) -> Non
         filled(MemoryFs()).read_bodies([(position, size)])
 
 
+def test_entry_of_an_unreadable_body_is_looked_for_among_the_written_ones_only() -> None:
+    fs = MemoryFs()
+    store = filled(fs)
+    for index in range(50, 80):
+        store.append_bodies(index, 2, [bytes([index]) * BODY_BYTES])
+    fs.fail({"pread"}, errno.EIO)
+    with pytest.raises(DamagedEntryError) as raised:
+        store.read_bodies([(position_of(14) + 48, BODY_BYTES)])
+    assert (raised.value.first_index, raised.value.last_index) == (14, 14)
+
+
 def test_cut_at_a_damaged_index_unit_is_refused() -> None:
     fs = MemoryFs()
     store = filled(fs)
