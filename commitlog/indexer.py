@@ -80,7 +80,7 @@ class Indexer:
     @property
     def applied_index(self) -> int:
         """Every entry up to here is in the queues and was given to the listeners."""
-        return self._reput.applied.index
+        return self._reput.told_index
 
     def record_at(self, position: int) -> bytes | None:
         """For the queues' self-check."""

@@ -7,7 +7,7 @@ millions of entries does not hold up anything else.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from commitlog.consume_queues import Applied, ConsumeQueues
@@ -57,9 +57,12 @@ class Reput:
         self._next: asyncio.Handle | None = None
         self._is_stopped = False
         self._waits_for_index = NO_INDEX
+        self._untold: list[tuple[DispatchListener, Sequence[DispatchRequest]]] = []
 
     def add_listener(self, listener: DispatchListener) -> None:
-        """Have `listener` given every stretch from now on."""
+        """Have `listener` given every stretch from now on. It may read the records: when it raises
+        DamagedRecordError it is given the stretch again after a while, and must pass over what it has taken.
+        """
         self._listeners.append(listener)
 
     def replay_from(self, index: int, position: int) -> None:
@@ -72,6 +75,12 @@ class Reput:
     def queued(self) -> Applied:
         """How far the queues are, which is farther than `applied` during a replay."""
         return max(self._queued, self.applied, key=lambda applied: applied.index)
+
+    @property
+    def told_index(self) -> int:
+        """Every entry up to here is in the queues; the listeners took it, or are being given it."""
+        is_waiting = bool(self._untold) and self._untold[0][1][0].index == self._waits_for_index
+        return self._waits_for_index - 1 if is_waiting else self.applied.index
 
     def advance_to(self, index: int) -> None:
         """Everything up to `index` is committed and can be read."""
@@ -91,10 +100,15 @@ class Reput:
 
     def _step(self) -> None:
         self._next = None
-        if self._is_stopped or self.applied.index >= self._target_index or self._queues.is_full:
+        if self._is_stopped:
             return
         try:
-            self._stretch()
+            if self._untold:
+                self._tell()
+            elif self.applied.index < self._target_index and not self._queues.is_full:
+                self._stretch()
+            else:
+                return
         except Exception as error:  # noqa: BLE001 (a top loop: what cannot be dispatched stops the node)
             self.stop()
             self._on_error(error)
@@ -107,16 +121,30 @@ class Reput:
         try:
             requests, applied = self._source.requests_from(first_index, self._target_index)
         except DamagedRecordError as error:
-            if self._waits_for_index != first_index:
-                logger.warning("dispatching waits for the repair of the log: %s", error)
-                self._waits_for_index = first_index
-            self._next = asyncio.get_running_loop().call_later(DAMAGE_RETRY_S, self._step)
+            self._wait_for_repair(first_index, error)
             return
         assert applied.index >= first_index, (applied, first_index)
         self._queues.put_all(requests)
         self.applied = applied
         self._on_queued()
         if requests:
-            for listener in self._listeners:
+            self._untold = [(listener, requests) for listener in self._listeners]
+        self._tell()
+
+    def _tell(self) -> None:
+        """Give the stretch to the listeners that have not taken it yet."""
+        while self._untold:
+            listener, requests = self._untold[0]
+            try:
                 listener(requests)
+            except DamagedRecordError as error:
+                self._wait_for_repair(requests[0].index, error)
+                return
+            del self._untold[0]
         self._on_applied()
+
+    def _wait_for_repair(self, index: int, error: DamagedRecordError) -> None:
+        if self._waits_for_index != index:
+            logger.warning("dispatching waits for the repair of the log: %s", error)
+            self._waits_for_index = index
+        self._next = asyncio.get_running_loop().call_later(DAMAGE_RETRY_S, self._step)

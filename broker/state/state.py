@@ -36,7 +36,7 @@ from broker.state.snapshot import (
 from broker.state.tables import StateTables
 from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, inherited_topic, static_topics
 from commitlog.log import DispatchRequest, MessageLog, PutStatus
-from commitlog.record import Message, decode_record, host_bytes
+from commitlog.record import Message, Record, decode_record, host_bytes
 from dledger.fs import Fs, OsFs
 
 PROPOSALS_WAITING_MAX = 10_000
@@ -203,17 +203,21 @@ class ReplicatedState:
 
     def _on_dispatch(self, requests: Sequence[DispatchRequest]) -> None:
         version = self._tables.topics_version
-        for request in requests:
-            if request.topic == STATE_TOPIC and request.index > self.applied_index:
-                self._apply(request)
+        # Read before anything is applied: when one is damaged all come again.
+        records = [
+            (request, decode_record(self._log.read(request.position, request.size)))
+            for request in requests
+            if request.topic == STATE_TOPIC and request.index > self.applied_index
+        ]
+        for request, record in records:
+            self._apply(request, record)
         if requests:
             self.applied_index = max(self.applied_index, requests[-1].index)
         if self._tables.topics_version != version:
             for callback in self._topic_callbacks:
                 callback()
 
-    def _apply(self, request: DispatchRequest) -> None:
-        record = decode_record(self._log.read(request.position, request.size))
+    def _apply(self, request: DispatchRequest, record: Record) -> None:
         for change in decode_changes(bytes(record.body)):
             self._tables.apply(change, request.store_timestamp_ms)
         self._is_changed = True

@@ -13,7 +13,7 @@ from broker.state.changes import CommitOffsets, DeleteGroup, DeleteTopic, PutGro
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import DEFAULT_TOPIC, STATE_TOPIC, TopicConfig, retry_topic
-from commitlog.log import PutStatus
+from commitlog.log import DamagedRecordError, DispatchRequest, PutStatus
 from commitlog.record import Message
 from dledger.fs import Fs
 from tests.support.fake_log import FakeLog
@@ -194,6 +194,38 @@ async def test_a_damaged_snapshot_is_passed_over_for_the_log(tmp_path: Path, dam
     assert again.replayed_from == 0
     await again.start()
     assert restarted.offsets.get("g", "t", 0) == 1
+
+
+async def test_of_a_stretch_with_a_damaged_record_nothing_is_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log gives the whole stretch again when the record is repaired."""
+    first = FakeLog()
+    writer = make_state(tmp_path / "a", first)
+    for offset in (3, 5):
+        await writer.propose(CommitOffsets("g", "t", {0: offset}))
+    log = FakeLog()
+    state = make_state(tmp_path / "b", log)
+    stretch = [request for request in first._committed if request.topic == STATE_TOPIC]
+    damaged = stretch[1].position
+
+    def read(position: int, size: int) -> bytes:
+        if position == damaged:
+            raise DamagedRecordError("being repaired")
+        return first.read(position, size)
+
+    monkeypatch.setattr(log, "read", read)
+
+    def dispatch(requests: list[DispatchRequest]) -> None:
+        for listener in log._listeners:
+            listener(requests)
+
+    with pytest.raises(DamagedRecordError):
+        dispatch(stretch)
+    assert (state.offsets.get("g", "t", 0), state.applied_index) == (None, -1)
+    damaged = -1
+    dispatch(stretch)
+    assert (state.offsets.get("g", "t", 0), state.applied_index) == (5, stretch[1].index)
 
 
 async def test_stop_answers_what_still_waits(tmp_path: Path) -> None:

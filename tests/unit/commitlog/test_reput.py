@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from commitlog import reput
 from commitlog.consume_queues import Applied, ConsumeQueueConfig, ConsumeQueues
-from commitlog.log import DispatchRequest
+from commitlog.log import DamagedRecordError, DispatchRequest
 from commitlog.reput import Reput
 from tests.support.memory_fs import MemoryFs
 
@@ -130,6 +133,32 @@ async def test_error_stops_dispatching_and_is_told_once() -> None:
     await settle()
     assert bench.heard == list(range(20))
     assert [str(error) for error in bench.errors] == ["broken"]
+
+
+async def test_listener_that_finds_damage_is_given_the_stretch_again_and_nothing_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reput, "DAMAGE_RETRY_S", 0.0)
+    bench = Bench()
+    told_at: list[int] = []
+    late: list[int] = []
+
+    def read(requests: Sequence[DispatchRequest]) -> None:
+        told_at.append(bench.reput.told_index)
+        if len(told_at) in {2, 3}:
+            raise DamagedRecordError("of entry 15")
+        late.extend(request.index for request in requests)
+
+    bench.reput.add_listener(read)
+    bench.reput.advance_to(34)
+    assert late == list(range(10))
+    await asyncio.sleep(0)
+    assert bench.heard == list(range(20))
+    assert (bench.reput.applied.index, bench.reput.told_index) == (19, 9)
+    await settle()
+    assert late == bench.heard == list(range(35))
+    assert bench.applied_at == [9, 19, 29, 34]
+    assert (bench.errors, bench.reput.told_index) == ([], 34)
 
 
 async def test_stop_ends_dispatching() -> None:
