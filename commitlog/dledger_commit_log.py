@@ -64,6 +64,8 @@ class Engine(Protocol):
     @property
     def commit_index(self) -> int: ...
 
+    def is_undisputed(self) -> bool: ...
+
     def set_observer(self, observer: "Observer") -> None: ...
 
     async def start(self) -> None: ...
@@ -209,7 +211,7 @@ class DLedgerCommitLog(IndexedLog):
 
     def shows_all_committed(self) -> bool:
         """As MessageLog."""
-        return self._index.applied_index >= self._engine.commit_index
+        return self._index.applied_index >= self._engine.commit_index and self._engine.is_undisputed()
 
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:
         """As MessageLog."""

@@ -111,8 +111,9 @@ class MessageLog(Protocol):
         """Whether a put may succeed now: this node leads and has applied all that earlier leaders wrote."""
 
     def shows_all_committed(self) -> bool:
-        """Whether every message known to be committed is in the queues. A leader whose own disk is slow may
-        be behind: its followers commit without it, and have shown to clients what it cannot show yet.
+        """Whether every message that anybody may know to be committed is in the queues. A leader whose own
+        disk is slow may be behind: its followers commit without it, and have shown to clients what it cannot
+        show yet. So may one that hands over, or does not hear from a majority: another may lead already.
         """
 
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:

@@ -184,6 +184,9 @@ class DLedgerServer:
         """Where the peers serve clients, as they said when they connected."""
         return self._transport.client_addresses
 
+    def is_undisputed(self) -> bool:
+        return self._node.is_undisputed(self._now_ms())
+
     def is_connected(self, peer: str) -> bool:
         return self._transport.is_connected(peer)
 

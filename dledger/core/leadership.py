@@ -151,6 +151,17 @@ class Leadership:
             return NEVER_DUE_MS
         return quorum_index(self._contact_ms.values(), needed) + self._config.election_timeout_max_ms
 
+    def is_undisputed(self, now_ms: int) -> bool:
+        """Whether a majority keeps to this leader's lease, so that nobody else leads already. Half of it
+        is left for the way of the answers; a hand-over sets it aside.
+        """
+        lost_at_ms = self.quorum_lost_at_ms()
+        answered_ms = lost_at_ms - self._config.election_timeout_max_ms
+        is_held = (
+            lost_at_ms == NEVER_DUE_MS or now_ms - answered_ms <= self._config.election_timeout_min_ms // 2
+        )
+        return is_held and self.transferee is None
+
     def end(self, code: ResponseCode, reason: str) -> None:
         """Stepping down: every caller that still waits is told."""
         self._outbox.completions.extend(self.appends.fail_all(code))

@@ -102,6 +102,10 @@ class Node(NodeState):
             return ResponseCode.NOT_LEADER
         return self._leadership.transfer(transferee, now_ms)
 
+    def is_undisputed(self, now_ms: int) -> bool:
+        """Whether this node leads, and nobody else can well lead already."""
+        return self._leadership is not None and self._leadership.is_undisputed(now_ms)
+
     def log_begins_at(self, begin_index: int) -> None:
         """Retention removed the entries below begin_index; all of them are committed."""
         assert begin_index <= self.commit_index + 1, f"retention to {begin_index}, commit {self.commit_index}"

@@ -41,6 +41,9 @@ class FakeEngine:
     def set_observer(self, observer: "Observer") -> None:
         self._observer = observer
 
+    def is_undisputed(self) -> bool:
+        return self.role is Role.LEADER
+
     async def start(self) -> None:
         """Nothing runs."""
 
