@@ -1,4 +1,4 @@
-"""Only a minority is damaged at once, and no node loses its log's end together with the marks that know it."""
+"""Only a minority is damaged at once, and no node loses a part of its log and the marks that tell of it."""
 
 from collections import Counter
 
