@@ -1,6 +1,8 @@
 """A whole simulated cluster - brokers, name server, clients - and the two phases of a run."""
 
+import errno
 import logging
+import os
 import random
 from asyncio import events
 from collections.abc import Callable
@@ -140,12 +142,17 @@ class World:
                 self.fail(error)
 
     def _stopped(self, process: Process, error: BaseException) -> None:
-        """A node stopped by itself: only a disk that failed is a reason."""
+        """A node stopped by itself: only a disk that failed or was damaged is a reason."""
         name = process.machine.name
         self.trace(name, f"stops: {error!r}")
-        is_expected = name in self.faults.failing_disks and isinstance(error, OSError)
-        if not is_expected and not (name in self.checker.damaged and is_of_damage(error)):
+        is_of_disk = name in self.faults.failing_disks and isinstance(error, OSError)
+        if not is_of_disk and not self.explains(name, error):
             self.fail(InvariantError(f"{name} stops: {error!r}", error))
+
+    def explains(self, name: str, error: BaseException) -> bool:
+        """Whether the node may say that its files are wrong: they are, or could not be read."""
+        is_unreadable = name in self.faults.failing_disks and os.strerror(errno.EIO) in str(error)
+        return is_of_damage(error) and (name in self.checker.damaged or is_unreadable)
 
     def _on_exit(self, machine: Machine, code: int) -> None:
         self.faults.restart_later(machine, self.rng.randint(100, 1_000))
@@ -322,7 +329,7 @@ class _LogWatch(logging.Handler):
         self._world.trace(getattr(loop, "name", "?"), f"{record.levelname} {record.getMessage()}")
         error = record.exc_info[1] if record.exc_info else None
         name = getattr(loop, "name", "?")
-        if name in self._world.checker.damaged and error is not None and is_of_damage(error):
+        if error is not None and self._world.explains(name, error):
             return
         if isinstance(error, Exception) and not isinstance(error, OSError):
             self._world.fail(InvariantError(f"logged: {record.getMessage()}: {error!r}", error))
