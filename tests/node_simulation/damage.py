@@ -27,14 +27,17 @@ class Damage:
         self._rng = rng
         self._nodes = nodes
         self._checker = checker
+        self._strangers = set(nodes)
+        """Nodes not yet seen sound: a new group's member does not vote either until it has met all others."""
 
     def may_strike(self, machine: Machine) -> bool:
-        """Whether the others are a majority without this one. Forgets who has healed."""
+        """Whether the sound ones are a majority without this one. Forgets who has healed."""
         damaged = self._checker.damaged
-        for name in sorted(damaged):
+        for name in sorted(damaged | self._strangers):
             if self._is_sound(self._nodes[name]):
                 damaged.discard(name)
-        return len(damaged | {machine.name}) <= (len(self._nodes) - 1) // 2
+                self._strangers.discard(name)
+        return len(damaged | self._strangers | {machine.name}) <= (len(self._nodes) - 1) // 2
 
     def _is_sound(self, machine: Machine) -> bool:
         broker = None if machine.process is None else machine.process.broker

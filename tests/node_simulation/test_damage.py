@@ -19,6 +19,10 @@ def world_of(nodes: int, seed: int = 1, **faults: int) -> World:
 def test_at_most_a_minority_is_damaged_at_once(nodes: int, minority: int) -> None:
     world = world_of(nodes)
     damage = world.faults._damage
+    assert not any(damage.may_strike(machine) for machine in world.nodes.values()), (
+        "the group is not there yet"
+    )
+    damage._strangers.clear()
     for machine in world.nodes.values():
         if damage.may_strike(machine):
             damage.strike(machine, "wipe")
