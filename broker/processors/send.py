@@ -30,6 +30,8 @@ from remoting.errors import HeaderError, RequestError
 from remoting.headers import SendMessageRequestHeader
 from remoting.router import BatchItem
 
+LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
+"""In the remark of a writable leader's log that takes nothing."""
 PUT_MESSAGES_MAX = 2_000
 """Most messages in one put (a larger batch send is put alone): a put is taken whole or not at all, and a turn
 full of batches should not fail as one.
@@ -193,7 +195,9 @@ class SendProcessor:
     def _refuse(self, items: Sequence[BatchItem], status: PutStatus) -> None:
         code, remark = put_error(status)
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            remark = f"{remark}; {leader_hint(self._context.engine, self._context.config.dledger_self_id)}"
+            own_id = self._context.config.dledger_self_id
+            hint = LEADER_REFUSES if self._log.is_writable() else leader_hint(self._context.engine, own_id)
+            remark = f"{remark}; {hint}"
         for connection, request in items:
             self._answer_error(connection, request, code, remark)
 

@@ -24,6 +24,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.header_fields import RequestHeader
 from remoting.headers import CreateTopicRequestHeader
+from remoting.route import TopicRoute
 from tests.histories.checker import check
 from tests.histories.operations import Queue
 from tests.histories.words import Report
@@ -83,12 +84,16 @@ class Client:
         self.is_done = False
         self._rng = process.environment.rng
 
-    async def leader(self) -> str | None:
-        """The address that takes messages, as the name server has it."""
+    async def route(self) -> TopicRoute | None:
+        """What the name server says now."""
         try:
-            route = await self._routes.ask(DEFAULT_TOPIC)
+            return await self._routes.ask(DEFAULT_TOPIC)
         except ClientError:
             return None
+
+    async def leader(self) -> str | None:
+        """The address that takes messages, as the name server has it."""
+        route = await self.route()
         queues = publish_queues(route) if route is not None else []
         return queues[0].address if queues else None
 

@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from broker.processors.send import LEADER_REFUSES
+from broker.put_errors import put_error
+from commitlog.log import PutStatus
 from commitlog.record import decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -23,6 +26,11 @@ from tests.node_simulation.script import PAUSE_S, TOPIC, Client, Script
 from tests.node_simulation.workloads import pull_header
 
 GROUP = "G"
+REFUSALS = {
+    "leader": (ResponseCode.SERVICE_NOT_AVAILABLE, LEADER_REFUSES),
+    "majority": put_error(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH),
+}
+"""Code and last words of the answers to sends."""
 
 
 def commit_header(offset: int) -> UpdateConsumerOffsetRequestHeader:
@@ -131,6 +139,7 @@ def test_s13_clients_on_both_sides_of_a_cut_see_no_stale_offset(direction: str) 
 
 @pytest.mark.parametrize("full", ["leader", "follower", "majority"])
 def test_s16_full_disks_refuse_with_a_clear_code_and_take_messages_when_there_is_room(full: str) -> None:
+    """A leader with a full disk refuses; one whose followers can take nothing says that no quorum did."""
     with Script() as script:
         leader, followers = script.leader(), script.followers()
         victims = {"leader": [leader], "follower": followers[:1], "majority": followers}[full]
@@ -145,6 +154,11 @@ def test_s16_full_disks_refuse_with_a_clear_code_and_take_messages_when_there_is
 
         if full == "follower":
             assert script.client("during", try_to_send), "one full disk of three must not stop the group"
+        else:
+            code, words = REFUSALS[full]
+            for answer in script.client("during", answers_to_sends):
+                assert answer.code == code
+                assert answer.remark.endswith(words)
         read = acknowledged_polls(script)
         script.client("reader", read_something)
         assert acknowledged_polls(script) > read, "what is stored can be read"
@@ -153,6 +167,17 @@ def test_s16_full_disks_refuse_with_a_clear_code_and_take_messages_when_there_is
         before = acknowledged(script, Send)
         script.until(lambda: acknowledged(script, Send) > before + 20, "sends after there is room")
         script.finish()
+
+
+async def answers_to_sends(client: Client) -> list[RemotingCommand]:
+    """What a few sends are answered; whatever that is, they may be stored."""
+    answers = []
+    for number in range(3):
+        value, invoked = f"refused-{number}", client.history.now
+        answer = await request_send(client, value)
+        answers.append(answer)
+        client.history.add(Send(f"c{number}", invoked, None, Outcome.INFO, (value,), None, (), 1))
+    return answers
 
 
 def acknowledged_polls(script: Script) -> int:
@@ -212,8 +237,8 @@ def test_s18_acknowledged_in_one_try_is_exactly_one_copy(is_power_lost: bool) ->
     assert report.counts[Word.REPEATED] == report.counts[Word.DUPLICATE] == 0
 
 
-async def send_by_hand(client: Client, value: str, properties: str = "") -> RemotingCommand:
-    """One message by one request, which must succeed; where it is going to stand is the caller's to tell."""
+async def request_send(client: Client, value: str, properties: str = "") -> RemotingCommand:
+    """One message by one request; where it is going to stand is the caller's to tell."""
     header = SendMessageRequestHeader(
         producer_group="producers", topic=TOPIC, default_topic="", default_topic_queue_nums=0, queue_id=0,
         sys_flag=0, born_timestamp_ms=client.history.now // 1_000, properties=properties,
@@ -223,7 +248,12 @@ async def send_by_hand(client: Client, value: str, properties: str = "") -> Remo
     request = RemotingCommand(
         RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body_of(value, 40)
     )
-    answer = await client.remoting.invoke(leader, request)
+    return await client.remoting.invoke(leader, request)
+
+
+async def send_by_hand(client: Client, value: str, properties: str = "") -> RemotingCommand:
+    """As `request_send`, and it must succeed."""
+    answer = await request_send(client, value, properties)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     return answer
 
@@ -287,3 +317,33 @@ def test_rmq5883_delayed_messages_come_though_the_leader_dies_while_they_wait(is
         dead.start()
         report = script.finish()
     assert report.operations["values acknowledged"] == 6
+
+
+@pytest.mark.parametrize("is_power_lost", [False, True])
+def test_rmq3168_no_route_shows_a_node_in_two_places(is_power_lost: bool) -> None:
+    """apache/rocketmq#3168: a broker was shown as master and as slave at once, after its role had changed."""
+    routes: list[dict[int, str]] = []
+    leaders: set[str] = set()
+
+    async def watch(client: Client) -> None:
+        while True:
+            route = await client.route()
+            if route is not None:
+                routes.extend(dict(broker.broker_addrs) for broker in route.broker_datas)
+            await asyncio.sleep(PAUSE_S / 4)
+
+    with Script() as script:
+        script.start_client("watcher", watch)
+        for _ in range(3):
+            dead = script.leader()
+            leaders.add(script.address(dead))
+            script.kill(dead, is_power_lost=is_power_lost)
+            script.until_writable()
+            script.run(500)
+            dead.start()
+            script.run(1_000)
+        script.finish()
+    twice = [route for route in routes if len(set(route.values())) < len(route)]
+    assert twice == []
+    assert leaders <= {route[0] for route in routes if 0 in route}
+    assert any(len(route) == 3 for route in routes)

@@ -198,9 +198,12 @@ SAFETY = (
         "A broker is shown as master and slave at once",
         "an address has one place in a route, and an earlier term never takes the leader's place back",
         ("rocketmq#3168",),
-        ROUTES(
-            "slave_that_becomes_master_appears_once",
-            "leader_of_an_earlier_term_cannot_take_id_0_back",
+        (
+            *ROUTES(
+                "slave_that_becomes_master_appears_once",
+                "leader_of_an_earlier_term_cannot_take_id_0_back",
+            ),
+            *NODES("rmq3168_no_route_shows_a_node_in_two_places"),
         ),
     ),
     Scenario(

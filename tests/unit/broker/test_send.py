@@ -99,6 +99,17 @@ async def test_a_follower_names_the_leader(tmp_path: Path) -> None:
     assert log.messages == []
 
 
+async def test_a_leader_that_takes_nothing_says_why(tmp_path: Path) -> None:
+    """It led and said that it was not ready yet, for as long as its disk was full."""
+    log = FakeLog()
+    bench = Bench(make_context(tmp_path, log, FakeEngine(leader_id="n0")), log)
+    log.next_status = PutStatus.SERVICE_NOT_AVAILABLE
+    answer = await bench.answer(send_request())
+    assert answer.code == 14
+    assert "this node leads: its disk is full" in str(answer.remark)
+    assert "not ready" not in str(answer.remark)
+
+
 async def test_oneway_sends_are_stored_and_never_answered(bench: Bench) -> None:
     good, bad = send_request(), send_request("bad name!")
     good.flag = bad.flag = ONEWAY_FLAG
