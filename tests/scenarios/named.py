@@ -16,6 +16,7 @@ from tests.scenarios.scenario import (
     ENTRY_STORE,
     FAILOVER,
     GROUP_FAULTS,
+    GROUP_LARGE_NUMBERS,
     HANDLER,
     HARD_STATE,
     IDLE,
@@ -235,6 +236,7 @@ NAMED = (
         ("rocketmq#10578",),
         (
             *VOTES("can_grant_vote"),
+            *GROUP_LARGE_NUMBERS("s14_group_replicates_elects_and_catches_up_across_the_boundary"),
             *LARGE_NUMBERS(
                 "s14_log_is_found_again",
                 "s14_cut_and_promises_around_the_boundary",

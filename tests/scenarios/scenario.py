@@ -46,6 +46,7 @@ REPLICATION = File("simulation/test_scenarios_replication.py")
 SEEDS = File("simulation/test_simulation.py")
 NODES = File("node_simulation/test_scenarios.py")
 WORKLOADS = File("node_simulation/test_workloads.py")
+GROUP_LARGE_NUMBERS = File("scenarios/test_large_numbers.py")
 GROUP_FAULTS = File("scenarios/test_replication_faults.py")
 
 CHAOS_DAMAGE = File("chaos/test_file_damage.py")

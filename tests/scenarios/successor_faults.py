@@ -9,6 +9,7 @@ from tests.scenarios.scenario import (
     ENTRY_RECOVERY,
     ENTRY_STORE,
     EPOCHS,
+    GROUP_LARGE_NUMBERS,
     LARGE_NUMBERS,
     NODES,
     POWER_LOSS,
@@ -82,7 +83,11 @@ SUCCESSOR = (
         "`(int)(long - long)` elects the broker with the lower offset",
         "offsets that differ by more than 2^31 are compared right",
         ("rocketmq#10578",),
-        (*VOTES("can_grant_vote"), *LARGE_NUMBERS("s14_log_is_found_again")),
+        (
+            *VOTES("can_grant_vote"),
+            *GROUP_LARGE_NUMBERS("s14_group_replicates_elects_and_catches_up_across_the_boundary"),
+            *LARGE_NUMBERS("s14_log_is_found_again"),
+        ),
     ),
     Scenario(
         "rocketmq#9689",
