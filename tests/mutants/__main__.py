@@ -61,7 +61,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="only name them")
     parser.add_argument("--search", action="store_true", help="search seeds nobody chose, not the known one")
     parser.add_argument("--save", action="store_true", help="search from seed 0, and keep what is found")
-    parser.add_argument("--markdown", action="store_true", help="print tables for a page")
+    parser.add_argument("--markdown", action="store_true", help="print docs/mutants.md")
     parser.add_argument("--no-control", action="store_true", help="do not first run all without a mutant")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args()

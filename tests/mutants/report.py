@@ -15,6 +15,14 @@ AREA_TITLES = {
     "service": "The driver, and what clients see",
 }
 
+HEAD = """\
+# Mutants
+
+Known mistakes, planted one at a time in a copy of the source, and what noticed each: the seed of a
+simulated world, or a test. [Testing](testing.md) says how, and how to repeat one. This page is what
+`scripts/mutants --markdown > docs/mutants.md` prints; a test holds it to the catalogue.
+"""
+
 
 def caught_by(verdict: Verdict) -> str:
     """The seed or test that noticed; a test without its folder."""
@@ -40,8 +48,8 @@ def table(verdicts: Iterable[Verdict]) -> Table:
 
 
 def markdown(verdicts: Sequence[Verdict]) -> str:
-    """The tables of a page, one for each area."""
-    lines: list[str] = []
+    """A page with a table for each area."""
+    lines = [HEAD]
     for area, title in AREA_TITLES.items():
         rows = [verdict for verdict in verdicts if verdict.mutant.area == area]
         if not rows:

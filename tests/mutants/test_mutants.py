@@ -18,6 +18,12 @@ from tests.mutants.worlds import WORLDS
 
 MUTANTS = load_mutants()
 MUTANTS_MIN = 80
+TESTED = [mutant for mutant in MUTANTS if isinstance(mutant.catcher, Case)]
+OFTEN = {mutant.name for mutant in MUTANTS if isinstance(mutant.catcher, Seeds)} | {
+    mutant.name for mutant in TESTED[::3]
+}
+"""Planted with every run of the suite: those that a seed catches, which is quick; a third of the others."""
+PLANTED = [m if m.name in OFTEN else pytest.param(m, marks=pytest.mark.long) for m in MUTANTS]
 QUORUM = "dledger/core/quorum.py"
 QUORUM_TEST = Case("tests/unit/dledger/test_quorum.py::test_committable_index")
 
@@ -60,15 +66,19 @@ def test_nothing_is_noticed_in_the_source_as_it_is() -> None:
 @pytest.fixture(scope="module")
 def trials(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Verdict]]]:
     """The trials of all mutants that are asked for, two at a time."""
-    callspecs = [getattr(item, "callspec", None) for item in request.session.items]
-    names = {spec.id for spec in callspecs if spec is not None and "mutant" in spec.params}
+    asked = [
+        item
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.function is test_mutant_is_caught
+    ]
+    names = {item.callspec.id for item in asked if item.get_closest_marker("skip") is None}
     with ThreadPoolExecutor(2) as pool:
         started = {m.name: pool.submit(try_mutant, m) for m in MUTANTS if m.name in names}
         yield started
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=by_name)
+@pytest.mark.parametrize("mutant", PLANTED, ids=by_name)
 def test_mutant_is_caught(mutant: Mutant, trials: dict[str, Future[Verdict]]) -> None:
     verdict = trials[mutant.name].result()
     assert verdict.caught_by is not None, f"{mutant.mistake} Not noticed: {verdict.words}"
@@ -154,6 +164,19 @@ def test_report_counts_and_names() -> None:
     lines = markdown(verdicts).splitlines()
     assert "| `one` | Breaks \\| bars. | Raft 1 | `group seed 9` |" in lines
     assert lines[-1] == "caught 2 of 3"
+
+
+def test_page_names_the_catalogue() -> None:
+    """Otherwise: scripts/mutants --markdown > docs/mutants.md."""
+    page = (ROOT / "docs" / "mutants.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert [row.split(" | ")[0] for row in rows] == [f"| `{mutant.name}`" for mutant in MUTANTS]
+    told = {by_name(mutant): markdown([Verdict(mutant, "it", "", 0.0)]) for mutant in MUTANTS}
+    for mutant, row in zip(MUTANTS, rows, strict=True):
+        mistake_and_source = row.rpartition(" | ")[0]
+        assert mistake_and_source in told[mutant.name], mutant.name
+        assert "`nothing: " not in row
+    assert page.endswith(f"caught {len(MUTANTS)} of {len(MUTANTS)}\n")
 
 
 def test_catalogue_is_in_toml_only() -> None:
