@@ -192,6 +192,9 @@ class Checker:
         record.votes = {}
         if len(self.hosts) > 3:  # two may lose theirs, one of them a candidate whom nobody else knew
             record.told_votes = {}
+        else:  # its own candidacies are over: had one been won, a voter that is sound would know the term
+            told = record.told_votes
+            record.told_votes = {term: name for term, name in told.items() if name != host.name}
 
     def healed(self, host: Host) -> None:
         self.trace(host, "is healed")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from dledger.core.messages import VoteRequest
 from dledger.core.types import Role
 from tests.simulation.host import Host
 from tests.simulation.script import Script, power_loss
@@ -68,3 +69,31 @@ def test_damaged_node_is_never_elected_with_a_hole(
     script.elect("n1")
     script.write("n1")
     assert script.committed_bodies()[: len(written)] == written
+
+
+def test_candidate_that_lost_its_disk_may_vote_in_the_term_that_nobody_knows_of() -> None:
+    """Its requests for votes of term 1 reached nobody who kept them. That candidacy is over, so its vote for
+    another candidate of term 1 makes no second leader, and the old requests, coming late, make none either.
+    """
+    script = Script()
+    script.let_only("n2")
+    script.drop(lambda _sender, _to, message: isinstance(message, VoteRequest) and not message.is_pre_vote)
+    n1, n2 = script["n1"], script["n2"]
+    script.until(lambda: n2.node.term == 1, "n2 asks for votes of term 1")
+    late = VoteRequest(1, 1, n2.node.end_index, n2.node.end_term, is_pre_vote=False, is_transfer=False)
+    script.run(100)
+    power_loss(n2)
+    n2.wipe()
+    script.drop(None)
+    script.let_only("n1")
+    n2.start()
+    script.until(script.world.is_sound, "n2 votes again")
+    assert n2.node.term == 0
+    script.isolate("n0")
+    script.until(lambda: script.leads("n1"), "n1 leads")
+    assert (n1.node.term, n2.node.voted_for) == (1, "n1")
+    script["n0"].deliver("n2", late)
+    script.heal()
+    script.until_converged()
+    assert n2.node.role is Role.FOLLOWER
+    script.write("n1")
