@@ -127,8 +127,11 @@ class EntryFiles:
 
         Raises CorruptLogError for data files that do not follow each other, if there is no `on_damage` to
         tell. Index files that do not are dropped: recovery writes them again. So are those of a rebuild that
-        was interrupted, which may have holes.
+        was interrupted, which may have holes. Until `end_recovery` what cannot be read is damage, too.
         """
+        if on_damage is not None:
+            self.data.on_unreadable = on_damage
+            self.index.on_unreadable = lambda reason: logger.warning("%s", reason)
         self.data.load(on_damage, begin_position - begin_position % self.data.file_bytes)
         self.checkpoint = decode_checkpoint(self.read_small("checkpoint"))
         self.mark.load()
@@ -168,6 +171,10 @@ class EntryFiles:
         """The files hold entries up to here, on the disk, and nothing else."""
         self.written_end_index = self._data_end_index = end_index
         self.mark.raise_to(end_index)
+
+    def end_recovery(self) -> None:
+        """From now on whoever reads deals with what cannot be read."""
+        self.data.on_unreadable = self.index.on_unreadable = None
 
     def read_small(self, name: str) -> bytes | None:
         """A small file beside the rows, or None."""

@@ -62,9 +62,10 @@ def open_entry_store(
 ) -> "EntryStore":
     """Open the store in `directory`, made if missing, and recover it.
 
-    When bytes that were safely on disk are damaged or missing, `on_damage` is called with the reason before
-    anything is changed; then the log is cut at the damage. It may be called more than once. Without it that
-    is CorruptLogError. A store of other sizes or versions is always CorruptLogError. Raises OSError.
+    When bytes that were safely on disk are damaged, missing or unreadable, `on_damage` is called with the
+    reason before anything is changed; then the log is cut at the damage. It may be called more than once.
+    Without it that is CorruptLogError, or the OSError of the reading. A store of other sizes or versions is
+    always CorruptLogError. Raises OSError.
     """
     config = config or EntryStoreConfig()
     fs = fs or OsFs()
@@ -76,6 +77,7 @@ def open_entry_store(
         known = decode_log_begin(files.read_small("epochs"))
         files.load(known.begin_position if known is not None else 0, on_damage)
         log = recover(files, known, config.unsynced_bytes_max, on_damage)
+        files.end_recovery()
         if known != log.begin:
             files.save_epochs(log.begin, is_durable=True)
         if not is_format_whole:

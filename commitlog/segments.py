@@ -6,6 +6,7 @@ written read as zero. One thread writes, another may read: descriptors are opene
 writer, and closed only by `close_retired` and `close`, which the reading thread calls.
 """
 
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,8 @@ from dledger.fs import Buffer, Fs
 
 NAME_DIGITS: Final = 20
 ASIDE_SUFFIX: Final = ".damaged"
+READ_BLOCK_BYTES: Final = 4096
+"""Around a sector that cannot be read so much is given up."""
 
 
 def file_name(start: int) -> str:
@@ -29,6 +32,8 @@ class Segments:
         assert min(file_bytes, reserve_bytes) > 0, (file_bytes, reserve_bytes)
         self.directory = directory
         self.file_bytes = file_bytes
+        self.on_unreadable: Callable[[str], None] | None = None
+        """When set, what cannot be read is told here, and then reads as zero; else it is an OSError."""
         self._fs = fs
         self._reserve_bytes = reserve_bytes
         self._fds: dict[int, int] = {}
@@ -132,12 +137,30 @@ class Segments:
         if fd is None:
             raise CorruptLogError(f"{self.path_of(position)}: missing, position {position} was to be read")
         part_bytes = min(size_bytes, start + self.file_bytes - position)
-        data = self._fs.pread(fd, part_bytes, position - start)
+        data = self._pread(fd, part_bytes, position)
         if len(data) < part_bytes:
             raise CorruptLogError(f"{self.path_of(position)}: ends before position {position + part_bytes}")
         if part_bytes < size_bytes:
             return data + self.read(position + part_bytes, size_bytes - part_bytes)
         return data
+
+    def _pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        at = position % self.file_bytes
+        try:
+            return self._fs.pread(fd, size_bytes, at)
+        except OSError as error:
+            if error.errno != errno.EIO or self.on_unreadable is None:
+                raise
+            if at // READ_BLOCK_BYTES == (at + size_bytes - 1) // READ_BLOCK_BYTES:
+                self.on_unreadable(f"{self.path_of(position)}: position {position}: {error.strerror}")
+                return bytes(size_bytes)
+        parts = []
+        while size_bytes > 0:
+            part_bytes = min(size_bytes, READ_BLOCK_BYTES - position % self.file_bytes % READ_BLOCK_BYTES)
+            parts.append(self._pread(fd, part_bytes, position))
+            position += part_bytes
+            size_bytes -= part_bytes
+        return b"".join(parts)
 
     def sync(self) -> None:
         """Put all that was written on the disk, the names of new files too."""

@@ -76,6 +76,21 @@ OTHER_ROWS = (
         ),
     ),
     PageRow(
+        "data, at a start",
+        "a sector that cannot be read",
+        "refused; a member of a group cuts the log there and is healed",
+        (
+            "unit/commitlog/test_unreadable_start.py::test_member_is_told_before_anything_changes_and_starts_with_what_is_before",
+            "unit/commitlog/test_unreadable_start.py::test_lone_node_does_not_start_and_leaves_all_as_it_is",
+        ),
+    ),
+    PageRow(
+        "index, at a start",
+        "a sector that cannot be read",
+        "written again",
+        ("unit/commitlog/test_unreadable_start.py::test_unreadable_index_is_written_again_and_nothing_lost",),
+    ),
+    PageRow(
         "data, of a running node",
         "any bit of an entry, a hole, or a sector that cannot be read",
         "found by the reader or the scrubber, taken from a peer, written in place; the node goes on",
