@@ -29,7 +29,7 @@ from dledger.core.messages import (
 from dledger.core.node_state import NodeState
 from dledger.core.output import Output, Proposal, Rejection
 from dledger.core.repair import Repair
-from dledger.core.types import NEVER_DUE_MS, NO_TERM, HardState, ResponseCode, Role
+from dledger.core.types import NEVER_DUE_MS, NO_INDEX, NO_TERM, HardState, ResponseCode, Role
 
 
 class Node(NodeState):
@@ -279,15 +279,7 @@ class Node(NodeState):
         is_refused_by_lease = self._has_live_leader() and not request.is_transfer
         if request.term > self.term and not is_refused_by_lease:
             self._become_follower(request.term, None, f"term {request.term} of {candidate}")
-        voter = Voter(
-            self.term,
-            self.voted_for,
-            self.end_index,
-            self.end_term,
-            self._has_live_leader(),
-            self.is_impaired,
-        )
-        result = can_grant_vote(request, candidate, voter)
+        result = can_grant_vote(request, candidate, self._voter())
         self._outbox.report(VoteAnswered(candidate, request.ballot_term, request.is_pre_vote, result))
         response = VoteResponse(self.term, request.ballot_term, request.is_pre_vote, result)
         if request.is_pre_vote:
@@ -296,6 +288,18 @@ class Node(NodeState):
         if result is VoteResult.ACCEPT:
             self._give_vote(candidate)
         self._outbox.send_after_persist(candidate, response)
+
+    def _voter(self) -> Voter:
+        """An impaired node of a group of two does not weigh its log: what only it holds is not committed."""
+        is_of_two = self._repair is not None and self._repair.may_vote
+        return Voter(
+            self.term,
+            self.voted_for,
+            NO_INDEX if is_of_two else self.end_index,
+            NO_TERM if is_of_two else self.end_term,
+            self._has_live_leader(),
+            self.is_impaired and not is_of_two,
+        )
 
     def _give_vote(self, candidate: str) -> None:
         """The candidate gets its time; a round of this node's own is over."""

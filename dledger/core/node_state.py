@@ -80,7 +80,7 @@ class NodeState:
 
     @property
     def is_impaired(self) -> bool:
-        """It may have forgotten promises, and gives no votes."""
+        """It may have forgotten promises, and does not campaign. Only in a group of two it gives votes."""
         return self._repair is not None
 
     @property

@@ -38,6 +38,13 @@ class Repair:
         return not self.impairment.is_vote_lost or self._has_heard_all
 
     @property
+    def may_vote(self) -> bool:
+        """In a group of two there is no majority without this node, and the other one, when it is sound and
+        asks, has on its disk all that was ever committed.
+        """
+        return self._config.quorum == len(self._config.peers) and self.may_follow
+
+    @property
     def _has_heard_all(self) -> bool:
         return len(self._end_indexes) == len(self._config.others)
 

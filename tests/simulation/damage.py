@@ -46,11 +46,11 @@ class Damage:
         self._clock.schedule(self._rng.randint(0, 2_000 * interval_ms), strike)
 
     def _strike(self) -> None:
-        """At most a minority is impaired at any time; it may be struck again."""
+        """At most a minority is impaired at any time, or one of two; it may be struck again."""
         impaired = [host for host in self._hosts.values() if host.impairment is not None]
-        is_room = len(impaired) < (len(self._hosts) - 1) // 2
-        candidates = list(self._hosts.values()) if is_room else impaired
-        if len(impaired) > (len(self._hosts) - 1) // 2 or not candidates:
+        impaired_max = 1 if len(self._hosts) == 2 else (len(self._hosts) - 1) // 2
+        candidates = list(self._hosts.values()) if len(impaired) < impaired_max else impaired
+        if len(impaired) > impaired_max or not candidates:
             return  # a new group that is not formed yet, or of one
         host = self._rng.choice(candidates)
         if host.is_up:

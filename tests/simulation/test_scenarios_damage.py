@@ -1,5 +1,6 @@
 """What a node that lost entries, its vote or its disk may not do, with every invariant checked."""
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from dledger.core.messages import VoteRequest
 from dledger.core.types import Role
 from tests.simulation.host import Host
+from tests.simulation.options import draw_damaging_options
 from tests.simulation.script import Script, power_loss
+from tests.simulation.world import World
 
 SILENT_MS = 20_000
 """Many times the longest election time-out."""
@@ -97,3 +100,40 @@ def test_candidate_that_lost_its_disk_may_vote_in_the_term_that_nobody_knows_of(
     script.until_converged()
     assert n2.node.role is Role.FOLLOWER
     script.write("n1")
+
+
+@pytest.mark.parametrize("damage", [lose_last, lose_most, lose_log_and_vote, lose_disk, Host.lose_vote])
+@pytest.mark.parametrize("is_longer", [False, True])
+def test_group_of_two_heals_its_damaged_node_by_itself(
+    damage: Callable[[Host], None], is_longer: bool
+) -> None:
+    """No majority is without the damaged one. The other holds all that was committed, so it may have the
+    vote, even when the damaged one has kept entries that nobody else ever had.
+    """
+    script = Script(nodes=2)
+    script.elect("n1")
+    script.write("n1", 6)
+    script.until_converged()
+    n0, n1 = script["n0"], script["n1"]
+    if is_longer:
+        script.isolate("n1")
+        script.propose("n1", 3)
+        script.run(100)
+        assert n1.store.disk.end_index == n0.store.disk.end_index + 3
+    written = script.committed_bodies()
+    power_loss(n1)
+    script.run(5_000)
+    damage(n1)
+    script.heal()
+    n1.start()
+    script.until(lambda: script.leads("n0"), "n0 leads", 30_000)
+    script.until(script.world.is_sound, "n1 is healed", 30_000)
+    script.write("n0")
+    assert script.committed_bodies()[: len(written)] == written
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_group_of_two_bears_damage_of_one_at_a_time(seed: int) -> None:
+    options = dataclasses.replace(draw_damaging_options(seed), nodes=2, preferred_leader=None)
+    assert options.damage.interval_ms > 0
+    World(options).run()
