@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")  # how long an example takes says how busy the machine is
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
