@@ -36,6 +36,8 @@ class Batch:
     writes: Any = None
     last_index: int = -1
     last_term: int = 0
+    commit_index: int = -1
+    """Of the node when it was healed."""
     end_position: int = 0
     is_healed: bool = False
     """The mark of an impairment goes when the rest is durable."""
@@ -67,7 +69,8 @@ class Persister:
         if output.hard_state is not None:
             self._gathering.hard_state = output.hard_state
         self._gathering.after.extend(output.send_after_persist)
-        self._gathering.is_healed |= output.is_healed
+        if output.is_healed:
+            self._gathering.is_healed, self._gathering.commit_index = True, output.commit_index
 
     def kick(self, last_index: int, last_term: int) -> None:
         """Sends the next batch to the disk if the thread is free and there is something to write.
@@ -95,6 +98,9 @@ class Persister:
             self._promises.save(batch.hard_state)
         if batch.writes is not None:
             self._store.write(batch.writes, sync=self._durability is Durability.PERSISTED)
+        if batch.is_healed and self._durability is Durability.REPLICATED:
+            # What it was given again was on the disks of others for long: the sync that brings it here.
+            self._store.save_checkpoint(batch.last_index, batch.commit_index)
         if batch.is_healed:
             self._promises.heal()
 

@@ -84,7 +84,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def running(size: int, is_wiped: bool = False) -> AsyncIterator[Bench]:
+async def running(
+    size: int, is_wiped: bool = False, durability: Durability = Durability.PERSISTED
+) -> AsyncIterator[Bench]:
     """A group of one elects itself; in a larger one the test has all the time."""
     fs = MemoryFs()
     store = open_entry_store(DIRECTORY, SMALL, fs=fs)
@@ -99,7 +101,7 @@ async def running(size: int, is_wiped: bool = False) -> AsyncIterator[Bench]:
         store=store,
         state_dir=DIRECTORY,
         term_start_body=lambda term: b"term %d" % term,
-        durability=Durability.PERSISTED,
+        durability=durability,
         client_address="",
         environment=Environment(fs=fs),
     )
@@ -294,9 +296,10 @@ def test_node_that_may_have_lost_its_vote_is_marked_until_it_is_healed(
     assert Promises(config, DIRECTORY, Environment(fs=fs)).load(log)[1] is not None
 
 
-async def test_wiped_node_votes_only_when_vote_and_log_are_on_its_disk_again() -> None:
+@pytest.mark.parametrize("durability", Durability)
+async def test_wiped_node_votes_only_when_vote_and_log_are_on_its_disk_again(durability: Durability) -> None:
     found: list[tuple[HardState, int]] = []
-    async with running(3, is_wiped=True) as bench:
+    async with running(3, is_wiped=True, durability=durability) as bench:
 
         def look(operation: str, path: Path) -> None:
             if operation == "delete" and path.name == "impaired":
