@@ -216,7 +216,7 @@ class ConsumeQueue:
         if offset >= self._tail_offset:
             raw = bytes(self._tail[(offset - self._tail_offset) * UNIT_BYTES :][:UNIT_BYTES])
         else:
-            raw = self._files.read(self.directory, offset * UNIT_BYTES, UNIT_BYTES)
+            raw = self._files.read(self.directory, offset * UNIT_BYTES, UNIT_BYTES).ljust(UNIT_BYTES, b"\0")
         position, size, tags = UNIT.unpack(raw)
         return position, size, tags
 

@@ -265,6 +265,8 @@ class ConsumeQueues:
 
     def _agrees(self, queue: ConsumeQueue) -> bool:
         """Whether the queue's last unit points to the message it should."""
+        if not any(self._raw(queue.directory, queue.max_offset - 1)):
+            return False  # it could be read a moment ago
         [(position, size, _)] = queue.units(queue.max_offset - 1, 1)
         if size == 0:
             return True

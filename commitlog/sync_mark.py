@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dledger.core.types import NO_INDEX
-from dledger.fs import Fs
+from dledger.fs import Fs, read_file
 
 SLOT: Final = struct.Struct(">qqI")
 SLOT_SPACING_BYTES: Final = 512
@@ -39,7 +39,7 @@ class SyncMark:
         """Open and read the file, made if missing. Damaged slots say nothing."""
         self._is_name_synced = self._path.name in self._fs.list(self._path.parent)
         self._fd = self._fs.open(self._path)
-        content = self._fs.pread(self._fd, FILE_BYTES, 0)
+        content = read_file(self._fs, self._path, FILE_BYTES) or b""
         slots = [decode_slot(content[at : at + SLOT.size]) for at in (0, SLOT_SPACING_BYTES)]
         self._sequence, self.end_index = max(slot or (0, NO_INDEX) for slot in slots)
         if self._fs.size(self._fd) != FILE_BYTES:

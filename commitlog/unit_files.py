@@ -5,10 +5,14 @@ Reading is for the loop's thread and keeps a bounded number of files open; writi
 in any thread.
 """
 
+import errno
+import logging
 from pathlib import Path
 
 from commitlog.segments import file_name
 from dledger.fs import Buffer, Fs
+
+logger = logging.getLogger(__name__)
 
 
 class UnitFiles:
@@ -31,10 +35,17 @@ class UnitFiles:
         return row
 
     def read(self, directory: Path, position: int, size_bytes: int) -> bytes:
-        """Bytes that may lie in several files; shorter where they end."""
+        """Bytes that may lie in several files; shorter where they end or cannot be read."""
         start = position - position % self.file_bytes
         part_bytes = min(size_bytes, start + self.file_bytes - position)
-        data = self._fs.pread(self._fd(directory, start), part_bytes, position - start)
+        fd = self._fd(directory, start)
+        try:
+            data = self._fs.pread(fd, part_bytes, position - start)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            logger.error("%s: %s", directory / file_name(start), error.strerror)
+            return b""
         if part_bytes < size_bytes and len(data) == part_bytes:
             return data + self.read(directory, position + part_bytes, size_bytes - part_bytes)
         return data

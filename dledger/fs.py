@@ -3,11 +3,15 @@
 A storage test or simulation gives its own `Fs`, one that counts what a crash would lose.
 """
 
+import errno
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
+
+logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -201,11 +205,18 @@ def replace_file(fs: Fs, path: Path, content: bytes, is_durable: bool = True) ->
 
 
 def read_file(fs: Fs, path: Path, size_bytes_max: int) -> bytes | None:
-    """The file's first bytes, or None when there is no such file."""
+    """The file's first bytes, or None when there is no such file. No bytes when a sector cannot be read: to
+    its reader that is a damaged file, and a new one can be put in its place.
+    """
     if path.name not in fs.list(path.parent):
         return None
     fd = fs.open(path)
     try:
         return fs.pread(fd, min(fs.size(fd), size_bytes_max), 0)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        logger.error("%s: %s", path, error.strerror)
+        return b""
     finally:
         fs.close(fd)

@@ -91,6 +91,16 @@ OTHER_ROWS = (
         ("unit/commitlog/test_unreadable_start.py::test_unreadable_index_is_written_again_and_nothing_lost",),
     ),
     PageRow(
+        "`currterm`, `impaired`, the small files of the log and of the queues, consume queues, at a start",
+        "a sector that cannot be read",
+        "as if damaged",
+        (
+            "unit/dledger/test_impairment.py::test_file_that_cannot_be_read_counts_as_damaged",
+            "unit/commitlog/test_unreadable_start.py::test_small_file_that_cannot_be_read_counts_as_damaged",
+            "unit/commitlog/test_queue_damage.py::test_unreadable_sector_at_a_start_has_the_queues_built_again",
+        ),
+    ),
+    PageRow(
         "data, of a running node",
         "any bit of an entry, a hole, or a sector that cannot be read",
         "found by the reader or the scrubber, taken from a peer, written in place; the node goes on",

@@ -282,3 +282,30 @@ async def test_s20_kill_in_the_middle_of_writing_index_or_queues_boots_unaided(s
     await again.lead()
     assert again.bodies("T")[:COUNT] == expected("T")
     assert again.bodies("U") == expected("U")
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("after", range(0, 12, 3))
+async def test_unreadable_sector_at_a_start_has_the_queues_built_again(number: int, after: int) -> None:
+    fs = await image()
+    fs.fail({"pread"}, errno.EIO, after, is_lasting=True, folder=file(number))
+    node = Node(fs, 2)
+    await node.lead()
+    fs.heal()
+    assert node.bodies("T") == expected("T")
+
+
+async def test_unreadable_sector_under_a_pull_stops_the_node_and_the_queues_are_built_again() -> None:
+    fs = await image()
+    node = Node(fs, 2)
+    await node.lead()
+    fs.fail({"pread"}, errno.EIO, is_lasting=True, folder=file(1))
+    with pytest.raises(DamagedQueueError):
+        node.bodies("T")
+    assert len(node.fatal) == 1
+    fs.heal()
+    flush(node)
+    fs.end_process()
+    again = Node(fs, 3)
+    await again.lead()
+    assert again.bodies("T") == expected("T")

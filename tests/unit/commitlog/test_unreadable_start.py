@@ -8,7 +8,7 @@ import pytest
 
 from commitlog.entry_store import EntryStore
 from dledger.fs import Buffer
-from tests.support.log_entries import open_small, read_all, write_all
+from tests.support.log_entries import DIRECTORY, open_small, read_all, write_all
 from tests.support.memory_fs import MemoryFs
 from tests.support.storage_damage import COUNT, PER_FILE, body, data_file, expected, index_file
 
@@ -122,3 +122,13 @@ def test_what_cannot_be_read_later_is_no_affair_of_the_start() -> None:
     with pytest.raises(ValueError, match="Input/output error"):
         store.read_range(PER_FILE, PER_FILE, 100)
     assert not told
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "synced", "epochs", "format"])
+def test_small_file_that_cannot_be_read_counts_as_damaged(name: str) -> None:
+    fs = filled()
+    fs.bad = (DIRECTORY / name, 0)
+    told: list[str] = []
+    store = open_small(fs, on_damage=told.append)
+    assert not told
+    assert read_all(store) == expected(COUNT)

@@ -1,5 +1,6 @@
 """dledger.impairment and dledger.promises: what a node finds of its promises when it starts."""
 
+import errno
 import random
 from pathlib import Path
 
@@ -157,3 +158,15 @@ def test_healed_node_starts_without_a_mark(environment: Environment) -> None:
     promises.save(HardState(5, "n0"))
     promises.heal()
     assert load(environment, LOG) == (HardState(5, "n0"), None)
+
+
+@pytest.mark.parametrize("name", ["currterm", "impaired"])
+def test_file_that_cannot_be_read_counts_as_damaged(environment: Environment, name: str) -> None:
+    fs = environment.fs
+    assert isinstance(fs, MemoryFs)
+    HardStateFile(FOLDER, fs).save(HardState(7, "n1"))
+    mark_of(environment).mark("the log was cut", is_vote_lost=False)
+    fs.fail({"pread"}, errno.EIO, is_lasting=True, folder=FOLDER / name)
+    _, impairment = Promises(GROUP, FOLDER, environment).load(LOG)
+    assert impairment is not None
+    assert impairment.is_vote_lost
