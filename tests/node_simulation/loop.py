@@ -13,6 +13,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from tests.node_simulation.clocks import MachineClock
 from tests.simulation.clock import Event, VirtualClock
@@ -77,6 +78,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.network: Any = None
         self._on_error = on_error
         self._after_turn = after_turn
+        self._tasks_made = 0
+        self._tasks: WeakValueDictionary[int, asyncio.Task[Any]] = WeakValueDictionary()
+        """In the order they were made, which asyncio's own set of them does not keep."""
         self._times = times or LoopTimes()
         self._ready: deque[asyncio.Handle] = deque()
         self._late: list[SimTimer] = []
@@ -106,7 +110,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def bury(self) -> None:
         """Closes what a killed process left behind, so that Python finds nothing to warn of."""
         assert self._is_dead, "a live loop"
-        for task in asyncio.all_tasks(self):
+        for task in [task for task in self._tasks.values() if not task.done()]:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine = cast("Generator[Any, Any, Any]", task.get_coro())
             with contextlib.suppress(Exception, ProcessKilledError):
@@ -220,6 +224,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> "asyncio.Task[_T]":
         task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks_made += 1
+        self._tasks[self._tasks_made] = task
         if self._is_dead:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coro.close()
