@@ -40,6 +40,8 @@ class EntryStoreConfig:
     unsynced_bytes_max: int = 64 * 1024 * 1024
     """A sync is made before more than this would stand unsynced; recovery relies on it. Larger than
     anything that is appended in one piece: a chunk of new entries, a push."""
+    recheck_bytes: int = 64 * 1024 * 1024
+    """So much of what the checkpoint counts is read and checked again when the store is opened."""
     disk_full_ratio: float = 0.90
     disk_check_interval_ms: int = 1000
 
@@ -155,9 +157,10 @@ class EntryFiles:
         self._fs.fsync_directory(self.index.directory)
 
     def begin_rebuild(self) -> None:
-        """Remember durably that index files are being written whose middle no later start looks at."""
-        self._fs.close(self._fs.open(self._directory / REBUILDING))
-        self._fs.fsync_directory(self._directory)
+        """Remember durably, once, that units are being written which the next start might not look at."""
+        if REBUILDING not in self._fs.list(self._directory):
+            self._fs.close(self._fs.open(self._directory / REBUILDING))
+            self._fs.fsync_directory(self._directory)
 
     def end_rebuild(self) -> None:
         """The index is whole and synced."""

@@ -75,7 +75,7 @@ def open_entry_store(
         is_format_whole = files.check_format(expected)
         known = decode_log_begin(files.read_small("epochs"))
         files.load(known.begin_position if known is not None else 0, on_damage)
-        log = recover(files, known, config.unsynced_bytes_max, on_damage)
+        log = recover(files, known, config, on_damage)
         if known != log.begin:
             files.save_epochs(log.begin, is_durable=True)
         if not is_format_whole:
