@@ -15,7 +15,7 @@ from typing import Final
 
 FOLDER: Final = Path(__file__).resolve().parent
 SOURCES: Final[Mapping[str, Sequence[str]]] = {
-    "_log": ("log.c", "crc32.c"),
+    "_log": ("log.c", "records.c", "entries.c", "dispatch.c", "queue_table.c", "crc32.c"),
 }
 """The C files of each module. Headers lie beside them."""
 FLAGS: Final = ("-std=c11", "-O3", "-fPIC", "-fwrapv", "-fno-strict-aliasing", "-fvisibility=hidden", "-Wall")

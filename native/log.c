@@ -1,22 +1,24 @@
 /* The module native._log: the log's hot path, a batch in each call. Python has all of it too (commitlog);
    native/__init__.py says how the two go together. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "log.h"
 
 #include "crc32.h"
 
-static PyObject *log_crc32(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static FUNCTION(log_crc32) {
     Py_buffer data;
-    if (count != 1) return PyErr_Format(PyExc_TypeError, "crc32 takes 1 argument, not %zd", count);
+    if (takes("crc32", count, 1) < 0) return NULL;
     if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) return NULL;
     uint32_t crc = crc32_of(0, data.buf, (size_t)data.len);
     PyBuffer_Release(&data);
     return PyLong_FromUnsignedLong(crc);
 }
 
+#define OFFER(name) {#name, (PyCFunction)(void (*)(void))log_##name, METH_FASTCALL, NULL}
+
 static PyMethodDef functions[] = {
-    {"crc32", (PyCFunction)(void (*)(void))log_crc32, METH_FASTCALL, NULL},
+    OFFER(bodies),       OFFER(crc32),       OFFER(encode_records), OFFER(encode_units),
+    OFFER(lay_out),      OFFER(message_layout), OFFER(parse_units), OFFER(verify_entries),
     {NULL, NULL, 0, NULL},
 };
 
