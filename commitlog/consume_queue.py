@@ -114,6 +114,17 @@ class ConsumeQueue:
         self.max_offset += 1
         self.last_position = position
 
+    def put_run(self, first_offset: int, units: bytes) -> None:
+        """As `put`, for messages whose offsets follow each other, as units."""
+        first_position, _, _ = UNIT.unpack_from(units)
+        if first_offset != self.max_offset or first_position <= self.last_position:
+            for queue_offset, unit in enumerate(UNIT.iter_unpack(units), first_offset):
+                self.put(queue_offset, *unit)
+            return
+        self._tail += units
+        self.max_offset += len(units) // UNIT_BYTES
+        self.last_position = UNIT.unpack_from(units, len(units) - UNIT_BYTES)[0]
+
     def units(self, start: int, count: int) -> list[Unit]:
         """(position, size, tags code) of the messages from offset `start` on, at most `count`.
 

@@ -19,7 +19,8 @@ from commitlog.consume_queue import (
     QueuedLog,
     UnitWrites,
 )
-from commitlog.log import DamagedQueueError, DamagedRecordError, DispatchRequest
+from commitlog.dispatch_batch import DispatchBatch
+from commitlog.log import DamagedQueueError, DamagedRecordError
 from commitlog.record import CorruptRecordError, decode_record
 from commitlog.unit_files import UnitFiles
 from dledger.core.types import NO_INDEX
@@ -149,18 +150,18 @@ class ConsumeQueues:
         queue = self.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
-    def put_all(self, requests: Sequence[DispatchRequest]) -> None:
+    def put_all(self, batch: DispatchBatch) -> None:
         """Add the units of dispatched messages, in log order."""
-        queues = self._queues
-        for request in requests:
-            if request.sys_flag & NOT_QUEUED:
-                continue
-            try:
-                queue = queues[request.topic][request.queue_id]
-            except KeyError:
-                queue = self._new_queue(request.topic, request.queue_id)
-            queue.put(request.queue_offset, request.position, request.size, request.tags_code)
-        self._buffered_bytes += len(requests) * UNIT_BYTES
+        if batch.runs is not None:
+            for topic, queue_id, first_offset, units in batch.runs:
+                self._queue(topic, queue_id).put_run(first_offset, units)
+        else:
+            for request in batch:
+                if not request.sys_flag & NOT_QUEUED:
+                    self._queue(request.topic, request.queue_id).put(
+                        request.queue_offset, request.position, request.size, request.tags_code
+                    )
+        self._buffered_bytes += len(batch) * UNIT_BYTES
 
     def delete(self, topic: str) -> None:
         """Drop the queues of a topic; their offsets begin at 0 again. The files go with the next flush."""
@@ -218,6 +219,12 @@ class ConsumeQueues:
 
     def _count_buffered(self) -> None:
         self._buffered_bytes = sum(queue.buffered_bytes for queue in self)
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        try:
+            return self._queues[topic][queue_id]
+        except KeyError:
+            return self._new_queue(topic, queue_id)
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = self._root / topic / str(queue_id)

@@ -29,10 +29,12 @@ from commitlog.entry import (
     entry_position,
     place_entry,
     verify_entries,
+    write_physical_offset,
 )
 from commitlog.entry_cache import Chunk, EntryCache
 from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
 from commitlog.entry_recovery import RecoveredLog, recover
+from commitlog.packed import PackedBodies
 from commitlog.scrubber import Scrubber
 from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState, Scrubbed
 from dledger.fs import DiskWatch, Fs, OsFs, replace_file
@@ -149,6 +151,10 @@ class EntryStore:
         Raises ValueError, with nothing appended, for a body that no data file can hold.
         """
         assert first_index == self._end_index + 1, (first_index, self._end_index)
+        if isinstance(bodies, PackedBodies):
+            if self._goes_into_one_chunk(bodies.entry_bytes):
+                return self._append_packed(first_index, term, bodies)
+            bodies = bodies.unpack()
         self._check_sizes(bodies)
         positions: list[int] = []
         done = 0
@@ -320,6 +326,18 @@ class EntryStore:
     def close(self) -> None:
         """Close the files. The writer thread must have come to rest."""
         self._files.close()
+
+    def _goes_into_one_chunk(self, entry_bytes: int) -> bool:
+        """Whether entries with the records' append hook can follow the last one, all in one buffer."""
+        room = self.config.data_file_bytes - self._end_position % self.config.data_file_bytes - BLANK_BYTES
+        is_small = entry_bytes <= min(room, self.config.chunk_bytes_max)
+        return is_small and self._append_hook is write_physical_offset
+
+    def _append_packed(self, first_index: int, term: int, bodies: PackedBodies) -> list[int]:
+        position = self._end_position
+        data, units, positions = bodies.lay_out(first_index, term, position)
+        self._append(Chunk(first_index, first_index + len(bodies) - 1, term, position, data, units))
+        return positions
 
     def _check_sizes(self, bodies: Sequence[bytes]) -> None:
         body_bytes_max = self.config.body_bytes_max

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from commitlog.consume_queues import Applied, ConsumeQueues
-from commitlog.log import DamagedRecordError, DispatchListener, DispatchRequest
+from commitlog.dispatch_batch import DispatchBatch
+from commitlog.log import DamagedRecordError, DispatchListener
 from dledger.core.types import NO_INDEX
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ DAMAGE_RETRY_S: Final = 0.5
 class DispatchSource(Protocol):
     """Where the committed records come from."""
 
-    def requests_from(self, index: int, last_index: int) -> tuple[list[DispatchRequest], Applied]:
+    def requests_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         """The records of a bounded stretch that begins with entry `index`, and where it ends.
 
         When the log begins behind `index`, the stretch begins there. Raises DamagedRecordError.
@@ -105,7 +106,7 @@ class Reput:
     def _stretch(self) -> None:
         first_index = self.applied.index + 1
         try:
-            requests, applied = self._source.requests_from(first_index, self._target_index)
+            batch, applied = self._source.requests_from(first_index, self._target_index)
         except DamagedRecordError as error:
             if self._waits_for_index != first_index:
                 logger.warning("dispatching waits for the repair of the log: %s", error)
@@ -113,10 +114,10 @@ class Reput:
             self._next = asyncio.get_running_loop().call_later(DAMAGE_RETRY_S, self._step)
             return
         assert applied.index >= first_index, (applied, first_index)
-        self._queues.put_all(requests)
+        self._queues.put_all(batch)
         self.applied = applied
         self._on_queued()
-        if requests:
+        if batch:
             for listener in self._listeners:
-                listener(requests)
+                listener(batch)
         self._on_applied()

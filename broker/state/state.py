@@ -9,7 +9,7 @@ docs/decisions/0004-state-in-the-log.md.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from broker.config import BrokerConfig
@@ -35,7 +35,8 @@ from broker.state.snapshot import (
 )
 from broker.state.tables import StateTables
 from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, inherited_topic, static_topics
-from commitlog.log import DispatchRequest, MessageLog, PutStatus
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, decode_record, host_bytes
 from dledger.fs import Fs, OsFs
 
@@ -201,13 +202,13 @@ class ReplicatedState:
             store_host=self._host,
         )
 
-    def _on_dispatch(self, requests: Sequence[DispatchRequest]) -> None:
+    def _on_dispatch(self, batch: DispatchBatch) -> None:
         version = self._tables.topics_version
-        for request in requests:
-            if request.topic == STATE_TOPIC and request.index > self.applied_index:
-                self._apply(request)
-        if requests:
-            self.applied_index = max(self.applied_index, requests[-1].index)
+        if STATE_TOPIC in batch.topics:
+            for request in batch:
+                if request.topic == STATE_TOPIC and request.index > self.applied_index:
+                    self._apply(request)
+        self.applied_index = max(self.applied_index, batch.last_index)
         if self._tables.topics_version != version:
             for callback in self._topic_callbacks:
                 callback()

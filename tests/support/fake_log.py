@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from commitlog.consume_queue import Boundary
-from commitlog.log import DispatchListener, DispatchRequest, MessageLog, PositionError, PutResult, PutStatus
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.log import DispatchListener, MessageLog, PositionError, PutResult, PutStatus
 from commitlog.record import (
     PROPERTY_DELAY,
     PROPERTY_TAGS,
@@ -190,7 +191,7 @@ class FakeLog:
         self._applied_index = requests[-1].index
         self._readable_end = requests[-1].position + requests[-1].size
         for listener in self._listeners:
-            listener(requests)
+            listener(DispatchBatch.of(requests))
         for put in puts:
             put.on_done(PutStatus.PUT_OK)
 
@@ -265,7 +266,7 @@ class FakeLog:
             return
         requests = [request for request in self._committed if request.index >= self.replayed_from]
         for listener in self._listeners if requests else ():
-            listener(requests)
+            listener(DispatchBatch.of(requests))
 
     async def stop(self) -> None:
         """Nothing to do: there is no file."""

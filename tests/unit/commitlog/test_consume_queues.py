@@ -7,7 +7,7 @@ import pytest
 
 from commitlog.consume_queue import Boundary, ConsumeQueue
 from commitlog.consume_queues import Applied, ConsumeQueueConfig, ConsumeQueues
-from commitlog.log import DispatchRequest
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.record import Message, encode_record
 from tests.support.memory_fs import MemoryFs
 
@@ -76,16 +76,18 @@ def positions(queue: ConsumeQueue | None, start: int = 0, count: int = 10_000) -
 
 
 def put(queues: ConsumeQueues, log: MadeUpLog, topic: str, queue_id: int, offsets: Sequence[int]) -> None:
-    queues.put_all([log.request(topic, queue_id, offset) for offset in offsets])
+    queues.put_all(DispatchBatch.of([log.request(topic, queue_id, offset) for offset in offsets]))
 
 
 def test_unit_vector_is_exact(fs: MemoryFs, log: MadeUpLog) -> None:
     queues, _ = open_queues(fs, log)
     queues.put_all(
-        [
-            DispatchRequest(0, "T", 1, 0, 1048, 107, 2598919, 0, 0),
-            DispatchRequest(1, "T", 1, 1, 2000, 107, -(2**31), 0, 0),
-        ]
+        DispatchBatch.of(
+            [
+                DispatchRequest(0, "T", 1, 0, 1048, 107, 2598919, 0, 0),
+                DispatchRequest(1, "T", 1, 1, 2000, 107, -(2**31), 0, 0),
+            ]
+        )
     )
     flush(queues, Applied(1, 3000))
     content = fs.content(ROOT / "T" / "1" / f"{0:020d}")
@@ -119,15 +121,16 @@ def test_queue_reads_the_same_before_during_and_after_a_flush(fs: MemoryFs, log:
 
 def test_prepared_and_rollback_records_get_no_unit(fs: MemoryFs, log: MadeUpLog) -> None:
     queues, _ = open_queues(fs, log)
-    queues.put_all([log.request("T", 0, offset, flag) for offset, flag in ((0, 0), (0, 4), (0, 12), (1, 8))])
+    requests = [log.request("T", 0, offset, flag) for offset, flag in ((0, 0), (0, 4), (0, 12), (1, 8))]
+    queues.put_all(DispatchBatch.of(requests))
     assert positions(queues.get("T", 0)) == [0, 3000]
 
 
 def test_repeats_are_passed_over(fs: MemoryFs, log: MadeUpLog) -> None:
     queues, _ = open_queues(fs, log)
     requests = [log.request("T", 0, offset) for offset in range(5)]
-    queues.put_all(requests)
-    queues.put_all(requests[2:])
+    queues.put_all(DispatchBatch.of(requests))
+    queues.put_all(DispatchBatch.of(requests[2:]))
     assert len(positions(queues.get("T", 0))) == 5
 
 
@@ -140,7 +143,7 @@ def test_restart_finds_what_the_checkpoint_covers_and_takes_the_rest_again(
     at_checkpoint = log.applied()
     flush(queues, at_checkpoint)
     later = [log.request("T", 0, offset) for offset in range(12, 15)]
-    queues.put_all(later)
+    queues.put_all(DispatchBatch.of(later))
     writes = queues.take_writes(log.applied())
     assert writes is not None
     checkpoint = fs.content(ROOT / ".checkpoint")
@@ -154,7 +157,7 @@ def test_restart_finds_what_the_checkpoint_covers_and_takes_the_rest_again(
     assert len(positions(again.get("T", 0))) == 12
     assert len(positions(again.get("%RETRY%G", 3))) == 1
     assert fs.content(ROOT / "T" / "0" / f"{200:020d}")[40:] == bytes(160)
-    again.put_all(later)
+    again.put_all(DispatchBatch.of(later))
     assert positions(again.get("T", 0)) == positions(queues.get("T", 0))
 
 

@@ -1,0 +1,26 @@
+from typing import Any, Final, TypeAlias
+
+VERSION: Final[int]
+
+_Buffer: TypeAlias = bytes | bytearray | memoryview
+
+def crc32(data: _Buffer, /) -> int: ...
+def message_layout(message_class: type, /) -> object: ...
+def encode_records(
+    layout: object,
+    messages: list[Any],
+    known_offsets: dict[tuple[str, int], int],
+    store_timestamp_ms: int,
+    body_bytes_max: int,
+    record_bytes_max: int,
+    /,
+) -> tuple[object, int, list[int], dict[tuple[str, int], int]] | None: ...
+def lay_out(
+    packed: object, first_index: int, term: int, position: int, /
+) -> tuple[bytes, bytes, list[int]]: ...
+def bodies(packed: object, /) -> list[bytes]: ...
+def verify_entries(data: Any, first_index: Any, last_index: Any, term: Any, /) -> bool: ...
+def encode_units(data: Any, /) -> bytes | None: ...
+def parse_units(
+    data: _Buffer, count: int, position: int, topics: dict[bytes, str], /
+) -> list[tuple[str, int, int, bytes]] | None: ...
