@@ -96,13 +96,13 @@ class ConsumeQueue:
         self._min_for_position = -1
         self._min_offset = 0
 
-    def restore(self, begin_offset: int, max_offset: int) -> None:
+    def restore(self, begin_offset: int, max_offset: int, last_position: int) -> None:
         """Take over what the files hold."""
         self.begin_offset = begin_offset
         self.max_offset = max_offset
         self._tail_offset = max_offset
         self._is_new = False
-        self.last_position = self._unit(max_offset - 1)[0]
+        self.last_position = last_position
 
     def put(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
         """Add a message; one that is already here is passed over."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 import orjson
 
 from commitlog.cold_reads import NoRecordError
-from commitlog.consume_queues import Applied
 from commitlog.dispatch import Dispatcher
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.entry import HEADER_BYTES, Buffer, entry_position, write_physical_offset
@@ -21,6 +20,7 @@ from commitlog.entry_store import EntryStore
 from commitlog.indexed_log import IndexedLog
 from commitlog.indexer import Indexer, MessageLogConfig
 from commitlog.log import DamagedRecordError, PositionError, PutResult, PutStatus
+from commitlog.queue_checkpoint import Applied
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
 from commitlog.reput import STRETCH_BYTES_MAX, STRETCH_ENTRIES_MAX

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from commitlog.consume_queues import Applied
 from commitlog.dispatch import Dispatcher
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.entry import Buffer
 from commitlog.log import PositionError
+from commitlog.queue_checkpoint import Applied
 from commitlog.record import CorruptRecordError, own_words, record_size
 from commitlog.recovery import BLANK_STOP, MORE, CorruptLogError, find_record, judge_stop, scan_records
 from commitlog.reput import STRETCH_BYTES_MAX

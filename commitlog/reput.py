@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from commitlog.consume_queues import Applied, ConsumeQueues
+from commitlog.consume_queues import ConsumeQueues
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.log import DamagedRecordError, DispatchListener
+from commitlog.queue_checkpoint import Applied
 from dledger.core.types import NO_INDEX
 
 logger = logging.getLogger(__name__)

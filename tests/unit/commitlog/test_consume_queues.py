@@ -1,13 +1,18 @@
 """Queues over a log that the test makes up: what is put, what the files hold, what a restart finds."""
 
+import contextlib
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from commitlog import consume_queues
+from commitlog.checkpoint import seal
 from commitlog.consume_queue import Boundary, ConsumeQueue
-from commitlog.consume_queues import Applied, ConsumeQueueConfig, ConsumeQueues
+from commitlog.consume_queues import SYNCED_EACH_MAX, ConsumeQueueConfig, ConsumeQueues
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.queue_checkpoint import Applied, decode_queue_checkpoint, encode_queue_checkpoint
 from commitlog.record import Message, encode_record
 from tests.support.memory_fs import MemoryFs
 
@@ -367,3 +372,115 @@ def test_offset_by_time_of_equal_times_gives_both_ends(fs: MemoryFs, log: MadeUp
     assert queue is not None
     assert queue.offset_by_time(5000, Boundary.LOWER) == 3
     assert queue.offset_by_time(5000, Boundary.UPPER) == 6
+
+
+def test_flush_of_many_queues_syncs_once_and_survives_a_power_failure(fs: MemoryFs, log: MadeUpLog) -> None:
+    queues, _ = open_queues(fs, log)
+    count = SYNCED_EACH_MAX + 1
+    for number in range(count):
+        put(queues, log, f"T{number % 7}", number, range(3))
+    before = fs.sync_count
+    flush(queues, log.applied())
+    assert fs.sync_count - before == 2  # the file system, the checkpoint
+    again, applied = open_queues(fs.crash(random.Random(1)), log)
+    assert applied == log.applied()
+    assert len(list(again)) == count
+    assert positions(again.get("T3", 3)) == positions(queues.get("T3", 3))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_power_failure_in_a_flush_of_many_queues_leaves_the_old_or_the_new(
+    fs: MemoryFs, log: MadeUpLog, seed: int
+) -> None:
+    queues, _ = open_queues(fs, log)
+    for number in range(40):
+        put(queues, log, "T", number, range(2))
+    flush(queues, log.applied())
+    old = log.applied()
+    for number in range(50):
+        put(queues, log, "T", number, range(2, 5) if number < 40 else range(2))
+    rng = random.Random(seed)
+    steps = rng.randrange(300)
+
+    def count() -> None:
+        nonlocal steps
+        steps -= 1
+        if steps < 0:
+            raise KeyboardInterrupt
+
+    fs.on_change = count
+    with contextlib.suppress(KeyboardInterrupt):
+        flush(queues, log.applied())
+    again, applied = open_queues(fs.crash(rng), log)
+    assert applied in (old, log.applied())
+    ends = {queue.max_offset for queue in again}
+    assert ends == ({2} if applied == old else {2, 5})
+    for queue in again:
+        expected = queues.get("T", queue.queue_id)
+        assert expected is not None
+        assert positions(queue) == positions(expected)[: queue.max_offset]
+
+
+def test_messages_that_come_while_a_flush_looks_at_the_queues_are_in_it_once(
+    fs: MemoryFs, log: MadeUpLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume_queues, "TAKEN_PER_TURN", 1)
+    queues, _ = open_queues(fs, log)
+    put(queues, log, "T", 0, range(2))
+    put(queues, log, "T", 1, range(2))
+    applied = log.applied()
+    parts = queues.take_writes_in_parts(applied)
+    assert next(parts) is None
+    later = [log.request("T", 1, 2), log.request("T", 0, 2)]
+    queues.put_all(DispatchBatch.of(later))
+    *_, writes = parts
+    assert writes is not None
+    queues.write(writes)
+    queues.written(writes)
+    again, found = open_queues(fs, log)
+    assert found == applied
+    again.put_all(DispatchBatch.of(later))
+    assert [positions(again.get("T", number)) for number in (0, 1)] == [[0, 1000, 5000], [2000, 3000, 4000]]
+
+
+def test_flush_is_wanted_early_but_not_for_a_few_units_of_each_of_many_queues(
+    fs: MemoryFs, log: MadeUpLog
+) -> None:
+    config = ConsumeQueueConfig(200, 3, flush_bytes=100, flush_bytes_per_queue=40)
+    queues = ConsumeQueues(fs, STORE, config, log)
+    queues.load(-1, 0)
+    put(queues, log, "T", 0, range(4))
+    assert not queues.wants_flush
+    put(queues, log, "T", 0, [4])
+    assert queues.wants_flush
+    put(queues, log, "T", 1, [0])
+    put(queues, log, "T", 2, [0])
+    put(queues, log, "T", 3, [0])
+    assert queues.wants_flush  # 8 units in 4 queues
+    put(queues, log, "T", 4, [0])
+    assert not queues.wants_flush
+    flush(queues, log.applied())
+    assert not queues.wants_flush
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["T"],
+        [1, 0, 0, 1, 0, 1, 0],
+        ["T", 0, 1, 1, 0, 1, 0],
+        ["T", -1, 0, 1, 0, 1, 0],
+        ["T", 0, 0, 1.5, 0, 1, 0],
+        ["T", 0, -1, 1, 0, 1, 0],
+        "T",
+        None,
+    ],
+)
+def test_checkpoint_with_a_row_that_is_no_queue_says_nothing(row: object) -> None:
+    fields = {"version": 3, "appliedIndex": 5, "appliedPosition": 9}
+    good = ["T", 0, 0, 1, 0, 1, 0]
+    found = decode_queue_checkpoint(seal(fields | {"queues": [good]}))
+    assert found is not None
+    assert encode_queue_checkpoint(found.applied, found.extents) == seal(fields | {"queues": [good]})
+    assert decode_queue_checkpoint(seal(fields | {"queues": [good, row]})) is None
+    assert decode_queue_checkpoint(seal(fields)) is None

@@ -3,8 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from commitlog.consume_queues import Applied, ConsumeQueueConfig, ConsumeQueues
+from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.queue_checkpoint import Applied
 from commitlog.reput import Reput
 from tests.support.memory_fs import MemoryFs
 
