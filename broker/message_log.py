@@ -146,5 +146,7 @@ def engine_config(config: BrokerConfig) -> Config:
         election_timeout_max_ms=config.election_timeout_max_ms,
         wait_ack_timeout_ms=config.wait_ack_timeout_ms,
         pending_appends_max=config.pending_appends_max,
+        throttle_bytes_per_s=config.peer_push_quota or None,
+        throttle_lag_bytes=config.peer_push_throttle_point,
         preferred_leader_id=config.preferred_leader_id,
     )

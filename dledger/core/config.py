@@ -50,10 +50,15 @@ class Config:
     out_of_order_bytes_max: int = 64 * _MIB
     """Bytes of these; beyond it PUSH_REQUEST_IS_FULL."""
 
+    catch_up_lag_bytes: int = 16 * _MIB
+    """A peer to which more is still to be pushed, while a quorum does without it, gets what the producers
+    leave free."""
+    catch_up_bytes_per_s_min: int = 20 * _MIB
+    """But never less than this."""
+    throttle_bytes_per_s: int | None = None
+    """With a number it is a fixed quota instead (peerPushQuota), for whoever is throttle_lag_bytes behind."""
     throttle_lag_bytes: int = 300 * _MIB
-    """A peer that is further behind gets no more than throttle_bytes_per_s (peerPushThrottlePoint)."""
-    throttle_bytes_per_s: int = 20 * _MIB
-    """peerPushQuota."""
+    """peerPushThrottlePoint."""
 
     preferred_leader_id: str | None = None
     """A leader that is not this one hands over to it when it can."""

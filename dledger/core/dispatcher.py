@@ -14,10 +14,11 @@ Invariants in APPEND: the pending pushes are contiguous from match_index + 1 to 
 from collections import deque
 from dataclasses import dataclass, replace
 
+from dledger.core.catch_up import CatchUp
 from dledger.core.comparison import CompareAt, TruncateAt, is_prefix, next_step
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
-from dledger.core.events import EntryDamaged, PushRefused, PushRepeated, PushStateChanged, PushThrottled
+from dledger.core.events import EntryDamaged, PushRefused, PushRepeated, PushStateChanged
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -31,9 +32,9 @@ from dledger.core.messages import (
     TruncateResponse,
 )
 from dledger.core.output import Outbox
+from dledger.core.pace import Pace
 from dledger.core.ports import LogReader
 from dledger.core.status import PeerStatus
-from dledger.core.throttle import Throttle
 from dledger.core.types import LONG_AGO_MS, NO_INDEX, DamagedEntryError, PushState, ResponseCode
 
 
@@ -51,7 +52,14 @@ class EntryDispatcher:
     """Lives for one leadership. `pump` sends what is due; the `on_` methods take the peer's answers."""
 
     def __init__(
-        self, peer: str, term: int, config: Config, log: EpochCache, reader: LogReader, outbox: Outbox
+        self,
+        peer: str,
+        term: int,
+        config: Config,
+        log: EpochCache,
+        reader: LogReader,
+        outbox: Outbox,
+        catch_up: CatchUp,
     ) -> None:
         self.peer = peer
         self.state = PushState.COMPARE
@@ -71,9 +79,7 @@ class EntryDispatcher:
         self._has_no_room = False
         self._pending: deque[_Push] = deque()
         self._pending_bytes = 0
-        self._throttle = Throttle(config.throttle_bytes_per_s)
-        self._throttled_until_ms: int | None = None
-        self._throttle_reported_ms = LONG_AGO_MS
+        self._pace = Pace(peer, config, catch_up, lambda: self._bytes_from(self.next_index), outbox)
         self._damaged_until_ms: int | None = None
         self._last_sent_ms = LONG_AGO_MS
         self._last_beat_ms = LONG_AGO_MS
@@ -82,8 +88,9 @@ class EntryDispatcher:
 
     # -- sending -------------------------------------------------------------------------------------------
 
-    def pump(self, now_ms: int, commit_index: int) -> None:
-        """Sends all that is due now."""
+    def pump(self, now_ms: int, commit_index: int, is_spare: bool = False) -> None:
+        """Sends all that is due now. `is_spare`: a quorum does without this peer, should it be behind."""
+        self._pace.is_spare = is_spare
         if self.state is PushState.APPEND:
             self._push(now_ms, commit_index)
         if self.state is not PushState.APPEND:
@@ -100,7 +107,7 @@ class EntryDispatcher:
             return min(due_ms, self._damaged_until_ms)
         if self._pending:
             due_ms = min(due_ms, self._pending[0].sent_ms + self._config.push_timeout_ms)
-        return due_ms if self._throttled_until_ms is None else min(due_ms, self._throttled_until_ms)
+        return min(due_ms, self._pace.waits_until_ms or due_ms)
 
     def _send(self, message: Message, now_ms: int) -> None:
         self._outbox.send_now(self.peer, message)
@@ -142,25 +149,17 @@ class EntryDispatcher:
     def _push_due(self, now_ms: int, commit_index: int) -> None:
         self._damaged_until_ms = None
         self._push_again(now_ms, commit_index)
-        self._throttled_until_ms = None
+        self._pace.waits_until_ms = None
         while self.next_index <= self._log.end_index and self._may_push(now_ms):
             size_bytes = self._push_range(self.next_index, self._log.end_index, now_ms, commit_index)
-            self._throttle.sample(size_bytes, now_ms)
+            self._pace.pushed(size_bytes, now_ms)
+        self._pace.look()
 
     def _may_push(self, now_ms: int) -> bool:
         """The limits at which nothing new goes to this peer until it acknowledges or a second is over."""
-        if self._has_no_room or len(self._pending) >= self._config.pending_pushes_max:
-            return False
-        if self._pending_bytes >= self._config.pending_push_bytes_max:
-            return False
-        until_ms = self._throttle.blocked_until_ms(now_ms)
-        if until_ms is None or (lag_bytes := self._lag_bytes()) < self._config.throttle_lag_bytes:
-            return True
-        self._throttled_until_ms = until_ms
-        if until_ms != self._throttle_reported_ms:
-            self._throttle_reported_ms = until_ms
-            self._outbox.report(PushThrottled(self.peer, lag_bytes, until_ms))
-        return False
+        is_full = len(self._pending) >= self._config.pending_pushes_max
+        is_full |= self._pending_bytes >= self._config.pending_push_bytes_max
+        return not is_full and not self._has_no_room and self._pace.may_push(now_ms, self._pending_bytes)
 
     def _push_range(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> int:
         """Sends the next new range. Returns its bytes."""
@@ -340,6 +339,7 @@ class EntryDispatcher:
         self.match_index = match_index
         self.is_matched = True
         self.next_index = match_index + 1
+        self._pace.look()
         self._change_state(PushState.APPEND, match_index, reason)
 
     def _change_state(self, new: PushState, index: int, reason: str) -> None:
@@ -356,15 +356,17 @@ class EntryDispatcher:
         return self.match_index if self.is_matched else NO_INDEX
 
     @property
+    def keeps_up(self) -> bool:
+        """A quorum can count on it: it gets what is appended at once."""
+        return self.state is PushState.APPEND and not self._pace.is_far_behind
+
+    @property
     def holds_everything(self) -> bool:
         return self.state is PushState.APPEND and self.match_index == self._log.end_index
 
     @property
     def lag_entries(self) -> int | None:
         return self._log.end_index - self.match_index if self.is_matched else None
-
-    def _lag_bytes(self) -> int:
-        return self._bytes_from(self.next_index)
 
     def _bytes_from(self, index: int) -> int:
         if index > self._log.end_index:
