@@ -107,7 +107,7 @@ class BrokerConfig(BaseModel):
     wait_ack_timeout_ms: int = Field(default=2_500, alias="maxWaitAckTimeMs", ge=100, le=60_000)
     pending_appends_max: int = Field(default=10_000, alias="maxPendingRequestsNum", ge=1, le=1_000_000)
     peer_push_quota: int = Field(default=0, alias="peerPushQuota", ge=0, le=1 << 40)
-    """Bytes a second for a peer that is peerPushThrottlePoint bytes behind; 0: what the producers leave free."""
+    """Bytes a second for a peer peerPushThrottlePoint bytes behind; 0: what the producers leave free."""
     peer_push_throttle_point: int = Field(
         default=300 * 1024 * 1024, alias="peerPushThrottlePoint", ge=1, le=1 << 50
     )

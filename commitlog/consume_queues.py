@@ -290,10 +290,17 @@ class ConsumeQueues:
     def _load_queue(self, extent: QueueExtent) -> bool:
         """Take over what the files hold of a queue; whether they are as the checkpoint says."""
         directory = self._root / extent.topic / str(extent.queue_id)
-        if not self._files.hold(directory, extent.begin_offset * UNIT_BYTES, extent.end_offset * UNIT_BYTES):
-            return False
         last = extent.end_offset - 1
-        found = self._files.read_once(directory, last * UNIT_BYTES, 2 * UNIT_BYTES)
+        per_file = self._files.file_bytes // UNIT_BYTES
+        is_one_file = extent.begin_offset // per_file == last // per_file
+        if not is_one_file and not self._files.hold(
+            directory, extent.begin_offset * UNIT_BYTES, extent.end_offset * UNIT_BYTES
+        ):
+            return False
+        try:
+            found = self._files.read_once(directory, last * UNIT_BYTES, 2 * UNIT_BYTES)
+        except FileNotFoundError:
+            return False
         if found[:UNIT_BYTES] != UNIT.pack(*extent.last_unit):
             return False
         if any(found[UNIT_BYTES:]):
