@@ -48,14 +48,14 @@ def _commit() -> str:
     return result.stdout.strip() or "unknown"
 
 
-def save(name: str, load: dict[str, Any], result: Any) -> Path:
-    """Write one measurement; a name measured before is overwritten."""
+def save(name: str, load: dict[str, Any], result: Any, measured_on: dict[str, Any] | None = None) -> Path:
+    """Write one measurement over an older one of that name. `measured_on` is a `machine()` of its start."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     document = {
         "name": name,
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": machine(),
+        "machine": measured_on or machine(),
         "versions": versions(),
         "load": load,
         "result": result,
