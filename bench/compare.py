@@ -103,7 +103,9 @@ class Comparison:
         self.measured.append({"round": number, "side": side, "scenario": scenario, "figures": figures})
         shown = ("per_second", "p50_ms", "p99_ms", "seconds", "gap_s", "idle_cpu_percent", "lost", "errors")
         words = ", ".join(f"{name} {figures[name]}" for name in shown if figures.get(name) not in (None, {}))
-        self._progress.console.print(f"round {number + 1}  {side:13} {scenario:15} {words}", highlight=False)
+        self._progress.console.print(
+            f"round {number + 1}  {side:13} {scenario:15} {words}", highlight=False, soft_wrap=True
+        )
 
     def _tell(self, number: int, side: Side, what: str) -> None:
         text = f"round {number + 1} of {self._arguments.rounds}: {side.title}: {what}"
@@ -141,7 +143,11 @@ def show(measured: Sequence[Measured], about: dict[str, dict[str, str]], console
     if (idle := idle_aim(measured)) is not None:
         console.print(f"idle CPU of a node: {idle['ours']:.2f} % of a core, aim {idle['aim']}")
     for name, side in about.items():
-        console.print(f"{name}: {side['version']}; acknowledged means {side['durability']}", highlight=False)
+        console.print(
+            f"{name}: {side['version']}; acknowledged means {side['durability']}",
+            highlight=False,
+            soft_wrap=True,
+        )
     console.print(f"acknowledged messages of LedgerMQ that were not there afterwards: {lost(measured)}")
 
 
