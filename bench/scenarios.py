@@ -203,8 +203,15 @@ SCENARIOS = (
         _load_s,
     ),
     Scenario("sync1", "1 thread sync", JAVA, PAIR, java_producer("threads", 1), _load_s),
-    Scenario("own64", "64 sync", OWN, ("ledgermq", "nats"), own_load("threads", 64), _load_s),
-    Scenario("own2000", "2,000 in flight", OWN, ("ledgermq", "nats"), own_load("in_flight", 2000), _load_s),
+    Scenario("own64", "64 sync, own load", OWN, ("ledgermq", "nats"), own_load("threads", 64), _load_s),
+    Scenario(
+        "own2000",
+        "2,000 in flight, own load",
+        OWN,
+        ("ledgermq", "nats"),
+        own_load("in_flight", 2000),
+        _load_s,
+    ),
     Scenario("latency", "send to push consumer", JAVA, PAIR, latency, _load_s),
     Scenario(
         "drain", "push consumer drains", JAVA, PAIR, drain, lambda times: 30 + times.drain_messages / 10_000
