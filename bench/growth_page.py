@@ -19,8 +19,8 @@ From the start of every process to the fiftieth acknowledged send; aim: under 3 
 _CATCH_UP = """\
 The follower came back at {mb_per_second:,.1f} MB/s ({caught_up_after_s:g} s from its start until it was
 near the leader); the disk writes {disk_mb_s:,.0f} MB/s. Meanwhile the leader took {during:,.0f} messages/s,
-before the kill {before:,.0f}: {leader_fall_percent} % less. Aims: 150 MB/s or half the disk's speed, and at most
-20 % less."""
+before the kill {before:,.0f}: {leader_fall_percent} % less.
+Aims: 150 MB/s or half the disk's speed, and at most 20 % less."""
 _BODIES = """\
 The disk writes {disk_mb_s:,.0f} MB/s from a file's beginning to its end; aim: half of that by all nodes
 together."""
@@ -48,10 +48,15 @@ def _spread(result: Document, load: Document, _: Path, __: str) -> Iterator[str]
     yield "### Topics, queues and connections"
     yield _SPREAD.format(**load)
     rows = [
-        [name, f"{rate:,.0f}", f"{result['fall_percent'].get(name, 0):.1f} %"]
+        [
+            name,
+            f"{rate:,.0f}",
+            f"{result['fall_percent'].get(name, 0):.1f} %",
+            f"{result['leader_us'][name]:.1f}",
+        ]
         for name, rate in result["per_second"].items()
     ]
-    yield text_table(["spread over", "messages/s", "fall"], rows)
+    yield text_table(["spread over", "messages/s", "fall", "µs of CPU a message, leader"], rows)
 
 
 def _restart(result: Document, _: Document, __: Path, ___: str) -> Iterator[str]:

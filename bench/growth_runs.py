@@ -116,12 +116,18 @@ def spread(load: Load, rounds: int, folder: Path | None, say: Say) -> dict[str, 
                 own = replace(load, connections=case.connections)
                 with UsageMeter(side.nodes()) as meter:
                     result = Run(own, address, where.targets).measure()
-                figures = result.as_json() | {"cpu_s": {n: round(u.cpu_s, 2) for n, u in meter.usage.items()}}
-                found[case.name].append(figures)
-    medians = {name: statistics.median(one["per_second"] for one in runs) for name, runs in found.items()}
+                leader_s = meter.usage[side.leader()].cpu_s
+            own_us = round(leader_s * 1e6 / max(1, result.acknowledged), 1)
+            found[case.name].append(result.as_json() | {"leader_us": own_us})
+    medians = medians_of(found, "per_second")
     base = medians[SPREADS[0].name]
     falls = {name: round((1 - value / base) * 100, 1) for name, value in medians.items() if base}
-    return {"per_second": medians, "fall_percent": falls, "runs": found}
+    leader_us = medians_of(found, "leader_us")
+    return {"per_second": medians, "fall_percent": falls, "leader_us": leader_us, "runs": found}
+
+
+def medians_of(found: dict[str, list[dict[str, Any]]], figure: str) -> dict[str, float]:
+    return {name: statistics.median(one[figure] for one in runs) for name, runs in found.items()}
 
 
 def restart(gib: list[float], size: int, nodes: int, folder: Path | None, say: Say) -> dict[str, Any]:
@@ -238,9 +244,11 @@ def disk_speed(folder: Path | None, total_bytes: int = 2 * GIB) -> float:
 
 
 def bodies(load: Load, rounds: int, folder: Path | None, say: Say) -> dict[str, Any]:
-    """Large bodies: what all nodes together write, beside the disk's sequential speed."""
-    cases = {"16 KiB": replace(load, size=16 * 1024, in_flight=256, connections=2)}
-    cases["1 MiB"] = replace(load, size=MIB, in_flight=16, connections=2)
+    """Large bodies: what the logs of all nodes together grow by, beside the disk's sequential speed."""
+    cases = {
+        "16 KiB": replace(load, size=16 * 1024, in_flight=256, connections=2),
+        "1 MiB": replace(load, size=MIB, in_flight=16, connections=2),
+    }
     say("the disk's sequential speed")
     disk_mb_s = disk_speed(folder)
     found: dict[str, Any] = {}
@@ -250,12 +258,18 @@ def bodies(load: Load, rounds: int, folder: Path | None, say: Say) -> dict[str, 
             say(f"round {number + 1} of {rounds}: {name}")
             with cluster(folder) as side:
                 where = Where(side.namesrv, "Bodies")
-                result = Run(own, prepare(where), where.targets).measure()
-                nodes = len(side.nodes())
-            runs.append(result.as_json() | {"body_mb_s": round(result.per_second * own.size / 1e6, 1)})
-        body_mb_s = statistics.median(one["body_mb_s"] for one in runs)
-        found[name] = {"body_mb_s": body_mb_s, "all_nodes_mb_s": round(body_mb_s * nodes, 1), "runs": runs}
-        found[name]["share_of_disk"] = round(body_mb_s * nodes / disk_mb_s, 3)
+                run = Run(own, prepare(where), where.targets)
+                result = run.measure()
+                elapsed_s = run.elapsed_s
+                written = sum(end_position(side, node) for node in side.nodes())
+            speeds = {"body_mb_s": round(result.per_second * own.size / 1e6, 1)}
+            speeds["all_nodes_mb_s"] = round(written / 1e6 / elapsed_s, 1)
+            runs.append(result.as_json() | speeds)
+        found[name] = {
+            figure: statistics.median(one[figure] for one in runs)
+            for figure in ("body_mb_s", "all_nodes_mb_s")
+        }
+        found[name] |= {"share_of_disk": round(found[name]["all_nodes_mb_s"] / disk_mb_s, 3), "runs": runs}
     return {"disk_mb_s": disk_mb_s, "bodies": found}
 
 

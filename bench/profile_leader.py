@@ -1,6 +1,6 @@
 """CPU time of the leader, or of a follower, for each message, by step: n0 of a cluster of three leads.
 
-usage: python -m bench.profile_leader [--node n1] [--in-flight 64 2000] [--size 1024] [--functions] [--save NAME]
+usage: python -m bench.profile_leader [--node n1] [--in-flight 64 2000] [--size 1024] [--functions]
 """
 
 from __future__ import annotations

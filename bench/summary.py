@@ -59,9 +59,10 @@ def derived(measured: Sequence[Measured]) -> list[Measured]:
     """What was measured, and of each round the most memory that any node had under the producers' loads."""
     peaks: dict[tuple[int, str], float] = {}
     for one in measured:
-        if one["scenario"] in MEMORY_SCENARIOS:
+        resident_mb = one["figures"].get("resident_mb")
+        if one["scenario"] in MEMORY_SCENARIOS and resident_mb:
             key = one["round"], one["side"]
-            peaks[key] = max(peaks.get(key, 0.0), *one["figures"]["resident_mb"].values())
+            peaks[key] = max(peaks.get(key, 0.0), *resident_mb.values())
     return [
         *measured,
         *(
