@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -26,7 +27,9 @@ from bench.results_file import machine, save
 from bench.rivals import JavaDLedger, JavaSingle, Nats, rivals_folder
 from bench.scenarios import SCENARIOS, Scenario, Times
 from bench.sides import LedgerMQ, RemotingSide, Side
-from bench.summary import START, Measured, idle_aim, lost, ratios, summarize
+from bench.summary import START, Measured, failed, idle_aim, lost, ratios, summarize
+from ledgermq.errors import UserError
+from remoting.errors import RemotingError
 
 SIDES: dict[str, type[Side]] = {side.name: side for side in (LedgerMQ, JavaDLedger, JavaSingle, Nats)}
 START_S = {"ledgermq": 5.0, "java-dledger": 30.0, "java-single": 15.0, "nats": 8.0}
@@ -34,6 +37,10 @@ START_S = {"ledgermq": 5.0, "java-dledger": 30.0, "java-single": 15.0, "nats": 8
 WARM_THREADS = 16
 FREE_GIB = 25
 """The logs of one side's loads, three times over, until it is stopped."""
+
+
+FAILURES = (SystemExit, UserError, RemotingError, subprocess.SubprocessError, OSError)
+"""What one scenario of one side may end with; the others go on."""
 
 
 class Comparison:
@@ -68,14 +75,12 @@ class Comparison:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=self._arguments.folder) as folder:
             side = SIDES[name](Path(folder))
             self._tell(number, side, "starts")
+            self.about[name] = {"title": side.title, "durability": side.durability, "version": side.version}
             try:
                 self._take(number, name, START, {"seconds": round(side.start(), 3)})
-                self.about[name] = {
-                    "title": side.title,
-                    "durability": side.durability,
-                    "version": side.version,
-                }
                 self._run_scenarios(number, side)
+            except FAILURES as error:
+                self._take(number, name, START, {"failed": str(error)})
             finally:
                 side.stop()
 
@@ -89,7 +94,10 @@ class Comparison:
                 self._progress.advance(self._bar, START_S[side.name])
             self._tell(number, side, scenario.title)
             topic = f"Bench{scenario.name.replace('-', '')}"
-            figures = scenarios.measure(scenario, side, topic, self._times)
+            try:
+                figures = scenarios.measure(scenario, side, topic, self._times)
+            except FAILURES as error:
+                figures = {"failed": str(error)}
             self._take(number, side.name, scenario.name, figures)
             self._progress.advance(self._bar, scenario.load_s(self._times))
 
@@ -101,7 +109,17 @@ class Comparison:
 
     def _take(self, number: int, side: str, scenario: str, figures: dict[str, Any]) -> None:
         self.measured.append({"round": number, "side": side, "scenario": scenario, "figures": figures})
-        shown = ("per_second", "p50_ms", "p99_ms", "seconds", "gap_s", "idle_cpu_percent", "lost", "errors")
+        shown = (
+            "per_second",
+            "p50_ms",
+            "p99_ms",
+            "seconds",
+            "gap_s",
+            "idle_cpu_percent",
+            "lost",
+            "errors",
+            "failed",
+        )
         words = ", ".join(f"{name} {figures[name]}" for name in shown if figures.get(name) not in (None, {}))
         self._progress.console.print(
             f"round {number + 1}  {side:13} {scenario:15} {words}", highlight=False, soft_wrap=True
@@ -148,6 +166,10 @@ def show(measured: Sequence[Measured], about: dict[str, dict[str, str]], console
             highlight=False,
             soft_wrap=True,
         )
+    for one in failed(measured):
+        console.print(
+            f"round {one['round'] + 1}, {one['side']}, {one['scenario']}: {one['figures']['failed']}"
+        )
     console.print(f"acknowledged messages of LedgerMQ that were not there afterwards: {lost(measured)}")
 
 
@@ -186,7 +208,7 @@ def main() -> None:
         comparison = Comparison(arguments, times, progress)
         comparison.run()
     show(comparison.measured, comparison.about, Console())
-    sys.exit(1 if lost(comparison.measured) else 0)
+    sys.exit(1 if lost(comparison.measured) or failed(comparison.measured) else 0)
 
 
 if __name__ == "__main__":

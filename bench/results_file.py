@@ -16,6 +16,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench/results"
+PLAIN_LIST = re.compile(r"\[\s[^\[\]{}\"]*\]")
 PACKAGES = ("ledgermq", "uvloop", "orjson", "isal", "msgpack")
 
 
@@ -60,5 +61,11 @@ def save(name: str, load: dict[str, Any], result: Any, measured_on: dict[str, An
         "load": load,
         "result": result,
     }
-    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(as_text(document), encoding="utf-8")
     return path
+
+
+def as_text(document: Any) -> str:
+    """Indented JSON in which a list of plain values stands on one line."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return PLAIN_LIST.sub(lambda found: " ".join(found.group().split()), text) + "\n"

@@ -147,6 +147,11 @@ def idle_aim(measured: Sequence[Measured]) -> dict[str, Any] | None:
     }
 
 
+def failed(measured: Sequence[Measured]) -> list[Measured]:
+    """What gave no figures, on whatever side."""
+    return [one for one in measured if "failed" in one["figures"]]
+
+
 def lost(measured: Sequence[Measured]) -> int:
     """Acknowledged messages that were not there afterwards, or were not delivered, over all of LedgerMQ's."""
     return sum(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from bench.summary import AIMS, Aim, derived, idle_aim, lost, ratios, spread, summarize, values
+from bench.results_file import as_text
+from bench.summary import AIMS, Aim, derived, failed, idle_aim, lost, ratios, spread, summarize, values
 
 
 def one(number: int, side: str, scenario: str, **figures: Any) -> dict[str, Any]:
@@ -82,3 +84,16 @@ def test_every_aim_is_of_a_scenario_that_measures_both_sides() -> None:
     sides = {scenario.name: scenario.sides for scenario in SCENARIOS}
     for aim in AIMS:
         assert aim.scenario in (START, MEMORY) or {OURS, aim.rival} <= set(sides[aim.scenario])
+
+
+def test_what_failed_is_told_and_has_no_figures() -> None:
+    rounds = [*ROUNDS, one(0, "nats", "own64", failed="no stream")]
+    assert failed(rounds) == rounds[-1:]
+    assert "own64" not in summarize(rounds)
+
+
+def test_results_keep_lists_of_figures_on_one_line() -> None:
+    document = {"series": [1, 2.5, None], "rows": [{"a": []}, ["x y"]]}
+    text = as_text(document)
+    assert '"series": [ 1, 2.5, null ]' in text
+    assert json.loads(text) == document
