@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 
+from native import compiled_modules
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench/results"
 PLAIN_LIST = re.compile(r"\[\s[^\[\]{}\"]*\]")
@@ -34,7 +36,8 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "commit": _commit()}
+    native = ", ".join(compiled_modules()) or "none: pure Python"
+    found = {"python": platform.python_version(), "commit": _commit(), "compiled": native}
     for package in PACKAGES:
         try:
             found[package] = version(package)

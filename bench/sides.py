@@ -111,7 +111,8 @@ class LedgerMQ(RemotingSide):
     @property
     def version(self) -> str:
         found = versions()
-        return f"LedgerMQ {found['ledgermq']} ({found['commit']}), Python {found['python']}"
+        build = f"compiled modules {found['compiled']}"
+        return f"LedgerMQ {found['ledgermq']} ({found['commit']}), Python {found['python']}, {build}"
 
     @property
     def namesrv(self) -> str:
