@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 import psutil
 
@@ -103,19 +103,25 @@ class Usage:
     series_mb: list[float] = field(default_factory=list)
 
 
+def cpu_time_s(process: psutil.Process) -> float:
+    """Seconds of CPU time it has taken, its own and the kernel's for it."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
 class UsageMeter:
     """Samples processes until it is left. `private` leaves out what files back, as they do mapped logs."""
 
     def __init__(self, processes: Mapping[str, psutil.Process], interval_s: float = 0.25) -> None:
         self._processes = dict(processes)
         self._interval_s = interval_s
+        self._before_s: dict[str, float] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self.usage = {name: Usage() for name in processes}
 
     def __enter__(self) -> Self:
-        for name, process in self._processes.items():
-            self.usage[name].cpu_s = -sum(process.cpu_times()[:2])
+        self._before_s = {name: cpu_time_s(process) for name, process in self._processes.items()}
         self._thread.start()
         return self
 
@@ -124,24 +130,22 @@ class UsageMeter:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        for name, process in self._processes.items():
-            with suppress(psutil.NoSuchProcess):
-                self.usage[name].cpu_s += sum(process.cpu_times()[:2])
+        self._take_all()
 
     def _sample(self) -> None:
         while not self._ended.wait(self._interval_s):
-            for name, process in self._processes.items():
-                with suppress(psutil.NoSuchProcess):
-                    self._take(self.usage[name], process)
+            self._take_all()
 
-    def _take(self, usage: Usage, process: psutil.Process) -> None:
+    def _take_all(self) -> None:
+        """Of a process that was killed, what was seen last stays."""
+        for name, process in self._processes.items():
+            with suppress(psutil.NoSuchProcess):
+                self._take(self.usage[name], process, self._before_s[name])
+
+    def _take(self, usage: Usage, process: psutil.Process, before_s: float) -> None:
+        usage.cpu_s = cpu_time_s(process) - before_s
         memory = process.memory_info()
         resident_mb = memory.rss / 1e6
         usage.peak_resident_mb = max(usage.peak_resident_mb, resident_mb)
         usage.peak_private_mb = max(usage.peak_private_mb, (memory.rss - memory.shared) / 1e6)
         usage.series_mb.append(round(resident_mb, 1))
-
-
-def read_lines(stream: IO[str] | None) -> list[str]:
-    """The rest of a program's output."""
-    return stream.read().splitlines() if stream else []

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from bench import stock_java
-from bench.processes import Usage, UsageMeter
+from bench.processes import Usage, UsageMeter, cpu_time_s
 from bench.rivals import rivals_folder
 from bench.sides import RemotingSide, Side
 from ledgermq.load.cluster import ask
@@ -142,11 +142,10 @@ def idle(side: Side, topic: str, times: Times) -> dict[str, Any]:
     """Per cent of a core that each node takes when nobody asks anything of it."""
     time.sleep(times.idle_settle_s)
     nodes = side.nodes()
-    before_s = {name: sum(process.cpu_times()[:2]) for name, process in nodes.items()}
+    before_s = {name: cpu_time_s(process) for name, process in nodes.items()}
     time.sleep(times.idle_s)
     shares = {
-        name: (sum(process.cpu_times()[:2]) - before_s[name]) / times.idle_s * 100
-        for name, process in nodes.items()
+        name: (cpu_time_s(process) - before_s[name]) / times.idle_s * 100 for name, process in nodes.items()
     }
     return {
         "idle_cpu_percent": {name: round(share, 2) for name, share in shares.items()},

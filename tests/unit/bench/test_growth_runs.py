@@ -60,7 +60,7 @@ def test_processes_are_metered_and_stopped(tmp_path: Path) -> None:
     with UsageMeter({"busy": psutil.Process(process.pid)}, interval_s=0.01) as meter:
         while not meter.usage["busy"].series_mb or "up" not in processes.tail("busy"):
             processes.require_alive()
-    processes.stop()
+        processes.stop()
     assert meter.usage["busy"].cpu_s >= 0
     assert meter.usage["busy"].peak_resident_mb >= meter.usage["busy"].peak_private_mb > 0
     assert process.returncode is not None
