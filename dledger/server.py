@@ -278,7 +278,7 @@ class DLedgerServer:
         now_ms = self._now_ms()
         try:
             self._receive_all(now_ms)
-            if now_ms >= self._node.deadline_ms():
+            if self._timer is None or now_ms >= self._timer_ms:  # no later than the node's own deadline
                 self._node.tick(now_ms)
             self._append_term_start()
             self._carry_out(self._node.take_output(now_ms))

@@ -149,9 +149,12 @@ class EntryDispatcher:
 
     def _may_push(self, now_ms: int) -> bool:
         """The limits at which nothing new goes to this peer until it acknowledges or a second is over."""
-        if self._has_no_room or len(self._pending) >= self._config.pending_pushes_max:
+        config, pushes = self._config, len(self._pending)
+        if self._has_no_room or pushes >= config.pending_pushes_max:
             return False
-        if self._pending_bytes >= self._config.pending_push_bytes_max:
+        if self._pending_bytes >= config.pending_push_bytes_max:
+            return False
+        if pushes >= config.small_pushes_max and self._lag_bytes() < config.small_push_bytes:
             return False
         until_ms = self._throttle.blocked_until_ms(now_ms)
         if until_ms is None or (lag_bytes := self._lag_bytes()) < self._config.throttle_lag_bytes:
