@@ -34,7 +34,7 @@ from commitlog.entry_cache import Chunk, EntryCache
 from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
 from commitlog.entry_layout import EntryLayout
 from commitlog.entry_recovery import RecoveredLog, recover
-from commitlog.gathering import gather_records
+from commitlog.gathering import Gatherer
 from commitlog.scrubber import Scrubber
 from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState, Scrubbed
 from dledger.fs import DiskWatch, Fs, OsFs, replace_file
@@ -108,6 +108,7 @@ class EntryStore:
         self._layout = EntryLayout(config, append_hook)
         self._cache = EntryCache(config.cache_bytes_max)
         self._cold = ColdReader(files)
+        self._gatherer = Gatherer(self._cache, self._cold)
         self._scrubber = Scrubber(files)
         self._begin_index = log.begin.begin_index
         self._begin_position = log.begin.begin_position
@@ -299,9 +300,9 @@ class EntryStore:
         """
         return self._cold.read_bodies(units, self._begin_index, self._end_index)
 
-    def gather_bodies(self, units: list[tuple[int, int]]) -> bytes | None:
+    def gather_bodies(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
         """The bodies of ascending units, checked, back to back; None when they have to be read one by one."""
-        return gather_records(units, self._cache, self.cached_from, self._cold)
+        return self._gatherer.gather(units, self.cached_from, readable_end)
 
     def read(self, position: int, size_bytes: int) -> Buffer:
         """Bytes within one chunk of entries, or unchecked ones of the files, known to be there."""

@@ -29,9 +29,10 @@ class ByteSource(Protocol):
         Raises PositionError when there is none, DamagedRecordError.
         """
 
-    def gather_records(self, units: list[tuple[int, int]]) -> bytes | None:
+    def gather_records(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
         """Records at (position, size) between the log's ends, back to back, checked as `read_records` and
-        `read` are; None when that cannot be done in one go, for whatever reason.
+        `read` are; None when that cannot be done in one go, for whatever reason. What stands before
+        `readable_end` never changes.
         """
 
     @property
@@ -64,8 +65,9 @@ class RecordReader:
     def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
         """As MessageLog.read_many; a unit of size 0 adds nothing."""
         wanted = [unit for unit in units if unit[1] > 0]
-        if wanted and self._min_position() <= wanted[0][0] and sum(wanted[-1]) <= self._max_position():
-            gathered = self._source.gather_records(wanted)
+        readable_end = self._max_position()
+        if wanted and self._min_position() <= wanted[0][0] and sum(wanted[-1]) <= readable_end:
+            gathered = self._source.gather_records(wanted, readable_end)
             if gathered is not None:
                 return gathered
         return self._read_each(wanted)

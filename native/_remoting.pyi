@@ -1,6 +1,16 @@
-from typing import Any, Final, Self
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, Self, TypeAlias
 
+Buffer: TypeAlias = bytes | memoryview
 VERSION: Final[int]
+
+def take_units(
+    units: bytes, codes: AbstractSet[int] | None, most: int, room: int, taken: int, /
+) -> tuple[list[tuple[int, int]], int, bool] | None: ...
+def gather_records(
+    units: list[tuple[int, int]], parts: Sequence[tuple[int, Buffer]], is_cold: bool, /
+) -> bytes | None: ...
 
 class FrameReader:
     def __new__(
