@@ -1,4 +1,6 @@
-"""Without compiled modules, or with these left out, there is nothing to compare; where a compiler is, they must be there."""
+"""Without compiled modules, or with these left out, there is nothing to compare; where a compiler is, they
+must be there.
+"""
 
 from __future__ import annotations
 
