@@ -23,6 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from bench import scenarios, stock_java
+from bench.processes import end_on_signals
 from bench.results_file import machine, save
 from bench.rivals import JavaDLedger, JavaSingle, Nats, rivals_folder
 from bench.scenarios import SCENARIOS, Scenario, Times
@@ -196,6 +197,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> tuple[argparse.Na
 
 def main() -> None:
     arguments, times = parse_arguments()
+    end_on_signals()
     rivals_folder()
     free = shutil.disk_usage(arguments.folder or tempfile.gettempdir()).free
     if free < FREE_GIB << 30:

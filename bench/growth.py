@@ -22,6 +22,7 @@ from rich.console import Console
 
 from bench import growth_runs
 from bench.growth_runs import GIB, Say
+from bench.processes import end_on_signals
 from bench.results_file import machine, save
 from ledgermq.load.run import Load
 
@@ -103,6 +104,7 @@ def without_long(value: Any) -> Any:
 
 def main() -> None:
     arguments = parse_arguments()
+    end_on_signals()
     measured_on = machine()
     console = Console(stderr=True)
     with console.status(arguments.kind) as status:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -41,6 +42,11 @@ def _are_free(ports: Sequence[int]) -> bool:
             except OSError:
                 return False
     return True
+
+
+def end_on_signals() -> None:
+    """SIGTERM ends the program as Ctrl-C does: it still stops what it has started."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 class Processes:
