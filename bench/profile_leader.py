@@ -27,7 +27,10 @@ WARMUP_S = 4.0
 SAMPLED_S = 6.0
 LIMIT_S = 30.0
 STEPS = {
-    "read and decode frames": ("remoting/frame.py", "remoting/connection.py", "remoting/command.py"),
+    "read and decode frames": (
+        *("remoting/frame.py", "remoting/connection.py", "remoting/command.py"),
+        *("remoting/command_reader.py", "remoting/holdings.py"),
+    ),
     "route requests": ("remoting/inbox.py", "remoting/router.py", "remoting/server.py"),
     "parse headers": ("remoting/headers.py", "remoting/header_fields.py"),
     "broker": ("broker/",),
