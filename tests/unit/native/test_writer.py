@@ -38,7 +38,7 @@ def do(writer: _log.Writer, steps: list[object]) -> None:
     assert select.select([writer.fileno()], [], [], 0)[0] == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 300), st.lists(st.binary(max_size=50), min_size=1, max_size=4)), max_size=9
