@@ -6,6 +6,7 @@ usage: python -m bench.load --namesrv 127.0.0.1:9876 --in-flight 64 [--connectio
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,8 @@ from typing import Any
 from bench.results_file import save
 from ledgermq.load.cluster import LoadCluster, ask
 from ledgermq.load.run import Load, LoadResult, Run
+
+TOPICS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,14 @@ def prepare(where: Where) -> tuple[str, int]:
     """Make the topics; the leader's address."""
 
     async def make(cluster: LoadCluster) -> str:
-        leader = ""
-        for name in where.names:
-            leader = await cluster.make_topic(name, where.queues)
-        return leader
+        room = asyncio.Semaphore(TOPICS_AT_ONCE)
+
+        async def make_one(name: str) -> str:
+            async with room:
+                return await cluster.make_topic(name, where.queues)
+
+        leaders = await asyncio.gather(*(make_one(name) for name in where.names))
+        return leaders[-1]
 
     host, _, port = ask(where.namesrv, make).rpartition(":")
     return host, int(port)

@@ -78,6 +78,10 @@ class ColdReader:
             bodies.append(data[at : at + size])
         return bodies
 
+    def raw(self, position: int, size_bytes: int) -> bytes:
+        """Bytes as they stand in the files, unchecked. Raises CorruptLogError, OSError."""
+        return self._data(position, size_bytes)
+
     def position_of(self, index: int, begin_index: int, begin_position: int) -> int:
         """Where an entry stands; when its unit is damaged, where one before it does."""
         for candidate in range(index, max(begin_index, index - UNITS_LOOKED_BACK) - 1, -1):

@@ -131,8 +131,18 @@ class ConsumeQueue:
         Empty when `start` is not in the queue. A hole has size 0: nothing is to be read for it. Raises
         DamagedQueueError.
         """
+        raw = self.packed_units(start, count)
+        found: list[Unit] = list(UNIT.iter_unpack(raw))
+        if any(size <= 0 for _, size, _ in found):
+            raise self._damage(start + len(found), len(found))
+        if any(size == HOLE_SIZE for _, size, _ in found):
+            return [(position, 0 if size == HOLE_SIZE else size, tags) for position, size, tags in found]
+        return found
+
+    def packed_units(self, start: int, count: int) -> bytes:
+        """As `units`, as they are stored, whatever they say: a hole has HOLE_SIZE."""
         if not self.begin_offset <= start < self.max_offset:
-            return []
+            return b""
         end = min(start + count, self.max_offset)
         wanted = end - start
         raw = b""
@@ -143,16 +153,14 @@ class ConsumeQueue:
         if start < end:
             first = (start - self._tail_offset) * UNIT_BYTES
             raw += self._tail[first : first + (end - start) * UNIT_BYTES]
-        found: list[Unit] = list(UNIT.iter_unpack(raw[: len(raw) // UNIT_BYTES * UNIT_BYTES]))
-        if len(found) < wanted or any(size <= 0 for _, size, _ in found):
-            error = DamagedQueueError(
-                f"{self.directory}: a unit is missing among {wanted} before offset {end}"
-            )
-            self._on_damage(error)
-            raise error
-        if any(size == HOLE_SIZE for _, size, _ in found):
-            return [(position, 0 if size == HOLE_SIZE else size, tags) for position, size, tags in found]
-        return found
+        if len(raw) < wanted * UNIT_BYTES:
+            raise self._damage(end, wanted)
+        return raw
+
+    def _damage(self, end: int, wanted: int) -> DamagedQueueError:
+        error = DamagedQueueError(f"{self.directory}: a unit is missing among {wanted} before offset {end}")
+        self._on_damage(error)
+        return error
 
     @property
     def min_offset(self) -> int:

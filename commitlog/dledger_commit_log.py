@@ -135,6 +135,9 @@ class _EntryRecords:
         except DamagedEntryError as error:
             raise self._told(error) from error
 
+    def gather_records(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
+        return self._store.gather_bodies(units, readable_end)
+
     @property
     def cached_from(self) -> int:
         return self._store.cached_from

@@ -95,6 +95,10 @@ class RecordFiles:
                 raise PositionError(f"no record of {size} bytes at position {position}")
         return records
 
+    def gather_records(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
+        """As ByteSource."""
+        return None
+
     @property
     def cached_from(self) -> int:
         """Nothing is kept in memory: all is read from the files."""

@@ -15,10 +15,24 @@ from typing import Final
 
 FOLDER: Final = Path(__file__).resolve().parent
 SOURCES: Final[Mapping[str, Sequence[str]]] = {
-    "_log": ("log.c", "records.c", "entries.c", "dispatch.c", "queue_table.c", "crc32.c"),
+    "_log": ("log.c", "records.c", "entries.c", "dispatch.c", "queue_table.c", "crc32.c", "writer.c"),
+    "_remoting": (
+        *("remoting.c", "remoting_heads.c", "remoting_frames.c"),
+        *("remoting_sends.c", "remoting_messages.c", "remoting_answers.c"),
+        *("remoting_pulls.c", "crc32.c"),
+    ),
 }
 """The C files of each module. Headers lie beside them."""
-FLAGS: Final = ("-std=c11", "-O3", "-fPIC", "-fwrapv", "-fno-strict-aliasing", "-fvisibility=hidden", "-Wall")
+FLAGS: Final = (
+    "-std=gnu11",
+    "-O3",
+    "-fPIC",
+    "-fwrapv",
+    "-fno-strict-aliasing",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-pthread",
+)
 LIMIT_S: Final = 300.0
 
 

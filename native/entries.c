@@ -1,7 +1,8 @@
 /* DLedger's entries (commitlog/entry.py): header, header CRC, body CRC, index units. */
 
-#include "crc32.h"
 #include "log.h"
+
+#include "crc32.h"
 
 #define PACKED_NAME "native._log.packed"
 

@@ -24,6 +24,7 @@ static PyMethodDef functions[] = {
 
 static int log_exec(PyObject *module) {
     crc32_prepare();
+    if (writer_add_type(module) < 0) return -1;
     return PyModule_AddIntConstant(module, "VERSION", 1);
 }
 

@@ -37,6 +37,9 @@ FUNCTION(log_parse_units);
    holds bytes. Returns NULL with an exception; takes over the reference. */
 PyObject *packed_new(PyObject *bytes);
 
+/* Adds the class Writer to the module. */
+int writer_add_type(PyObject *module);
+
 int takes(const char *name, Py_ssize_t count, Py_ssize_t expected);
 
 #endif

@@ -1,7 +1,8 @@
 /* Messages into records (commitlog/record.py), each with room for its entry's header before it. */
 
-#include "crc32.h"
 #include "log.h"
+
+#include "crc32.h"
 #include "queue_table.h"
 
 #include <structmember.h>

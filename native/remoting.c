@@ -3,6 +3,8 @@
 
 #include "remoting.h"
 
+#include "crc32.h"
+
 #include <structmember.h>
 
 const char *const command_names[C_HEADER + 1] = {"code",     "opaque",  "flag",           "remark", "ext_fields",
@@ -143,7 +145,16 @@ Outcome slice_number(const Slice *slice, int64_t *number) {
     return DONE;
 }
 
+#define FUNCTION_OF(name) ((PyCFunction)(void (*)(void))name)
+
+static PyMethodDef functions[] = {
+    {"take_units", FUNCTION_OF(pulls_take_units), METH_FASTCALL, NULL},
+    {"gather_records", FUNCTION_OF(pulls_gather_records), METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static int remoting_exec(PyObject *module) {
+    crc32_prepare();
     if (add_frame_reader(module) < 0 || add_plain_sends(module) < 0 || add_send_answers(module) < 0) return -1;
     return PyModule_AddIntConstant(module, "VERSION", 1);
 }
@@ -153,6 +164,7 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, remoting_exec}, {0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "native._remoting",
+    .m_methods = functions,
     .m_slots = slots,
 };
 

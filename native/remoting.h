@@ -81,6 +81,9 @@ extern const char *const header_names[HEADER_SLOTS];
 /* The header of a send, read from a command's fields. */
 Outcome read_send_header(const Layout *layout, const Head *head, PyObject *known[3], PyObject **made);
 
+PyObject *pulls_take_units(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *pulls_gather_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
 int add_frame_reader(PyObject *module);
 int add_plain_sends(PyObject *module);
 int add_send_answers(PyObject *module);

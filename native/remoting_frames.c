@@ -14,9 +14,10 @@ typedef struct {
     PyObject *known_language, *known_names[3], *known_keys[KNOWN_KEYS];
 } FrameReader;
 
-/* What one call has found so far. `code` is the code of all commands, -1 when they differ. */
+/* What one call has found so far. `code` is the code of all commands, -1 when they differ; `is_plain`: all are
+   requests, and none is left to Python. */
 typedef struct {
-    PyObject *commands;
+    PyObject *commands, *large;
     long open_count, code;
     bool is_plain;
 } Found;
@@ -109,6 +110,17 @@ static inline bool is_send(const Head *head) {
     return is_code && !(head->flag & RESPONSE_FLAG);
 }
 
+/* Notes the place and the size of the last command. */
+static int note_large(Found *found, uint32_t size) {
+    if (found->large == NULL) found->large = PyList_New(0);
+    if (found->large == NULL) return -1;
+    PyObject *pair = Py_BuildValue("nI", PyList_GET_SIZE(found->commands) - 1, size);
+    if (pair == NULL) return -1;
+    int error = PyList_Append(found->large, pair);
+    Py_DECREF(pair);
+    return error;
+}
+
 /* One payload of `size` bytes: header word, header, body. */
 static int take_payload(FrameReader *reader, const uint8_t *payload, uint32_t size, uint32_t word, Found *found) {
     Head head;
@@ -128,13 +140,14 @@ static int take_payload(FrameReader *reader, const uint8_t *payload, uint32_t si
         if (made == NULL) return -1;
         found->is_plain = false;
     } else {
-        if (head.flag & RESPONSE_FLAG || size >= reader->large_bytes) found->is_plain = false;
-        if (!(head.flag & ONEWAY_FLAG)) found->open_count++;
+        if (head.flag & RESPONSE_FLAG) found->is_plain = false;
+        if (!(head.flag & (ONEWAY_FLAG | RESPONSE_FLAG))) found->open_count++;
         if (PyList_GET_SIZE(found->commands) == 0) found->code = head.code;
         else if (found->code != head.code) found->code = -1;
     }
     int error = PyList_Append(found->commands, made);
     Py_DECREF(made);
+    if (error == 0 && size >= reader->large_bytes) error = note_large(found, size);
     return error;
 }
 
@@ -142,37 +155,44 @@ static inline uint32_t read_word(const uint8_t *at) {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* read(data, start) -> (commands, end, bytes needed from there, open requests, code of all or -1, is plain), or
-   None when a length is wrong. */
+/* All whole frames from `at` on; `at` is then where the next one begins, which needs so many bytes. */
+static Outcome take_frames(FrameReader *reader, const uint8_t **at, const uint8_t *end, Py_ssize_t *needed, Found *found) {
+    *needed = FRAME_BYTES_MIN;
+    while (end - *at >= FRAME_BYTES_MIN) {
+        uint32_t length = read_word(*at), word = read_word(*at + LENGTH_BYTES), header_bytes = word & 0xFFFFFF;
+        if (length > reader->frame_bytes_max || length < LENGTH_BYTES || header_bytes > length - LENGTH_BYTES ||
+            header_bytes > reader->header_bytes_max)
+            return UNUSUAL;
+        if ((Py_ssize_t)length > end - *at - LENGTH_BYTES) {
+            *needed = LENGTH_BYTES + (Py_ssize_t)length;
+            return DONE;
+        }
+        if (take_payload(reader, *at + LENGTH_BYTES, length, word, found) < 0) return FAILED;
+        *at += LENGTH_BYTES + length;
+    }
+    return DONE;
+}
+
+/* read(data, start) -> (commands, end, bytes needed from there, open requests, code of all or -1, is plain, places
+   and sizes of the large ones or None); None when a length is wrong. */
 static PyObject *reader_read(FrameReader *reader, PyObject *const *args, Py_ssize_t count) {
     if (count != 2 || !PyBytes_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "read takes bytes and where to begin");
-    Py_ssize_t first = PyLong_AsSsize_t(args[1]), size = PyBytes_GET_SIZE(args[0]);
+    Py_ssize_t first = PyLong_AsSsize_t(args[1]), size = PyBytes_GET_SIZE(args[0]), needed;
     if (first == -1 && PyErr_Occurred()) return NULL;
     if (first < 0 || first > size) return PyErr_Format(PyExc_ValueError, "the data do not reach to %zd", first);
-    const uint8_t *data = (const uint8_t *)PyBytes_AS_STRING(args[0]), *at = data + first, *end = data + size;
-    Found found = {PyList_New(0), 0, -1, true};
+    const uint8_t *data = (const uint8_t *)PyBytes_AS_STRING(args[0]), *at = data + first;
+    Found found = {PyList_New(0), NULL, 0, -1, true};
     if (found.commands == NULL) return NULL;
-    Py_ssize_t needed = FRAME_BYTES_MIN;
-    while (end - at >= FRAME_BYTES_MIN) {
-        uint32_t length = read_word(at), word = read_word(at + LENGTH_BYTES), header_bytes = word & 0xFFFFFF;
-        if (length > reader->frame_bytes_max || length < LENGTH_BYTES || header_bytes > length - LENGTH_BYTES ||
-            header_bytes > reader->header_bytes_max) {
-            Py_DECREF(found.commands);
-            Py_RETURN_NONE;
-        }
-        if ((Py_ssize_t)length > end - at - LENGTH_BYTES) {
-            needed = LENGTH_BYTES + (Py_ssize_t)length;
-            break;
-        }
-        if (take_payload(reader, at + LENGTH_BYTES, length, word, &found) < 0) {
-            Py_DECREF(found.commands);
-            return NULL;
-        }
-        at += LENGTH_BYTES + length;
-    }
-    return Py_BuildValue("NnnllO", found.commands, (Py_ssize_t)(at - data), needed, found.open_count, found.code,
-                         found.is_plain ? Py_True : Py_False);
+    Outcome outcome = take_frames(reader, &at, data + size, &needed, &found);
+    PyObject *large = found.large == NULL ? Py_None : found.large, *result = NULL;
+    if (outcome == DONE)
+        result = Py_BuildValue("OnnllOO", found.commands, (Py_ssize_t)(at - data), needed, found.open_count,
+                               found.code, found.is_plain ? Py_True : Py_False, large);
+    else if (outcome == UNUSUAL) result = Py_NewRef(Py_None);
+    Py_DECREF(found.commands);
+    Py_XDECREF(found.large);
+    return result;
 }
 
 static PyObject *reader_make(PyTypeObject *type, PyObject *args, PyObject *named) {

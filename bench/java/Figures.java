@@ -18,7 +18,7 @@ final class Figures {
     }
 
     synchronized void failed(Object error) {
-        String text = String.valueOf(error).replaceAll("[^\\w :.,-]", "?");
+        String text = String.valueOf(error).replaceAll("\\d+", "N").replaceAll("[^\\w :.,-]", "?");
         errors.merge(text.substring(0, Math.min(TEXT_MAX, text.length())), 1, Integer::sum);
     }
 
@@ -30,16 +30,17 @@ final class Figures {
         return count;
     }
 
-    double percentile(double share) {
+    /** In ms, with two decimals; null of none. */
+    String percentile(double share) {
         long wanted = (long) Math.ceil(count() * share);
         long seen = 0;
         for (int i = 0; i < BUCKETS; i++) {
             seen += latencies.get(i);
             if (seen >= wanted && seen > 0) {
-                return (i + 1) * BUCKET_NANOS / 1e6;
+                return format("%.2f", (i + 1L) * BUCKET_NANOS / 1e6);
             }
         }
-        return -1;
+        return "null";
     }
 
     /** The fields of a JSON object, without its braces. */
@@ -47,13 +48,13 @@ final class Figures {
         long messages = count();
         StringBuilder curve = new StringBuilder();
         for (double share : SHARES) {
-            curve.append(curve.length() == 0 ? "" : ",").append(format("[%s,%.2f]", share, percentile(share)));
+            curve.append(curve.length() == 0 ? "" : ",").append(format("[%s,%s]", share, percentile(share)));
         }
         StringBuilder failures = new StringBuilder();
         errors.forEach((text, count) -> failures.append(failures.length() == 0 ? "" : ",")
                 .append('"').append(text).append("\":").append(count));
-        return format("\"messages\":%d,\"per_second\":%.1f,\"p50_ms\":%.2f,\"p99_ms\":%.2f,\"p999_ms\":%.2f,"
-                        + "\"max_ms\":%.2f,\"curve\":[%s],\"errors\":{%s}",
+        return format("\"messages\":%d,\"per_second\":%.1f,\"p50_ms\":%s,\"p99_ms\":%s,\"p999_ms\":%s,"
+                        + "\"max_ms\":%s,\"curve\":[%s],\"errors\":{%s}",
                 messages, messages / seconds, percentile(0.5), percentile(0.99), percentile(0.999),
                 percentile(1), curve, failures);
     }

@@ -65,7 +65,7 @@ public final class Load {
             try {
                 took(started, producer.send(new Message(topic, body)));
             } catch (Exception error) {
-                failed(started, error);
+                failed(error);
             }
         }
     }
@@ -79,7 +79,7 @@ public final class Load {
                 producer.send(new Message(topic, body), callback(started, window));
             } catch (Exception error) {
                 window.release();
-                failed(started, error);
+                failed(error);
             }
         }
         window.acquire(inFlight);
@@ -95,7 +95,7 @@ public final class Load {
 
             @Override
             public void onException(Throwable error) {
-                failed(started, error);
+                failed(error);
                 window.release();
             }
         };
@@ -104,7 +104,7 @@ public final class Load {
     private void took(long started, SendResult result) {
         long now = System.nanoTime();
         if (result.getSendStatus() != SendStatus.SEND_OK) {
-            failed(started, result.getSendStatus());
+            failed(result.getSendStatus());
             return;
         }
         acknowledged.increment();
@@ -113,9 +113,7 @@ public final class Load {
         }
     }
 
-    private void failed(long started, Object error) {
-        if (started >= warm) {
-            figures.failed(error instanceof Exception exception ? exception.getMessage() : error);
-        }
+    private void failed(Object error) {
+        figures.failed(error instanceof Exception exception ? exception.getMessage() : error);
     }
 }

@@ -12,7 +12,7 @@ Invariants in APPEND: the pending pushes are contiguous from match_index + 1 to 
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dledger.core.catch_up import CatchUp
 from dledger.core.comparison import CompareAt, TruncateAt, is_prefix, next_step
@@ -32,20 +32,10 @@ from dledger.core.messages import (
     TruncateResponse,
 )
 from dledger.core.output import Outbox
-from dledger.core.pace import Pace
+from dledger.core.pace import Pace, Push
 from dledger.core.ports import LogReader
 from dledger.core.status import PeerStatus
 from dledger.core.types import LONG_AGO_MS, NO_INDEX, DamagedEntryError, PushState, ResponseCode
-
-
-@dataclass(slots=True)
-class _Push:
-    """One unacknowledged push."""
-
-    first_index: int
-    last_index: int
-    sent_ms: int
-    size_bytes: int
 
 
 class EntryDispatcher:
@@ -77,9 +67,9 @@ class EntryDispatcher:
         self._request_sent_ms = LONG_AGO_MS
         self._is_refused = False
         self._has_no_room = False
-        self._pending: deque[_Push] = deque()
+        self._pending: deque[Push] = deque()
         self._pending_bytes = 0
-        self._pace = Pace(peer, config, catch_up, lambda: self._bytes_from(self.next_index), outbox)
+        self._pace = Pace(peer, config, catch_up, self._lag_bytes, outbox)
         self._damaged_until_ms: int | None = None
         self._last_sent_ms = LONG_AGO_MS
         self._last_beat_ms = LONG_AGO_MS
@@ -157,9 +147,14 @@ class EntryDispatcher:
 
     def _may_push(self, now_ms: int) -> bool:
         """The limits at which nothing new goes to this peer until it acknowledges or a second is over."""
-        is_full = len(self._pending) >= self._config.pending_pushes_max
-        is_full |= self._pending_bytes >= self._config.pending_push_bytes_max
-        return not is_full and not self._has_no_room and self._pace.may_push(now_ms, self._pending_bytes)
+        config, pushes = self._config, len(self._pending)
+        if self._has_no_room or pushes >= config.pending_pushes_max:
+            return False
+        if self._pending_bytes >= config.pending_push_bytes_max:
+            return False
+        if pushes >= config.small_pushes_max and self._lag_bytes() < config.small_push_bytes:
+            return False
+        return self._pace.may_push(now_ms, self._pending_bytes)
 
     def _push_range(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> int:
         """Sends the next new range. Returns its bytes."""
@@ -169,7 +164,7 @@ class EntryDispatcher:
         self.next_index = push.last_index + 1
         return push.size_bytes
 
-    def _send_entries(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> _Push:
+    def _send_entries(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> Push:
         entries = self._reader.read_range(first_index, last_index, self._config.push_bytes_max)
         assert entries.first_index == first_index <= entries.last_index <= last_index, (
             f"asked for {first_index}..{last_index}, read {entries.first_index}..{entries.last_index}"
@@ -177,7 +172,7 @@ class EntryDispatcher:
         prev_term = self._log.term_at(first_index - 1)
         self._send(AppendRequest(self._term, commit_index, prev_term, entries), now_ms)
         self._last_push_ms = now_ms
-        return _Push(entries.first_index, entries.last_index, now_ms, len(entries.data))
+        return Push(entries.first_index, entries.last_index, now_ms, len(entries.data))
 
     def _push_again(self, now_ms: int, commit_index: int) -> None:
         """doCheckAppendResponse: only the first unacknowledged push is ever repeated."""
@@ -189,7 +184,7 @@ class EntryDispatcher:
         rest_bytes = 0
         if push.last_index < late.last_index:
             rest_bytes = max(0, late.size_bytes - push.size_bytes)
-            self._pending.appendleft(_Push(push.last_index + 1, late.last_index, late.sent_ms, rest_bytes))
+            self._pending.appendleft(Push(push.last_index + 1, late.last_index, late.sent_ms, rest_bytes))
         self._pending.appendleft(push)
         self._pending_bytes += push.size_bytes + rest_bytes - late.size_bytes
         self._outbox.report(PushRepeated(self.peer, push.first_index, push.last_index))
@@ -367,6 +362,9 @@ class EntryDispatcher:
     @property
     def lag_entries(self) -> int | None:
         return self._log.end_index - self.match_index if self.is_matched else None
+
+    def _lag_bytes(self) -> int:
+        return self._bytes_from(self.next_index)
 
     def _bytes_from(self, index: int) -> int:
         if index > self._log.end_index:

@@ -1,6 +1,7 @@
 """How much one peer may get now: all that is there, what is left free, or a fixed quota of each second."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dledger.core.catch_up import CatchUp
 from dledger.core.config import Config
@@ -8,6 +9,16 @@ from dledger.core.events import PushThrottled
 from dledger.core.output import Outbox
 from dledger.core.throttle import Throttle
 from dledger.core.types import LONG_AGO_MS
+
+
+@dataclass(slots=True)
+class Push:
+    """One that is unacknowledged."""
+
+    first_index: int
+    last_index: int
+    sent_ms: int
+    size_bytes: int
 
 
 class Pace:

@@ -6,7 +6,9 @@ All of it is the plain RocketMQ protocol: another broker that speaks it can be l
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import orjson
 
 from ledgermq.errors import UserError
 from remoting.client import RemotingClient
@@ -85,6 +87,15 @@ class LoadCluster:
         """Send one message, which makes the topic where that is allowed. Whether it was acknowledged."""
         address = address or await self.leader()
         return address is not None and not await self._problem(address, send_command(topic, 0))
+
+    async def node_status(self, address: str) -> dict[str, Any]:
+        """What a node of LedgerMQ says of itself, empty while it gives no answer."""
+        try:
+            answer = await self._client.invoke(address, RemotingCommand(RequestCode.LEDGERMQ_NODE_STATUS))
+        except RemotingError:
+            return {}
+        found: dict[str, Any] = orjson.loads(answer.body) if answer.code == ResponseCode.SUCCESS else {}
+        return found
 
     async def delete_topic(self, topic: str) -> None:
         """Forget the topic; its messages stay in the log until retention takes them."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from ledgermq.load.frames import Answers, AnswerScanner, take
 
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 17
 CONNECT_LIMIT_S = 5.0
 
 
@@ -26,6 +26,7 @@ class Pipe:
         self.watched = 0
         self._frames = frames
         self._scanner = AnswerScanner()
+        self._buffer = memoryview(bytearray(READ_BYTES))
         self._unsent = memoryview(b"")
 
     @property
@@ -51,15 +52,15 @@ class Pipe:
     def receive(self) -> Answers:
         """What one read brings; a connection that ended is closed, and its sends stay in `starts`."""
         try:
-            data = self.socket.recv(READ_BYTES)
+            count = self.socket.recv_into(self._buffer)
         except BlockingIOError:
             return Answers([], [])
         except OSError:
-            data = b""
-        if not data:
+            count = 0
+        if not count:
             self.close()
             return Answers([], [])
-        return self._scanner.feed(data)
+        return self._scanner.feed(bytes(self._buffer[:count]))
 
     def close(self) -> None:
         self.is_open = False

@@ -120,6 +120,15 @@ class Run:
             self._selector.close()
         return self._result(time.process_time() - cpu_s)
 
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the first send; 0 before it."""
+        return perf_counter() - self._started_s if self._started_s else 0.0
+
+    def end_now(self) -> None:
+        """From another thread: end the run before its time."""
+        self._end_s = perf_counter()
+
     def _loop(self) -> None:
         tell_s = self._started_s
         if not self._load.rate:

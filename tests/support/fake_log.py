@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from commitlog.consume_queue import Boundary
+from commitlog.consume_queue import UNIT, Boundary
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.log import DispatchListener, MessageLog, PositionError, PutResult, PutStatus
 from commitlog.record import (
@@ -48,6 +48,9 @@ class FakeQueue:
     def units(self, start: int, count: int) -> list[tuple[int, int, int]]:
         first = max(start - self.min_offset, 0)
         return self.rows[first : first + count]
+
+    def packed_units(self, start: int, count: int) -> bytes:
+        return b"".join(UNIT.pack(*unit) for unit in self.units(start, count))
 
     def drop_before(self, offset: int) -> None:
         """As if the messages before `offset` had been deleted with their files."""

@@ -31,10 +31,9 @@ class Bench:
     """One node: engine, store and log over one file system."""
 
     def __init__(self, fs: MemoryFs | None = None) -> None:
-        fs = fs or MemoryFs()
-        self.fs = fs
+        self.fs = fs = fs or MemoryFs()
         fs.make_directory(STORE)
-        self.store = open_entry_store(store_directory(STORE, "n0"), ENTRIES, write_physical_offset, self.fs)
+        self.store = open_entry_store(store_directory(STORE, "n0"), ENTRIES, write_physical_offset, fs)
         self.engine = FakeEngine(self.store)
         self.fatal: list[BaseException] = []
         self.log = DLedgerCommitLog(

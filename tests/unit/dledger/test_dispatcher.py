@@ -330,6 +330,27 @@ def test_status_before_and_after_the_match() -> None:
     assert (status.lag_bytes, status.last_contact_ms_ago) == (20, 7)
 
 
+def test_entries_gather_while_small_pushes_are_under_way() -> None:
+    bench = Bench(TERM, small_pushes_max=2, small_push_bytes=5 * ENTRY_BYTES)
+    bench.match(0)
+
+    def append(last_index: int) -> list[tuple[int, int]]:
+        bench.log.extend(TERM, last_index)
+        return ranges(bench.pump())
+
+    assert append(1) == [(1, 1)]
+    assert append(2) == [(2, 2)]
+    assert append(3) == append(4) == append(6) == []
+    assert ranges(bench.answer_append("SUCCESS", 1, 1)) == [(3, 6)]
+    assert append(7) == append(10) == []
+    assert append(11) == [(7, 11)], "what is no small push does not wait"
+    assert append(12) == []
+    assert ranges(bench.answer_append("SUCCESS", 2, 11)) == [(12, 12)]
+    bench.dispatcher.restart("connected")
+    assert ranges(bench.match(12)) == []
+    assert append(13) == [(13, 13)], "nothing is under way after a new comparison"
+
+
 CATCH_UP = {
     "catch_up_lag_bytes": 5 * ENTRY_BYTES,
     "catch_up_bytes_per_s_min": 1_000,
