@@ -131,10 +131,10 @@ class PullWaits(Generic[T]):
 def _arrivals_of(keys: AbstractSet[QueueKey], runs: Sequence[QueueRun]) -> dict[QueueKey, Arrivals]:
     """As `group_arrivals`, from runs."""
     found = {}
-    for run in runs:
-        key = (run.topic, run.queue_id)
+    for topic, queue_id, first_offset, units in runs:
+        key = (topic, queue_id)
         if key in keys:
-            units = enumerate(UNIT.iter_unpack(run.units), run.first_offset)
-            codes = [(offset, tags_code) for offset, (_, _, tags_code) in units]
+            numbered = enumerate(UNIT.iter_unpack(units), first_offset)
+            codes = [(offset, tags_code) for offset, (_, _, tags_code) in numbered]
             found[key] = Arrivals(codes[-1][0] + 1, codes)
     return found

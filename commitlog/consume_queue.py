@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 UNIT: Final = struct.Struct(">qiq")
 UNIT_BYTES: Final = 20
+_POSITION: Final = struct.Struct(">q")
 HOLE_SIZE: Final = 2**31 - 1
 """The size in a unit that stands for no message."""
 PREFIX_UNIT: Final = UNIT.pack(0, HOLE_SIZE, 0)
@@ -116,14 +117,18 @@ class ConsumeQueue:
 
     def put_run(self, first_offset: int, units: bytes) -> None:
         """As `put`, for messages whose offsets follow each other, as units."""
-        first_position, _, _ = UNIT.unpack_from(units)
+        (first_position,) = _POSITION.unpack_from(units)
         if first_offset != self.max_offset or first_position <= self.last_position:
             for queue_offset, unit in enumerate(UNIT.iter_unpack(units), first_offset):
                 self.put(queue_offset, *unit)
             return
         self._tail += units
+        if len(units) == UNIT_BYTES:
+            self.max_offset += 1
+            self.last_position = first_position
+            return
         self.max_offset += len(units) // UNIT_BYTES
-        self.last_position = UNIT.unpack_from(units, len(units) - UNIT_BYTES)[0]
+        (self.last_position,) = _POSITION.unpack_from(units, len(units) - UNIT_BYTES)
 
     def units(self, start: int, count: int) -> list[Unit]:
         """(position, size, tags code) of the messages from offset `start` on, at most `count`.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import native
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest, QueueRun
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
 from commitlog.record import (
     BORN_HOST_V6,
@@ -67,7 +67,7 @@ class Dispatcher:
         if _PARSE_UNITS is not None:
             runs = _PARSE_UNITS(data, count, position, self._topics)
             if runs is not None:
-                return DispatchBatch(count, last_index, [QueueRun(*run) for run in runs], parse_each)
+                return DispatchBatch(count, last_index, runs, parse_each)
         return DispatchBatch.of(parse_each())
 
     def parse(

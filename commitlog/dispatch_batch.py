@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import overload
 
 
 @dataclass(slots=True)
@@ -22,13 +22,9 @@ class DispatchRequest:
     sys_flag: int
 
 
-class QueueRun(NamedTuple):
-    """Messages of one queue with offsets that follow each other, as units of its consume queue."""
-
-    topic: str
-    queue_id: int
-    first_offset: int
-    units: bytes
+QueueRun = tuple[str, int, int, bytes]
+"""Messages of one queue with offsets that follow each other: topic, queue id, the first one's offset, and the
+units of its consume queue. A plain tuple: with thousands of queues there is one for nearly each message."""
 
 
 class DispatchBatch(Sequence[DispatchRequest]):
@@ -60,8 +56,10 @@ class DispatchBatch(Sequence[DispatchRequest]):
     def topics(self) -> frozenset[str]:
         """The topics of the messages."""
         if self._topics is None:
-            source: Sequence[QueueRun | DispatchRequest] = self.runs if self.runs is not None else self._all()
-            self._topics = frozenset(one.topic for one in source)
+            if self.runs is not None:
+                self._topics = frozenset([run[0] for run in self.runs])
+            else:
+                self._topics = frozenset([one.topic for one in self._all()])
         return self._topics
 
     def __len__(self) -> int:

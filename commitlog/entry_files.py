@@ -33,8 +33,9 @@ class EntryStoreConfig:
     index_file_bytes: int = 32 * 5 * 1024 * 1024
     cache_bytes_max: int = 16 * 1024 * 1024
     """Recent entries kept in memory; those not yet written stay whatever their size."""
-    chunk_bytes_max: int = 4 * 1024 * 1024
-    """Bodies laid out into one buffer at most; a larger entry has a buffer of its own."""
+    chunk_bytes_max: int = 16 * 1024 * 1024
+    """Bodies laid out into one buffer at most; a larger entry has a buffer of its own. Large bodies that come
+    together are copied once more when they need several."""
     reserve_bytes: int = 16 * 1024 * 1024
     """Blocks are reserved ahead of the writing in steps of this size."""
     unsynced_bytes_max: int = 64 * 1024 * 1024
