@@ -202,9 +202,13 @@ class ConsumeQueue:
             return None
         return UnitWrites(self, self._life, self._is_new, self._tail_offset, bytes(self._tail))
 
+    def is_current(self, writes: UnitWrites) -> bool:
+        """Whether the queue has not begun anew since."""
+        return writes.life == self._life
+
     def written(self, writes: UnitWrites) -> None:
         """These units are in the files."""
-        if writes.life != self._life:
+        if not self.is_current(writes):
             return
         del self._tail[: len(writes.units)]
         self._tail_offset += len(writes.units) // UNIT_BYTES

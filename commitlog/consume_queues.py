@@ -5,7 +5,7 @@ queues are complete. At the start the units behind the checkpoint are dropped, a
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from pathlib import Path
@@ -199,22 +199,25 @@ class ConsumeQueues:
         *_, writes = self.take_writes_in_parts(applied)
         return writes
 
-    def take_writes_in_parts(self, applied: Applied) -> Iterator[QueueWrites | None]:
+    def take_writes_in_parts(self, applied: Applied) -> Generator[QueueWrites | None]:
         """As `take_writes`, in several turns of the loop if need be: what it yields last counts.
 
-        Queues looked at later may hold messages behind `applied` already. A start passes those over.
+        Queues looked at later may hold messages behind `applied` already. A start passes those over. What is
+        deleted or begins anew meanwhile is left to the next flush.
         """
         if applied == self._flushed and not self._deleted and not self._is_distrusted:
             self._count_buffered()
             yield None
             return
+        deleted = list(self._deleted)
         units: list[UnitWrites] = []
         for number, queue in enumerate(list(self._buffered), 1):
             if (writes := queue.take_writes()) is not None:
                 units.append(writes)
             if number % TAKEN_PER_TURN == 0:
                 yield None
-        deleted, self._deleted = self._deleted, []
+        units = [writes for writes in units if writes.queue.is_current(writes)]
+        del self._deleted[: len(deleted)]
         yield QueueWrites(deleted, units, None if self._is_distrusted else applied)
 
     def write(self, writes: QueueWrites) -> None:

@@ -443,6 +443,36 @@ def test_messages_that_come_while_a_flush_looks_at_the_queues_are_in_it_once(
     assert [positions(again.get("T", number)) for number in (0, 1)] == [[0, 1000, 5000], [2000, 3000, 4000]]
 
 
+def test_topic_deleted_while_a_flush_looks_at_the_queues_is_gone(
+    fs: MemoryFs, log: MadeUpLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume_queues, "TAKEN_PER_TURN", 1)
+    queues, _ = open_queues(fs, log)
+    put(queues, log, "T", 0, range(2))
+    flush(queues, log.applied())
+    put(queues, log, "T", 0, range(2, 4))
+    put(queues, log, "U", 0, range(2))
+    given_up = queues.take_writes_in_parts(log.applied())
+    assert next(given_up) is None
+    given_up.close()
+    parts = queues.take_writes_in_parts(log.applied())
+    assert next(parts) is None
+    queues.delete("T")
+    *_, writes = parts
+    assert writes is not None
+    assert [part.queue.topic for part in writes.units] == ["U"]
+    queues.write(writes)
+    queues.written(writes)
+    cancelled = queues.take_writes_in_parts(log.applied())
+    put(queues, log, "U", 0, range(2, 3))
+    assert next(cancelled) is None
+    cancelled.close()
+    flush(queues, log.applied())
+    assert fs.list(ROOT) == [".checkpoint", "U"]
+    again, _ = open_queues(fs, log)
+    assert [queue.topic for queue in again] == ["U"]
+
+
 def test_flush_is_wanted_early_but_not_for_a_few_units_of_each_of_many_queues(
     fs: MemoryFs, log: MadeUpLog
 ) -> None:
