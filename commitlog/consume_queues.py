@@ -30,6 +30,7 @@ from commitlog.queue_checkpoint import (
     decode_queue_checkpoint,
     encode_queue_checkpoint,
 )
+from commitlog.queue_checkpoint_v2 import read_version_2
 from commitlog.record import CorruptRecordError, decode_record
 from commitlog.unit_files import UnitFiles
 from dledger.fs import Fs, read_file, replace_file
@@ -116,7 +117,7 @@ class ConsumeQueues:
         """
         self._fs.make_directory(self._root)
         content = read_file(self._fs, self._checkpoint, CHECKPOINT_BYTES_MAX)
-        known = decode_queue_checkpoint(content)
+        known = decode_queue_checkpoint(content) or read_version_2(self._fs, self._root, self._files, content)
         if known is not None and self._take_over(known, end_index, end_position):
             self._flushed = known.applied
             return known.applied

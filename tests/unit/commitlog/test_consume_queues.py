@@ -514,3 +514,41 @@ def test_checkpoint_with_a_row_that_is_no_queue_says_nothing(row: object) -> Non
     assert encode_queue_checkpoint(found.applied, found.extents) == seal(fields | {"queues": [good]})
     assert decode_queue_checkpoint(seal(fields | {"queues": [good, row]})) is None
     assert decode_queue_checkpoint(seal(fields)) is None
+
+
+VERSION_2 = {
+    "version": 2,
+    "appliedIndex": 17,
+    "appliedPosition": 18_000,
+    "queues": 2,
+    "begins": 4,
+    "ends": 18,
+}
+
+
+@pytest.mark.parametrize("wrong", [{}, {"ends": 19}, {"queues": 3}, {"begins": "4"}, {"version": 4}])
+def test_checkpoint_of_the_version_before_is_taken_over(
+    fs: MemoryFs, log: MadeUpLog, wrong: dict[str, object]
+) -> None:
+    queues, _ = open_queues(fs, log)
+    put(queues, log, "T", 0, range(4, 15))
+    put(queues, log, "U", 3, range(3))
+    flush(queues, log.applied())
+    for number in range(4):
+        log.request("V", 0, number)
+    at_checkpoint = Applied(17, 18_000)
+    put(queues, log, "T", 0, range(15, 18))
+    flush(queues, log.applied())
+    fs.plant(ROOT / ".checkpoint", seal(VERSION_2 | wrong))
+    again, applied = open_queues(fs, log)
+    if wrong:
+        assert applied == Applied()
+        return
+    assert applied == at_checkpoint
+    found = again.get("T", 0)
+    assert found is not None
+    assert (found.begin_offset, found.max_offset) == (4, 15)
+    assert positions(again.get("U", 3)) == [11_000, 12_000, 13_000]
+    put(again, log, "T", 0, [15])
+    flush(again, log.applied())
+    assert open_queues(fs, log)[1] == log.applied()
