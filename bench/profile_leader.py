@@ -1,6 +1,6 @@
-"""CPU time of the leader for each message, by step: n0 of a cluster of three leads and is sampled under load.
+"""CPU time of the leader, or of a follower, for each message, by step: n0 of a cluster of three leads.
 
-usage: python -m bench.profile_leader [--in-flight 64 2000] [--size 1024] [--functions] [--save profile]
+usage: python -m bench.profile_leader [--node n1] [--in-flight 64 2000] [--size 1024] [--functions]
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ WARMUP_S = 4.0
 SAMPLED_S = 6.0
 LIMIT_S = 30.0
 STEPS = {
-    "read and decode frames": ("remoting/frame.py", "remoting/connection.py", "remoting/command.py"),
+    "read and decode frames": (
+        *("remoting/frame.py", "remoting/connection.py", "remoting/command.py"),
+        *("remoting/command_reader.py", "remoting/holdings.py"),
+    ),
     "route requests": ("remoting/inbox.py", "remoting/router.py", "remoting/server.py"),
     "parse headers": ("remoting/headers.py", "remoting/header_fields.py"),
     "broker": ("broker/",),
@@ -44,11 +47,11 @@ def step_of(module: str) -> str:
     return next((step for step, prefixes in STEPS.items() if module.startswith(prefixes)), "other")
 
 
-def start_sampled(cluster: Cluster, out: Path) -> subprocess.Popen[bytes]:
-    """Stop n0, start it again under the sampler, and wait till it leads."""
-    cluster.kill(NODE, signal.SIGTERM)
-    wait_for("n0 ends", lambda: not psutil.pid_exists(cluster.nodes[NODE].pid), LIMIT_S)
-    config = cluster.data / NODE / "broker.toml"
+def start_sampled(cluster: Cluster, out: Path, node: str) -> subprocess.Popen[bytes]:
+    """Stop the node, start it again under the sampler, and wait till n0 leads."""
+    cluster.kill(node, signal.SIGTERM)
+    wait_for(f"{node} ends", lambda: not psutil.pid_exists(cluster.nodes[node].pid), LIMIT_S)
+    config = cluster.data / node / "broker.toml"
     command = [sys.executable, "-m", "bench.profile_node", str(out), "--config", str(config)]
     with out.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
@@ -101,14 +104,14 @@ def figures(samples: dict[str, Any], messages: int, cpu_s: float) -> dict[str, A
     }
 
 
-def measure(in_flight: list[int], size: int) -> dict[str, Any]:
+def measure(in_flight: list[int], size: int, node: str = NODE) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         cluster = Cluster(folder)
         stack.callback(cluster.stop)
         cluster.start({"preferredLeaderId": NODE})
         out = folder / "samples.json"
-        process = start_sampled(cluster, out)
+        process = start_sampled(cluster, out, node)
         stack.callback(process.wait, LIMIT_S)
         stack.callback(process.terminate)
         loads = {str(count): ["--in-flight", str(count), "--size", str(size)] for count in in_flight}
@@ -117,7 +120,7 @@ def measure(in_flight: list[int], size: int) -> dict[str, Any]:
 
 def show(name: str, found: dict[str, Any], with_functions: bool) -> None:
     rate = found["load"]["per_second"]
-    print(f"\n{name} in flight: {found['us_per_message']} µs of the leader a message, {rate:.0f} messages/s")
+    print(f"\n{name} in flight: {found['us_per_message']} µs of the node a message, {rate:.0f} messages/s")
     for step, value in found["steps"].items():
         print(f"  {value:8.2f}  {step}")
     for function, value in list(found["functions"].items())[: 30 if with_functions else 0]:
@@ -128,10 +131,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--in-flight", type=int, nargs="*", default=[64, 2000])
     parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--node", default=NODE, help="n0 leads, the others follow")
     parser.add_argument("--functions", action="store_true", help="also show the dearest functions")
     parser.add_argument("--save", help="name of the file in bench/results")
     arguments = parser.parse_args()
-    result = measure(arguments.in_flight, arguments.size)
+    result = measure(arguments.in_flight, arguments.size, arguments.node)
     for name, found in result.items():
         show(name, found, arguments.functions)
     if arguments.save:

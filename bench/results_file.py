@@ -14,8 +14,11 @@ from typing import Any
 
 import psutil
 
+from native import compiled_modules
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench/results"
+PLAIN_LIST = re.compile(r"\[\s[^\[\]{}\"]*\]")
 PACKAGES = ("ledgermq", "uvloop", "orjson", "isal", "msgpack")
 
 
@@ -33,7 +36,8 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "commit": _commit()}
+    native = ", ".join(compiled_modules()) or "none: pure Python"
+    found = {"python": platform.python_version(), "commit": _commit(), "compiled": native}
     for package in PACKAGES:
         try:
             found[package] = version(package)
@@ -48,17 +52,23 @@ def _commit() -> str:
     return result.stdout.strip() or "unknown"
 
 
-def save(name: str, load: dict[str, Any], result: Any) -> Path:
-    """Write one measurement; a name measured before is overwritten."""
+def save(name: str, load: dict[str, Any], result: Any, measured_on: dict[str, Any] | None = None) -> Path:
+    """Write one measurement over an older one of that name. `measured_on` is a `machine()` of its start."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     document = {
         "name": name,
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": machine(),
+        "machine": measured_on or machine(),
         "versions": versions(),
         "load": load,
         "result": result,
     }
-    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(as_text(document), encoding="utf-8")
     return path
+
+
+def as_text(document: Any) -> str:
+    """Indented JSON in which a list of plain values stands on one line."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return PLAIN_LIST.sub(lambda found: " ".join(found.group().split()), text) + "\n"

@@ -1,52 +1,67 @@
-"""The stock Java producer against a running cluster: N threads that wait for each answer, or N in flight.
+"""RocketMQ's own Java clients as a load: the programs of bench/java, each of which prints one JSON line.
 
 usage: python -m bench.stock_java --namesrv 127.0.0.1:9876 [--threads 1 64] [--in-flight 2000] [--size 1024]
 
-Needs a JDK of 17 or newer and the client's jars in .cache/java, where scripts/test puts them.
+Needs a JDK of 17 or newer and what `bench/get_rivals.sh java` fetched.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
-from collections.abc import Sequence
-from pathlib import Path
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.results_file import ROOT, save
+from bench.results_file import save
+from bench.rivals import ROCKETMQ_VERSION, class_path
 
-CLIENT_VERSION = "5.4.0"
-SOURCE = ROOT / "bench/java/Load.java"
-START_LIMIT_S = 60.0
-
-
-def compile_load(jars: Path) -> Path:
-    """The folder with the compiled load program, newer than its source."""
-    classes = jars.parent / f"{jars.name}-bench"
-    compiled = classes / "Load.class"
-    if not compiled.exists() or compiled.stat().st_mtime < SOURCE.stat().st_mtime:
-        command = ["javac", "-encoding", "UTF-8", "-d", str(classes), "-cp", f"{jars}/*", str(SOURCE)]
-        subprocess.run(command, check=True, timeout=120)
-    return classes
+START_LIMIT_S = 120.0
+CLIENT = f"rocketmq-client {ROCKETMQ_VERSION} (Java)"
+Options = Mapping[str, object]
 
 
-def measure(options: dict[str, str | int]) -> dict[str, Any]:
-    """One run of the load program; `options` are its own."""
-    jars = ROOT / ".cache/java" / CLIENT_VERSION
-    if not jars.is_dir() or shutil.which("javac") is None:
-        raise SystemExit(f"No Java client in {jars} or no JDK on the PATH: run scripts/test once.")
-    command = ["java", "-Xmx512m", f"-Duser.home={ROOT / '.cache/java'}"]
-    command += ["-cp", f"{compile_load(jars)}:{jars}/*", "Load"]
-    command += [f"{name}={value}" for name, value in options.items()]
-    limit_s = START_LIMIT_S + int(options["seconds"]) + int(options["warmup_s"])
-    result = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
-    lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
-    if not lines:
-        raise SystemExit(f"The Java producer failed ({result.returncode}):\n{result.stderr[-2000:]}")
-    answer: dict[str, Any] = json.loads(lines[-1])
-    return answer
+def run(
+    program: str, options: Options, limit_s: float, on_ready: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Run one of the programs; `on_ready` is called when it prints READY.
+
+    Raises: SystemExit when it printed no figures within the limit.
+    """
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile("w+") as errors:
+        command = ["java", "-Xmx768m", f"-Duser.home={home}", "-cp", class_path(), program]
+        command += [f"{name}={value}" for name, value in options.items()]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        timer = threading.Timer(limit_s + START_LIMIT_S, process.kill)
+        timer.start()
+        try:
+            figures = _read(process, on_ready)
+        finally:
+            timer.cancel()
+            process.kill()
+            process.wait()
+        errors.seek(0)
+        if figures is None:
+            raise SystemExit(f"{program} printed no figures:\n{errors.read()[-2000:]}")
+        return figures
+
+
+def _read(process: subprocess.Popen[str], on_ready: Callable[[], None] | None) -> dict[str, Any] | None:
+    figures: dict[str, Any] | None = None
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("READY") and on_ready is not None:
+            on_ready()
+        elif line.startswith("{"):
+            figures = json.loads(line)
+    return figures
+
+
+def produce(options: Options) -> dict[str, Any]:
+    """The producer under load, see Load.java for the options."""
+    return run("Load", options, float(str(options["seconds"])) + float(str(options["warmup_s"])))
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -56,25 +71,24 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 64])
     parser.add_argument("--in-flight", type=int, nargs="*", default=[2000])
     parser.add_argument("--size", type=int, default=1024)
-    parser.add_argument("--seconds", type=int, default=8)
-    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--warmup", type=float, default=3)
     parser.add_argument("--save", help="name of the file in bench/results")
     return parser.parse_args(arguments)
 
 
 def main() -> None:
     arguments = parse_arguments()
-    common: dict[str, str | int] = {"namesrv": arguments.namesrv, "topic": arguments.topic}
+    common: dict[str, Any] = {"namesrv": arguments.namesrv, "topic": arguments.topic}
     common |= {"size": arguments.size, "seconds": arguments.seconds, "warmup_s": arguments.warmup}
-    loads = [{"threads": count} for count in arguments.threads]
-    loads += [{"in_flight": count} for count in arguments.in_flight]
+    loads = [("threads", count) for count in arguments.threads]
+    loads += [("in_flight", count) for count in arguments.in_flight]
     results = {}
-    for load in loads:
-        (name, count), *_ = load.items()
-        results[f"{name} {count}"] = measure(common | load)
+    for name, count in loads:
+        results[f"{name} {count}"] = produce(common | {name: count})
         print(f"{name} {count}: {json.dumps(results[f'{name} {count}'])}", flush=True)
     if arguments.save:
-        print(save(arguments.save, common | {"client": f"rocketmq-client {CLIENT_VERSION} (Java)"}, results))
+        print(save(arguments.save, common | {"client": CLIENT}, results))
 
 
 if __name__ == "__main__":

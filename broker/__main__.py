@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from broker import collector
 from broker.app import Broker
 from broker.config import BrokerConfig, ConfigError, load_config
 from broker.store_lock import StoreLockedError
@@ -82,6 +83,7 @@ async def serve_until(broker: Broker, stop: asyncio.Event) -> int:
     except OSError as error:
         logger.critical("the node cannot start: %s", error)
         return EXIT_FAILED
+    collector.settle()
     broker.failure.add_done_callback(lambda _: stop.set())
     await stop.wait()
     if not broker.failure.done():

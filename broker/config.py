@@ -106,6 +106,11 @@ class BrokerConfig(BaseModel):
     election_timeout_max_ms: int = Field(default=1_500, alias="electionTimeoutMaxMs", ge=50, le=120_000)
     wait_ack_timeout_ms: int = Field(default=2_500, alias="maxWaitAckTimeMs", ge=100, le=60_000)
     pending_appends_max: int = Field(default=10_000, alias="maxPendingRequestsNum", ge=1, le=1_000_000)
+    peer_push_quota: int = Field(default=0, alias="peerPushQuota", ge=0, le=1 << 40)
+    """Bytes a second for a peer peerPushThrottlePoint bytes behind; 0: what the producers leave free."""
+    peer_push_throttle_point: int = Field(
+        default=300 * 1024 * 1024, alias="peerPushThrottlePoint", ge=1, le=1 << 50
+    )
 
     auto_create_topic_enable: bool = Field(default=True, alias="autoCreateTopicEnable")
     auto_create_subscription_group: bool = Field(default=True, alias="autoCreateSubscriptionGroup")

@@ -8,7 +8,6 @@ committed progress: a message may be delivered twice around a failover, never lo
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,7 +15,8 @@ from broker.context import BrokerContext
 from broker.scheduling import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
 from broker.state.changes import SetDelayOffset
 from broker.state.topics import HALF_TOPIC
-from commitlog.log import DamagedRecordError, DispatchRequest, PositionError, PutStatus
+from commitlog.dispatch_batch import DispatchBatch
+from commitlog.log import DamagedRecordError, PositionError, PutStatus
 from commitlog.record import (
     STORE_HOST_V6,
     CorruptRecordError,
@@ -135,11 +135,11 @@ class DelayDelivery:
             self._timer.cancel()
             self._timer = None
 
-    def _on_dispatch(self, requests: Sequence[DispatchRequest]) -> None:
-        if not self._is_leading:
+    def _on_dispatch(self, batch: DispatchBatch) -> None:
+        if not self._is_leading or SCHEDULE_TOPIC not in batch.topics:
             return
         is_news = False
-        for request in requests:
+        for request in batch:
             if request.topic == SCHEDULE_TOPIC and request.queue_id < len(self._levels):
                 level = self._levels[request.queue_id]
                 if level.due_ms is None:

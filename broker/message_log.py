@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from broker.config import BrokerConfig
 from broker.replication import ReplicationEngine
@@ -23,6 +24,9 @@ from dledger.persister import Durability
 from dledger.server import DLedgerServer
 
 logger = logging.getLogger(__name__)
+
+SMALL_PUSHES_MAX: Final = 2
+"""One that a follower's disk is busy with, and one that waits there already for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,5 +150,8 @@ def engine_config(config: BrokerConfig) -> Config:
         election_timeout_max_ms=config.election_timeout_max_ms,
         wait_ack_timeout_ms=config.wait_ack_timeout_ms,
         pending_appends_max=config.pending_appends_max,
+        throttle_bytes_per_s=config.peer_push_quota or None,
+        throttle_lag_bytes=config.peer_push_throttle_point,
+        small_pushes_max=SMALL_PUSHES_MAX,
         preferred_leader_id=config.preferred_leader_id,
     )

@@ -5,10 +5,13 @@ them.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Generic, TypeVar
 
-from broker.long_polling import HeldPull, LongPollingTable, group_arrivals
-from commitlog.log import DispatchRequest, MessageLog
+from broker.long_polling import Arrivals, HeldPull, LongPollingTable, QueueKey, group_arrivals
+from commitlog.consume_queue import UNIT
+from commitlog.dispatch_batch import DispatchBatch, QueueRun
+from commitlog.log import MessageLog
 
 RESUMED_PER_TURN_MAX = 200
 """Each may read as much as an answer holds; what is more waits for the next turn of the loop."""
@@ -96,10 +99,12 @@ class PullWaits(Generic[T]):
         delay_s = max(deadline_ms - self._now_ms(), 0) / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self.expire)
 
-    def _on_dispatch(self, requests: Sequence[DispatchRequest]) -> None:
+    def _on_dispatch(self, batch: DispatchBatch) -> None:
         if not len(self._table):
             return
-        for key, arrivals in group_arrivals(self._table.waiting_queues, requests).items():
+        keys = self._table.waiting_queues
+        found = group_arrivals(keys, batch) if batch.runs is None else _arrivals_of(keys, batch.runs)
+        for key, arrivals in found.items():
             self._resume_all(self._table.wake(key, arrivals), False)
 
     def _on_writable_change(self, is_writable: bool) -> None:
@@ -121,3 +126,15 @@ class PullWaits(Generic[T]):
         self._is_resuming = bool(self._woken)
         if self._woken:
             asyncio.get_running_loop().call_soon(self._resume_some)
+
+
+def _arrivals_of(keys: AbstractSet[QueueKey], runs: Sequence[QueueRun]) -> dict[QueueKey, Arrivals]:
+    """As `group_arrivals`, from runs."""
+    found = {}
+    for topic, queue_id, first_offset, units in runs:
+        key = (topic, queue_id)
+        if key in keys:
+            numbered = enumerate(UNIT.iter_unpack(units), first_offset)
+            codes = [(offset, tags_code) for offset, (_, _, tags_code) in numbered]
+            found[key] = Arrivals(codes[-1][0] + 1, codes)
+    return found

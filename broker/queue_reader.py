@@ -5,9 +5,15 @@ the log.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import itemgetter
+from typing import Protocol
 
 from broker.filters import TagFilter
 from commitlog.log import MessageLog, PositionError
+from native import function
+
+_take_units = function("_remoting", "take_units")
+_size = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,14 @@ Unit = tuple[int, int, int]
 """Position, size and tags code of one message; size 0 is a hole, an offset that no message has."""
 
 
+class Units(Protocol):
+    """The units of a queue; ConsumeQueue has them."""
+
+    def units(self, start: int, count: int) -> list[Unit]: ...
+
+    def packed_units(self, start: int, count: int) -> bytes: ...
+
+
 class _Batch:
     """Takes wanted units until it is full. `examined` units were passed or taken."""
 
@@ -68,8 +82,23 @@ class _Batch:
         self.examined = 0
         self.is_full = False
 
+    def add_from(self, queue: "Units", start: int, count: int) -> bool:
+        """Look at the next units of the queue, at most so many; whether there were any."""
+        if _take_units is not None:
+            packed = queue.packed_units(start, count)
+            found = _take_units(packed, self._codes, self._count_max, self._room, len(self.taken))
+            if found is not None:
+                taken, examined, self.is_full = found
+                self.taken += taken
+                self.examined += examined
+                self._room -= sum(map(_size, taken))
+                return bool(packed)
+        units = queue.units(start, count)
+        self.add(units)
+        return bool(units)
+
     def add(self, units: Sequence[Unit]) -> None:
-        """Look at the next units of the queue."""
+        """Look at these units."""
         codes, taken = self._codes, self.taken
         for position, size, code in units:
             if size and (codes is None or code in codes):
@@ -120,10 +149,9 @@ class QueueReader:
         stretch = count_max
         while not batch.is_full and batch.examined < looked_at:
             # Read further only as the filter turns out to pass few: most pass nearly everything.
-            units = queue.units(offset + batch.examined, min(stretch, looked_at - batch.examined))
-            if not units:
+            count = min(stretch, looked_at - batch.examined)
+            if not batch.add_from(queue, offset + batch.examined, count):
                 break
-            batch.add(units)
             stretch *= 2
         taken = batch.taken
         next_offset = offset + batch.examined

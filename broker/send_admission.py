@@ -9,7 +9,7 @@ or topic with a rule of its own takes the long one.
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from broker.batch_body import BatchBodyError, split_batch
 from broker.config import BrokerConfig
@@ -36,9 +36,12 @@ from commitlog.record import (
     format_properties,
     parse_properties,
 )
+from native import function
 from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
 from remoting.errors import RequestError
 from remoting.headers import SendMessageRequestHeader
+from remoting.send_request import SendRequest
 
 PROPERTY_UNIQUE_KEY = "UNIQ_KEY"
 PROPERTY_CLUSTER = "CLUSTER"
@@ -52,6 +55,8 @@ _TIMER_PREFIX = "TIMER_D"
 _DELAY_START = PROPERTY_DELAY + "\x01"
 _TRANSACTION_START = PROPERTY_TRANSACTION + "\x01"
 _CLUSTER_START = PROPERTY_CLUSTER + "\x01"
+
+_make_plain = function("_remoting", "PlainSends")
 
 
 class SendTables(Protocol):
@@ -79,8 +84,7 @@ class NeedsTopic:
     config: TopicConfig
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenTopic:
+class _OpenTopic(NamedTuple):
     """A topic that sends may go to, with what they need to know of it."""
 
     queue_nums: int
@@ -109,9 +113,32 @@ class Admission:
         self._body_bytes_max = config.body_bytes_max
         self._cluster_suffix = f"{PROPERTY_CLUSTER}\x01{config.broker_cluster_name}\x02".encode()
         self._open: dict[str, _OpenTopic] = {}
+        self._plain: Any = None
+        if _make_plain is not None:
+            classes = (SendRequest, SendMessageRequestHeader, Message)
+            limits = (self._body_bytes_max, PROPERTIES_BYTES_MAX, _PLAIN_SYS_FLAGS)
+            self._plain = _make_plain(*classes, store_host, self._cluster_suffix, *limits)
 
     def forget_topics(self) -> None:
         self._open.clear()
+
+    def admit_plain(
+        self,
+        requests: list[RemotingCommand],
+        first: int,
+        most: int,
+        born_host: bytes,
+        messages: list[Message],
+    ) -> tuple[int, int]:
+        """Append the messages of the sends from `first` on, at most so many, up to one that `admit` has to
+        decide on: one to a topic not met yet, or with a rule, or without a compiled module any.
+
+        Returns how many it took, and the bytes of their bodies. All of them name their queue and their key.
+        """
+        if self._plain is None:
+            return 0, 0
+        taken: tuple[int, int] = self._plain.admit(requests, first, most, self._open, born_host, messages)
+        return taken
 
     def admit(self, header: SendMessageRequestHeader, body: bytes, born_host: bytes) -> Admitted | NeedsTopic:
         """What to do with a send. Raises RequestError with the answer when it is refused."""

@@ -8,8 +8,13 @@ a look, and the C++ client crashes on a success without ext fields.
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
+from broker.send_turn import PlainRun
+from commitlog.log import PutResult
+from native import function
 from remoting.command import (
+    BINARY_HEADER,
     JSON_HEADER,
     OWN_LANGUAGE,
     OWN_VERSION,
@@ -18,8 +23,15 @@ from remoting.command import (
     encode_command,
     success_response,
 )
+from remoting.headers import SendMessageRequestHeader
+from remoting.send_request import SendRequest
 
 _two_words = struct.Struct(">II").pack
+_make_native = function("_remoting", "SendAnswers")
+_OPAQUE_AT = 8 + 5
+"""In a binary frame: behind the two words, code, language and version."""
+_FIELDS_AT = _OPAQUE_AT + 16
+"""There: behind opaque, flag, and the sizes of remark and fields."""
 
 
 class SendAnswers:
@@ -33,6 +45,22 @@ class SendAnswers:
             f'"code":0,"flag":{RESPONSE_FLAG},"extFields":{{"MSG_REGION":"{region_id}",'
             f'"TRACE_ON":"{self._trace["TRACE_ON"]}","msgId":"{self._host_hex}'
         )
+        self._native: Any = None
+        if _make_native is not None:
+            binary = RemotingCommand(0, flag=RESPONSE_FLAG, ext_fields=self._trace)
+            binary.serialize_type = BINARY_HEADER
+            frame = encode_command(binary)
+            parts = (self._head.encode(), frame[8:_OPAQUE_AT], frame[_FIELDS_AT:], self._host_hex.encode())
+            self._native = _make_native(SendRequest, SendMessageRequestHeader, *parts)
+
+    def successes(self, run: PlainRun, result: PutResult, first: int) -> tuple[bytes, int]:
+        """The frames that answer a run whose first message is the result's number `first`, in one piece, and
+        how many these are: none for a oneway. Only what a compiled module admitted is such a run.
+        """
+        answers: tuple[bytes, int] = self._native.render(
+            run.requests, run.first, run.end, result.positions, result.queue_offsets, first
+        )
+        return answers
 
     def success(
         self,

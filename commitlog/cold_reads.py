@@ -8,7 +8,7 @@ import errno
 from collections.abc import Sequence
 from typing import NoReturn
 
-from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, has_right_crcs, verify_entries
+from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, has_right_crcs, verify_entries
 from commitlog.entry_files import EntryFiles
 from commitlog.recovery import CorruptLogError, EntryHead, entry_head
 from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange
@@ -32,16 +32,16 @@ class ColdReader:
 
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
         """As LogReader.read_range, of entries that are all in the files. Raises DamagedEntryError."""
-        units = self._units(first_index, min(UNITS_PER_READ, last_index - first_index + 1))
-        _, start, size, _, term = self._checked(units[0], first_index)
+        raw = self._raw_units(first_index, min(UNITS_PER_READ, last_index - first_index + 1))
+        _, start, size, _, term = self._checked(UNIT.unpack_from(raw), first_index)
         file_bytes = self._files.data.file_bytes
         file_end = start - start % file_bytes + file_bytes
         limit = min(start + bytes_max, file_end)
         end = start + size
-        low, high = 0, len(units)
+        low, high = 0, len(raw) // UNIT_BYTES
         while high - low > 1:
             middle = (low + high) // 2
-            _, position, size, _, own_term = units[middle]
+            _, position, size, _, own_term = UNIT.unpack_from(raw, middle * UNIT_BYTES)
             if own_term == term and start < position + size <= limit:
                 low, end = middle, position + size
             else:
@@ -50,7 +50,8 @@ class ColdReader:
             found = EntryRange(first_index, first_index + low, term, self._data(start, end - start))
             verify_entries(found)
         except (CorruptRangeError, CorruptLogError, OSError) as error:
-            return self._whole_part(units[: low + 1], first_index, error)
+            units = list(UNIT.iter_unpack(raw[: (low + 1) * UNIT_BYTES]))
+            return self._whole_part(units, first_index, error)
         return found
 
     def read_bodies(
@@ -76,6 +77,10 @@ class ColdReader:
                 self._accuse(position - HEADER_BYTES, size, begin_index, end_index, reason)
             bodies.append(data[at : at + size])
         return bodies
+
+    def raw(self, position: int, size_bytes: int) -> bytes:
+        """Bytes as they stand in the files, unchecked. Raises CorruptLogError, OSError."""
+        return self._data(position, size_bytes)
 
     def position_of(self, index: int, begin_index: int, begin_position: int) -> int:
         """Where an entry stands; when its unit is damaged, where one before it does."""
@@ -111,8 +116,11 @@ class ColdReader:
             return None
 
     def _units(self, first_index: int, count: int) -> list[Unit]:
+        return list(UNIT.iter_unpack(self._raw_units(first_index, count)))
+
+    def _raw_units(self, first_index: int, count: int) -> bytes:
         try:
-            return list(UNIT.iter_unpack(self._files.read_units(first_index, count)))
+            return self._files.read_units(first_index, count)
         except (CorruptLogError, OSError) as error:
             raise damaged(first_index, first_index, error) from error
 

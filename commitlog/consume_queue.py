@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 UNIT: Final = struct.Struct(">qiq")
 UNIT_BYTES: Final = 20
+_POSITION: Final = struct.Struct(">q")
 HOLE_SIZE: Final = 2**31 - 1
 """The size in a unit that stands for no message."""
 PREFIX_UNIT: Final = UNIT.pack(0, HOLE_SIZE, 0)
@@ -96,13 +97,13 @@ class ConsumeQueue:
         self._min_for_position = -1
         self._min_offset = 0
 
-    def restore(self, begin_offset: int, max_offset: int) -> None:
+    def restore(self, begin_offset: int, max_offset: int, last_position: int) -> None:
         """Take over what the files hold."""
         self.begin_offset = begin_offset
         self.max_offset = max_offset
         self._tail_offset = max_offset
         self._is_new = False
-        self.last_position = self._unit(max_offset - 1)[0]
+        self.last_position = last_position
 
     def put(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
         """Add a message; one that is already here is passed over."""
@@ -114,14 +115,39 @@ class ConsumeQueue:
         self.max_offset += 1
         self.last_position = position
 
+    def put_run(self, first_offset: int, units: bytes) -> None:
+        """As `put`, for messages whose offsets follow each other, as units."""
+        (first_position,) = _POSITION.unpack_from(units)
+        if first_offset != self.max_offset or first_position <= self.last_position:
+            for queue_offset, unit in enumerate(UNIT.iter_unpack(units), first_offset):
+                self.put(queue_offset, *unit)
+            return
+        self._tail += units
+        if len(units) == UNIT_BYTES:
+            self.max_offset += 1
+            self.last_position = first_position
+            return
+        self.max_offset += len(units) // UNIT_BYTES
+        (self.last_position,) = _POSITION.unpack_from(units, len(units) - UNIT_BYTES)
+
     def units(self, start: int, count: int) -> list[Unit]:
         """(position, size, tags code) of the messages from offset `start` on, at most `count`.
 
         Empty when `start` is not in the queue. A hole has size 0: nothing is to be read for it. Raises
         DamagedQueueError.
         """
+        raw = self.packed_units(start, count)
+        found: list[Unit] = list(UNIT.iter_unpack(raw))
+        if any(size <= 0 for _, size, _ in found):
+            raise self._damage(start + len(found), len(found))
+        if any(size == HOLE_SIZE for _, size, _ in found):
+            return [(position, 0 if size == HOLE_SIZE else size, tags) for position, size, tags in found]
+        return found
+
+    def packed_units(self, start: int, count: int) -> bytes:
+        """As `units`, as they are stored, whatever they say: a hole has HOLE_SIZE."""
         if not self.begin_offset <= start < self.max_offset:
-            return []
+            return b""
         end = min(start + count, self.max_offset)
         wanted = end - start
         raw = b""
@@ -132,16 +158,14 @@ class ConsumeQueue:
         if start < end:
             first = (start - self._tail_offset) * UNIT_BYTES
             raw += self._tail[first : first + (end - start) * UNIT_BYTES]
-        found: list[Unit] = list(UNIT.iter_unpack(raw[: len(raw) // UNIT_BYTES * UNIT_BYTES]))
-        if len(found) < wanted or any(size <= 0 for _, size, _ in found):
-            error = DamagedQueueError(
-                f"{self.directory}: a unit is missing among {wanted} before offset {end}"
-            )
-            self._on_damage(error)
-            raise error
-        if any(size == HOLE_SIZE for _, size, _ in found):
-            return [(position, 0 if size == HOLE_SIZE else size, tags) for position, size, tags in found]
-        return found
+        if len(raw) < wanted * UNIT_BYTES:
+            raise self._damage(end, wanted)
+        return raw
+
+    def _damage(self, end: int, wanted: int) -> DamagedQueueError:
+        error = DamagedQueueError(f"{self.directory}: a unit is missing among {wanted} before offset {end}")
+        self._on_damage(error)
+        return error
 
     @property
     def min_offset(self) -> int:
@@ -178,9 +202,13 @@ class ConsumeQueue:
             return None
         return UnitWrites(self, self._life, self._is_new, self._tail_offset, bytes(self._tail))
 
+    def is_current(self, writes: UnitWrites) -> bool:
+        """Whether the queue has not begun anew since."""
+        return writes.life == self._life
+
     def written(self, writes: UnitWrites) -> None:
         """These units are in the files."""
-        if writes.life != self._life:
+        if not self.is_current(writes):
             return
         del self._tail[: len(writes.units)]
         self._tail_offset += len(writes.units) // UNIT_BYTES

@@ -5,13 +5,14 @@ queues are complete. At the start the units behind the checkpoint are dropped, a
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from pathlib import Path
 from typing import Final
 
-from commitlog.checkpoint import SMALL_FILE_BYTES_MAX, seal, unseal
 from commitlog.consume_queue import (
+    HOLE_SIZE,
     PREFIX_UNIT,
     UNIT,
     UNIT_BYTES,
@@ -19,18 +20,33 @@ from commitlog.consume_queue import (
     QueuedLog,
     UnitWrites,
 )
-from commitlog.log import DamagedQueueError, DamagedRecordError, DispatchRequest
+from commitlog.dispatch_batch import DispatchBatch
+from commitlog.log import DamagedQueueError, DamagedRecordError
+from commitlog.queue_checkpoint import (
+    NOTHING,
+    Applied,
+    QueueCheckpoint,
+    QueueExtent,
+    decode_queue_checkpoint,
+    encode_queue_checkpoint,
+)
+from commitlog.queue_checkpoint_v2 import read_version_2
 from commitlog.record import CorruptRecordError, decode_record
 from commitlog.unit_files import UnitFiles
-from dledger.core.types import NO_INDEX
 from dledger.fs import Fs, read_file, replace_file
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_NAME: Final = ".checkpoint"
-CHECKPOINT_VERSION: Final = 2
+CHECKPOINT_BYTES_MAX: Final = 1 << 30
 NOT_QUEUED: Final = 0x4
 """The sysFlag bit that prepared and rollback records have in common: they get no unit."""
+CHECKED_QUEUES_MAX: Final = 64
+"""Of so many queues, those with the latest messages, a start asks the log for the last message."""
+SYNCED_EACH_MAX: Final = 32
+"""A flush of more queues than this syncs the file system once instead of each of their files."""
+TAKEN_PER_TURN: Final = 1_000
+"""Queues that a flush looks at in one turn of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +58,10 @@ class ConsumeQueueConfig:
     """Files kept open for reading; the least recently used is closed for a new one."""
     buffered_bytes_max: int = 16 * 1024 * 1024
     """Units kept in memory at most; dispatching waits for a flush when there are more."""
+    flush_bytes: int = 2 * 1024 * 1024
+    """A flush begins before its interval is over when so much has gathered, or `flush_bytes_per_queue` of
+    each queue if that is more: what is not flushed is dispatched again by the start after a crash."""
+    flush_bytes_per_queue: int = 40 * UNIT_BYTES
     flush_interval_ms: int = 10_000
 
     def __post_init__(self) -> None:
@@ -50,39 +70,18 @@ class ConsumeQueueConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """Up to which entry, and up to which position, the queues are complete."""
-
-    index: int = NO_INDEX
-    position: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Checkpoint:
-    """What the files must hold: so many queues, and what their begins and ends add up to."""
-
-    applied: Applied
-    queues: int
-    begins: int
-    ends: int
-
-
-_NOTHING: Final = _Checkpoint(Applied(), 0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
 class QueueWrites:
-    """A flush on its way to the files."""
+    """A flush on its way to the files. Without `applied` the files are not to be trusted any more."""
 
     deleted: Sequence[Path]
     units: Sequence[UnitWrites]
-    checkpoint: _Checkpoint
+    applied: Applied | None
 
 
 class ConsumeQueues:
     """The queues under `<store>/consumequeue`, with their checkpoint in `.checkpoint` there: no topic has
-    that
-    name."""
+    that name.
+    """
 
     def __init__(
         self,
@@ -103,8 +102,12 @@ class ConsumeQueues:
         self._files = UnitFiles(fs, config.file_bytes, config.open_files_max)
         self._queues: dict[str, dict[int, ConsumeQueue]] = {}
         self._deleted: list[Path] = []
+        self._buffered: dict[ConsumeQueue, None] = {}
+        """The queues that hold units which are not in the files."""
         self._buffered_bytes = 0
         self._flushed = Applied()
+        self._extents: dict[Path, QueueExtent] = {}
+        """What the files hold, for the next checkpoint; belongs to the thread that writes."""
         self._delete_callbacks: list[Callable[[str], None]] = []
 
     def load(self, end_index: int, end_position: int) -> Applied:
@@ -113,19 +116,22 @@ class ConsumeQueues:
         When they do not agree with the log all of them are dropped, and it is nothing.
         """
         self._fs.make_directory(self._root)
-        known = self._read_checkpoint()
-        if known is not None and known.applied.index <= end_index and known.applied.position <= end_position:
-            for topic in self._topic_names():
-                for name in self._fs.list(self._root / topic):
-                    if name.isdecimal():
-                        self._load_queue(topic, int(name), known.applied.position)
-            if self._state(known.applied) == known and all(self._agrees(queue) for queue in self):
-                self._flushed = known.applied
-                return known.applied
-        if known is not None:
+        content = read_file(self._fs, self._checkpoint, CHECKPOINT_BYTES_MAX)
+        known = decode_queue_checkpoint(content) or read_version_2(self._fs, self._root, self._files, content)
+        if known is not None and self._take_over(known, end_index, end_position):
+            self._flushed = known.applied
+            return known.applied
+        if content is not None and known != NOTHING:
             logger.warning("%s: does not agree with the log, building all queues again", self._root)
         self._drop_all()
         return Applied()
+
+    def _take_over(self, known: QueueCheckpoint, end_index: int, end_position: int) -> bool:
+        """Whether files, checkpoint and log agree; their queues are here then."""
+        applied = known.applied
+        if applied.index > end_index or applied.position > end_position:
+            return False
+        return all(map(self._load_queue, known.extents)) and self._agree()
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         for queues in self._queues.values():
@@ -149,23 +155,27 @@ class ConsumeQueues:
         queue = self.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
-    def put_all(self, requests: Sequence[DispatchRequest]) -> None:
+    def put_all(self, batch: DispatchBatch) -> None:
         """Add the units of dispatched messages, in log order."""
-        queues = self._queues
-        for request in requests:
-            if request.sys_flag & NOT_QUEUED:
-                continue
-            try:
-                queue = queues[request.topic][request.queue_id]
-            except KeyError:
-                queue = self._new_queue(request.topic, request.queue_id)
-            queue.put(request.queue_offset, request.position, request.size, request.tags_code)
-        self._buffered_bytes += len(requests) * UNIT_BYTES
+        buffered = self._buffered
+        if batch.runs is not None:
+            for topic, queue_id, first_offset, units in batch.runs:
+                queue = self._queue(topic, queue_id)
+                buffered[queue] = None
+                queue.put_run(first_offset, units)
+        else:
+            for request in batch:
+                if not request.sys_flag & NOT_QUEUED:
+                    queue = self._queue(request.topic, request.queue_id)
+                    buffered[queue] = None
+                    queue.put(request.queue_offset, request.position, request.size, request.tags_code)
+        self._buffered_bytes += len(batch) * UNIT_BYTES
 
     def delete(self, topic: str) -> None:
         """Drop the queues of a topic; their offsets begin at 0 again. The files go with the next flush."""
         for queue in self._queues.pop(topic, {}).values():
             queue.begin_at(0)
+            self._buffered.pop(queue, None)
             self._deleted.append(queue.directory)
         for callback in self._delete_callbacks:
             callback(topic)
@@ -179,31 +189,58 @@ class ConsumeQueues:
         """Whether so much is buffered that a flush must come before more."""
         return self._buffered_bytes >= self.config.buffered_bytes_max
 
+    @property
+    def wants_flush(self) -> bool:
+        """Whether so much is buffered that a flush should not wait for its interval."""
+        least = max(self.config.flush_bytes, len(self._buffered) * self.config.flush_bytes_per_queue)
+        return self._buffered_bytes >= least
+
     def take_writes(self, applied: Applied) -> QueueWrites | None:
         """Loop thread: what a flush is to write; None when there is nothing new."""
+        *_, writes = self.take_writes_in_parts(applied)
+        return writes
+
+    def take_writes_in_parts(self, applied: Applied) -> Generator[QueueWrites | None]:
+        """As `take_writes`, in several turns of the loop if need be: what it yields last counts.
+
+        Queues looked at later may hold messages behind `applied` already. A start passes those over. What is
+        deleted or begins anew meanwhile is left to the next flush.
+        """
         if applied == self._flushed and not self._deleted and not self._is_distrusted:
             self._count_buffered()
-            return None
-        units = [writes for queue in self if (writes := queue.take_writes()) is not None]
-        deleted, self._deleted = self._deleted, []
-        checkpoint = _NOTHING if self._is_distrusted else self._state(applied)
-        return QueueWrites(deleted, units, checkpoint)
+            yield None
+            return
+        deleted = list(self._deleted)
+        units: list[UnitWrites] = []
+        for number, queue in enumerate(list(self._buffered), 1):
+            if (writes := queue.take_writes()) is not None:
+                units.append(writes)
+            if number % TAKEN_PER_TURN == 0:
+                yield None
+        units = [writes for writes in units if writes.queue.is_current(writes)]
+        del self._deleted[: len(deleted)]
+        yield QueueWrites(deleted, units, None if self._is_distrusted else applied)
 
     def write(self, writes: QueueWrites) -> None:
         """Any one thread: put units and checkpoint on the disk. After an OSError the node must stop."""
         for directory in writes.deleted:
+            self._extents.pop(directory, None)
             self._files.drop(directory)
             if not self._fs.list(directory.parent) and directory.parent.name in self._fs.list(self._root):
                 self._fs.delete_directory(directory.parent)
+        is_synced_each = len(writes.units) <= SYNCED_EACH_MAX
         for part in writes.units:
-            self._write_queue(part)
-        self._write_checkpoint(writes.checkpoint)
+            self._write_queue(part, is_synced_each)
+        if not is_synced_each:
+            self._fs.sync_all(self._root)
+        self._write_checkpoint(writes.applied)
 
     def written(self, writes: QueueWrites) -> None:
         """Loop thread: the files hold this flush now."""
         for part in writes.units:
             part.queue.written(part)
-        self._flushed = writes.checkpoint.applied
+        if writes.applied is not None:
+            self._flushed = writes.applied
         self._count_buffered()
 
     def close(self) -> None:
@@ -217,7 +254,15 @@ class ConsumeQueues:
         self._is_distrusted = True
 
     def _count_buffered(self) -> None:
-        self._buffered_bytes = sum(queue.buffered_bytes for queue in self)
+        for queue in [queue for queue in self._buffered if not queue.buffered_bytes]:
+            del self._buffered[queue]
+        self._buffered_bytes = sum(queue.buffered_bytes for queue in self._buffered)
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        try:
+            return self._queues[topic][queue_id]
+        except KeyError:
+            return self._new_queue(topic, queue_id)
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = self._root / topic / str(queue_id)
@@ -225,50 +270,59 @@ class ConsumeQueues:
         self._queues.setdefault(topic, {})[queue_id] = queue
         return queue
 
-    def _write_queue(self, writes: UnitWrites) -> None:
+    def _write_queue(self, writes: UnitWrites, is_synced: bool) -> None:
         directory = writes.queue.directory
         position = writes.first_offset * UNIT_BYTES
         units = writes.units
+        known = self._extents.get(directory)
+        begin = writes.first_offset if writes.is_new or known is None else known.begin_offset
         if writes.is_new:
+            self._extents.pop(directory, None)
             self._files.drop(directory)
             into_file = position % self._files.file_bytes
             units = PREFIX_UNIT * (into_file // UNIT_BYTES) + units
             position -= into_file
-        self._files.write(directory, position, units)
+        self._files.write(directory, position, units, is_synced)
+        self._extents[directory] = QueueExtent(
+            writes.queue.topic,
+            writes.queue.queue_id,
+            begin,
+            writes.first_offset + len(writes.units) // UNIT_BYTES,
+            UNIT.unpack_from(writes.units, len(writes.units) - UNIT_BYTES),
+        )
 
-    def _load_queue(self, topic: str, queue_id: int, applied_position: int) -> None:
-        directory = self._root / topic / str(queue_id)
-        starts = self._files.starts(directory)
-        if not starts:
-            return
+    def _load_queue(self, extent: QueueExtent) -> bool:
+        """Take over what the files hold of a queue; whether they are as the checkpoint says."""
+        directory = self._root / extent.topic / str(extent.queue_id)
+        last = extent.end_offset - 1
         per_file = self._files.file_bytes // UNIT_BYTES
-        first = starts[0] // UNIT_BYTES
-        begin = _bisect(first, first + per_file, lambda at: self._raw(directory, at) != PREFIX_UNIT)
+        is_one_file = extent.begin_offset // per_file == last // per_file
+        if not is_one_file and not self._files.hold(
+            directory, extent.begin_offset * UNIT_BYTES, extent.end_offset * UNIT_BYTES
+        ):
+            return False
+        try:
+            found = self._files.read_once(directory, last * UNIT_BYTES, 2 * UNIT_BYTES)
+        except FileNotFoundError:
+            return False
+        if found[:UNIT_BYTES] != UNIT.pack(*extent.last_unit):
+            return False
+        if any(found[UNIT_BYTES:]):
+            self._files.clear_from(directory, extent.end_offset * UNIT_BYTES)
+        queue = self._new_queue(extent.topic, extent.queue_id)
+        queue.restore(extent.begin_offset, extent.end_offset, extent.last_unit[0])
+        self._extents[directory] = extent
+        return True
 
-        def is_past(at: int) -> bool:
-            position, size, _ = UNIT.unpack(self._raw(directory, at))
-            return bool(size <= 0 or position >= applied_position)
+    def _agree(self) -> bool:
+        """Whether the queues are of this log: those with the latest messages lead to them."""
+        latest = nlargest(CHECKED_QUEUES_MAX, self._extents.values(), key=lambda extent: extent.last_unit[0])
+        return all(map(self._agrees, latest))
 
-        end = _bisect(begin, first + per_file * len(starts), is_past)
-        if end > begin:
-            if end < first + per_file * len(starts) and any(self._raw(directory, end)):
-                self._files.clear_from(directory, end * UNIT_BYTES)
-                self._files.forget(directory)
-            self._new_queue(topic, queue_id).restore(begin, end)
-        else:
-            # All of it is behind the checkpoint: the next flush puts new files in place of those open here.
-            self._files.forget(directory)
-
-    def _raw(self, directory: Path, offset: int) -> bytes:
-        unit = self._files.read(directory, offset * UNIT_BYTES, UNIT_BYTES)
-        return unit if len(unit) == UNIT_BYTES else bytes(UNIT_BYTES)  # the file ends in it
-
-    def _agrees(self, queue: ConsumeQueue) -> bool:
+    def _agrees(self, extent: QueueExtent) -> bool:
         """Whether the queue's last unit points to the message it should."""
-        if not any(self._raw(queue.directory, queue.max_offset - 1)):
-            return False  # it could be read a moment ago
-        [(position, size, _)] = queue.units(queue.max_offset - 1, 1)
-        if size == 0:
+        position, size, _ = extent.last_unit
+        if size == HOLE_SIZE:
             return True
         try:
             data = self._log.record_at(position)
@@ -280,13 +334,8 @@ class ConsumeQueues:
             record = decode_record(data)
         except CorruptRecordError:
             return False
-        is_queue = record.topic == queue.topic and record.queue_id == queue.queue_id
-        return is_queue and record.queue_offset == queue.max_offset - 1
-
-    def _state(self, applied: Applied) -> _Checkpoint:
-        queues = [queue for queue in self if queue.max_offset > queue.begin_offset]
-        begins = sum(queue.begin_offset for queue in queues)
-        return _Checkpoint(applied, len(queues), begins, sum(queue.max_offset for queue in queues))
+        is_queue = record.topic == extent.topic and record.queue_id == extent.queue_id
+        return is_queue and record.queue_offset == extent.end_offset - 1
 
     def _topic_names(self) -> list[str]:
         return [name for name in self._fs.list(self._root) if not name.startswith(".")]
@@ -294,43 +343,14 @@ class ConsumeQueues:
     def _drop_all(self) -> None:
         self._files.close()
         self._queues.clear()
+        self._extents.clear()
         # First the promise goes, then the files.
-        self._write_checkpoint(_NOTHING)
+        self._write_checkpoint(None)
         for topic in self._topic_names():
             for name in self._fs.list(self._root / topic):
                 self._files.drop(self._root / topic / name)
             self._fs.delete_directory(self._root / topic)
 
-    def _read_checkpoint(self) -> _Checkpoint | None:
-        fields = unseal(read_file(self._fs, self._checkpoint, SMALL_FILE_BYTES_MAX))
-        if fields is None or fields.get("version") != CHECKPOINT_VERSION:
-            return None
-        try:
-            applied = Applied(int(fields["appliedIndex"]), int(fields["appliedPosition"]))
-            return _Checkpoint(applied, int(fields["queues"]), int(fields["begins"]), int(fields["ends"]))
-        except (KeyError, TypeError, ValueError, OverflowError):
-            return None
-
-    def _write_checkpoint(self, checkpoint: _Checkpoint) -> None:
-        content = seal(
-            {
-                "version": CHECKPOINT_VERSION,
-                "appliedIndex": checkpoint.applied.index,
-                "appliedPosition": checkpoint.applied.position,
-                "queues": checkpoint.queues,
-                "begins": checkpoint.begins,
-                "ends": checkpoint.ends,
-            }
-        )
-        replace_file(self._fs, self._checkpoint, content)
-
-
-def _bisect(low: int, high: int, is_past: Callable[[int], bool]) -> int:
-    """The first number in [low, high) for which `is_past` holds, high for none."""
-    while low < high:
-        middle = (low + high) // 2
-        if is_past(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    def _write_checkpoint(self, applied: Applied | None) -> None:
+        extents = () if applied is None else self._extents.values()
+        replace_file(self._fs, self._checkpoint, encode_queue_checkpoint(applied or Applied(), extents))

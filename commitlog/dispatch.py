@@ -8,7 +8,9 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from commitlog.log import DispatchRequest
+import native
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
 from commitlog.record import (
     BORN_HOST_V6,
     MAGIC_V1,
@@ -35,6 +37,7 @@ _FIELDS: Final = struct.Struct(">iI4xi4xq8xi8x8xq8x4x8xi")
 _TAGS_KEY: Final = PROPERTY_TAGS + b"\x01"
 _TAGS_KEY_INSIDE: Final = b"\x02" + _TAGS_KEY
 _HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+_PARSE_UNITS: Final = native.function("_log", "parse_units")
 
 
 def is_topic_name(topic: str) -> bool:
@@ -44,12 +47,28 @@ def is_topic_name(topic: str) -> bool:
 
 
 class Dispatcher:
-    """Parses records. Remembers the names it has met, so that each is decoded once."""
+    """Parses records. Remembers the names it has met, so that each is decoded once; those of topics without
+    rules of their own."""
 
     def __init__(self, delay_levels_ms: Sequence[int] = ()) -> None:
         self._delay_levels_ms = tuple(delay_levels_ms)
         self._topics: dict[bytes, str] = {}
         self._codes: dict[bytes, int] = {b"": 0}
+
+    def parse_entries(self, data: Buffer, first_index: int, last_index: int, position: int) -> DispatchBatch:
+        """The messages in verified entries that stand at `position` in the log."""
+
+        def parse_each() -> list[DispatchRequest]:
+            raw = bytes(data)
+            starts = [start + HEADER_BYTES for start in entry_starts(raw)]
+            return self.parse(raw, starts, position, range(first_index, last_index + 1))
+
+        count = last_index - first_index + 1
+        if _PARSE_UNITS is not None:
+            runs = _PARSE_UNITS(data, count, position, self._topics)
+            if runs is not None:
+                return DispatchBatch(count, last_index, runs, parse_each)
+        return DispatchBatch.of(parse_each())
 
     def parse(
         self, data: bytes, starts: Sequence[int], position: int, indexes: Sequence[int]
@@ -75,7 +94,7 @@ class Dispatcher:
             end = start + size
             properties_bytes = int.from_bytes(data[properties_at - 2 : properties_at], "big")
             is_whole = properties_at + properties_bytes == end <= len(data)
-            if topic is None or topic is SCHEDULE_TOPIC or not is_whole:
+            if topic is None or not is_whole:
                 request = self._parse_other(data, start, position, index)
                 if request is not None:
                     found.append(request)
@@ -99,7 +118,7 @@ class Dispatcher:
         return found
 
     def _parse_other(self, data: bytes, start: int, position: int, index: int) -> DispatchRequest | None:
-        """As `parse`, for one record of any kind; learns its topic."""
+        """As `parse`, for one record of any kind; learns its topic, but not one that has its own rules."""
         try:
             record = decode_record(data, start)
         except CorruptRecordError as error:
@@ -110,9 +129,9 @@ class Dispatcher:
             return None
         if len(self._topics) >= NAMES_KNOWN_MAX:
             self._topics.clear()
-        # The very constant, so that `parse` knows it by identity.
-        topic = SCHEDULE_TOPIC if record.topic == SCHEDULE_TOPIC else record.topic
-        topic = self._topics.setdefault(topic.encode(), topic)
+        topic = record.topic
+        if topic != SCHEDULE_TOPIC:
+            topic = self._topics.setdefault(topic.encode(), topic)
         return DispatchRequest(
             index,
             topic,

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 import orjson
 
 from commitlog.cold_reads import NoRecordError
-from commitlog.consume_queues import Applied
 from commitlog.dispatch import Dispatcher
-from commitlog.entry import HEADER_BYTES, Buffer, entry_position, entry_starts, write_physical_offset
+from commitlog.dispatch_batch import DispatchBatch
+from commitlog.entry import HEADER_BYTES, Buffer, entry_position, write_physical_offset
 from commitlog.entry_store import EntryStore
 from commitlog.indexed_log import IndexedLog
 from commitlog.indexer import Indexer, MessageLogConfig
-from commitlog.log import DamagedRecordError, DispatchRequest, PositionError, PutResult, PutStatus
+from commitlog.log import DamagedRecordError, PositionError, PutResult, PutStatus
+from commitlog.queue_checkpoint import Applied
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
 from commitlog.reput import STRETCH_BYTES_MAX, STRETCH_ENTRIES_MAX
@@ -136,26 +137,26 @@ class _EntryRecords:
         except DamagedEntryError as error:
             raise self._told(error) from error
 
+    def gather_records(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
+        return self._store.gather_bodies(units, readable_end)
+
     @property
     def cached_from(self) -> int:
         return self._store.cached_from
 
-    def requests_from(self, index: int, last_index: int) -> tuple[list[DispatchRequest], Applied]:
+    def requests_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         index = max(index, self._store.begin_index)
         if last_index < index:
             # The log was begun anew behind all that was committed here.
-            return [], Applied(last_index, self._store.begin_position)
+            return DispatchBatch.of([]), Applied(last_index, self._store.begin_position)
         last_index = min(last_index, index + STRETCH_ENTRIES_MAX - 1)
         try:
             found = self._store.read_range(index, last_index, STRETCH_BYTES_MAX)
         except DamagedEntryError as error:
             raise self._told(error) from error
-        data = bytes(found.data)
-        position = entry_position(data)
-        starts = [start + HEADER_BYTES for start in entry_starts(data)]
-        indexes = range(found.first_index, found.last_index + 1)
-        requests = self._dispatcher.parse(data, starts, position, indexes)
-        return requests, Applied(found.last_index, position + len(data))
+        position = entry_position(found.data)
+        batch = self._dispatcher.parse_entries(found.data, found.first_index, found.last_index, position)
+        return batch, Applied(found.last_index, position + len(found.data))
 
     def _told(self, error: DamagedEntryError) -> DamagedRecordError:
         self.on_damaged(error)

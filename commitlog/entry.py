@@ -18,6 +18,7 @@ from typing import Final
 
 from isal import isal_zlib
 
+import native
 from commitlog.record import PHYSICAL_OFFSET_AT
 from dledger.core.types import CorruptRangeError, EntryRange
 
@@ -38,6 +39,9 @@ _WHOLE_HEADER: Final = struct.Struct(f">{HEADER_CRC_AT}sIIi")
 _CRCS: Final = struct.Struct(">II")
 _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
+
+_VERIFY_ENTRIES: Final = native.function("_log", "verify_entries")
+_ENCODE_UNITS: Final = native.function("_log", "encode_units")
 
 Buffer = bytes | memoryview
 AppendHook = Callable[[bytearray, int, int], None]
@@ -95,6 +99,13 @@ def verify_entries(entries: EntryRange) -> None:
 
     Raises CorruptRangeError. Whether the range fits a log is not looked at.
     """
+    data, first_index, last_index = entries.data, entries.first_index, entries.last_index
+    if _VERIFY_ENTRIES is None or not _VERIFY_ENTRIES(data, first_index, last_index, entries.term):
+        verify_each(entries)
+
+
+def verify_each(entries: EntryRange) -> None:
+    """As `verify_entries`, entry by entry: it can tell what is wrong."""
     data = entries.data
     view = memoryview(data)
     end = len(data)
@@ -146,7 +157,13 @@ def entry_position(data: Buffer) -> int:
 
 
 def encode_units(data: Buffer) -> bytes:
-    """The index units of verified entries."""
+    """The index units of verified entries. Raises CorruptRangeError for a size that can be none."""
+    units: bytes | None = None if _ENCODE_UNITS is None else _ENCODE_UNITS(data)
+    return encode_each_unit(data) if units is None else units
+
+
+def encode_each_unit(data: Buffer) -> bytes:
+    """As `encode_units`, entry by entry."""
     encode_unit = UNIT.pack
     read_header = HEADER.unpack_from
     units = []

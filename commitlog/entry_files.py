@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from commitlog.checkpoint import SMALL_FILE_BYTES_MAX, Checkpoint, LogBegin, check_format, decode_checkpoint
 from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, Buffer, blank
@@ -17,7 +17,7 @@ from commitlog.recovery import CorruptLogError
 from commitlog.segments import Segments
 from commitlog.sync_mark import SyncMark
 from dledger.core.types import NO_INDEX
-from dledger.fs import Fs, read_file, replace_file
+from dledger.fs import Fs, OsFs, read_file, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +33,16 @@ class EntryStoreConfig:
     index_file_bytes: int = 32 * 5 * 1024 * 1024
     cache_bytes_max: int = 16 * 1024 * 1024
     """Recent entries kept in memory; those not yet written stay whatever their size."""
-    chunk_bytes_max: int = 4 * 1024 * 1024
-    """Bodies laid out into one buffer at most; a larger entry has a buffer of its own."""
+    chunk_bytes_max: int = 16 * 1024 * 1024
+    """Bodies laid out into one buffer at most; a larger entry has a buffer of its own. Large bodies that come
+    together are copied once more when they need several."""
     reserve_bytes: int = 16 * 1024 * 1024
     """Blocks are reserved ahead of the writing in steps of this size."""
     unsynced_bytes_max: int = 64 * 1024 * 1024
     """A sync is made before more than this would stand unsynced; recovery relies on it. Larger than
     anything that is appended in one piece: a chunk of new entries, a push."""
+    recheck_bytes: int = 64 * 1024 * 1024
+    """So much of what the checkpoint counts is read and checked again when the store is opened."""
     disk_full_ratio: float = 0.90
     disk_check_interval_ms: int = 1000
 
@@ -96,6 +99,7 @@ class EntryFiles:
 
     def __init__(self, fs: Fs, directory: Path, config: EntryStoreConfig) -> None:
         self._fs = fs
+        self._has_system_files = type(fs) is OsFs
         self._directory = directory
         self._config = config
         self.data = Segments(fs, directory / "data", config.data_file_bytes, config.reserve_bytes)
@@ -158,9 +162,10 @@ class EntryFiles:
         self._fs.fsync_directory(self.index.directory)
 
     def begin_rebuild(self) -> None:
-        """Remember durably that index files are being written whose middle no later start looks at."""
-        self._fs.close(self._fs.open(self._directory / REBUILDING))
-        self._fs.fsync_directory(self._directory)
+        """Remember durably, once, that units are being written which the next start might not look at."""
+        if REBUILDING not in self._fs.list(self._directory):
+            self._fs.close(self._fs.open(self._directory / REBUILDING))
+            self._fs.fsync_directory(self._directory)
 
     def end_rebuild(self) -> None:
         """The index is whole and synced."""
@@ -209,6 +214,48 @@ class EntryFiles:
             self._append(run)
         if sync:
             self.sync_data()
+
+    def steps_of(self, ops: Sequence[Op], sync: bool) -> list[Any] | None:
+        """As `write`, but as steps that `native._log.Writer` carries out; then `stepped` is to be called.
+
+        None when it takes more than to append to open files, or the descriptors are not the system's own.
+        """
+        run = [op for op in ops if isinstance(op, AppendOp) and op.units]
+        if not self._has_system_files or not run or len(run) < len(ops):
+            return None
+        position, data_bytes = run[0].position, sum(len(op.data) for op in run)
+        follows_on = position + data_bytes == run[-1].position + len(run[-1].data)
+        is_bounded = self._unsynced_bytes + data_bytes <= self._config.unsynced_bytes_max
+        if position % self.data.file_bytes == 0 or not follows_on or not is_bounded:
+            return None
+        unit_position, unit_bytes = run[0].first_index * UNIT_BYTES, sum(len(op.units) for op in run)
+        data_fd = self.data.descriptor_for(position, data_bytes)
+        index_fd = self.index.descriptor_for(unit_position, unit_bytes)
+        if data_fd is None or index_fd is None or not self.data.needs_sync_at_most_of(position):
+            return None
+        steps: list[Any] = [
+            (data_fd, position % self.data.file_bytes, [op.data for op in run]),
+            (index_fd, unit_position % self.index.file_bytes, [op.units for op in run]),
+        ]
+        mark = None
+        if sync:
+            steps.append(data_fd)
+            mark = self.mark.step_to(run[-1].last_index)
+        if mark is not None:
+            steps.append(mark)
+        return steps
+
+    def stepped(self, ops: Sequence[Op], sync: bool) -> None:
+        """The steps of these operations are done."""
+        first, last = ops[0], ops[-1]
+        assert isinstance(first, AppendOp), first
+        assert isinstance(last, AppendOp), last
+        data_bytes = last.position + len(last.data) - first.position
+        self._unsynced_bytes = 0 if sync else self._unsynced_bytes + data_bytes
+        self.data.was_written(first.position, sync)
+        self.index.was_written(first.first_index * UNIT_BYTES, False)
+        self._data_end_index = max(self._data_end_index, last.last_index)
+        self.written_end_index = last.last_index
 
     def save_checkpoint(self, end_index: int, committed_index: int) -> None:
         """Sync both rows of files, then say so in `checkpoint`."""

@@ -1,8 +1,8 @@
 """Opening an entry store after any kind of end: find where the log ends, check the index, cut a torn tail.
 
-As DLedgerMmapFileStore.recover: the walk begins with the third last data file, or an earlier one when that
-does not begin with an entry the index agrees with, so that a large log opens quickly. Damage of what was
-synced is CorruptLogError, or told to a listener and then cut like a torn tail.
+The walk begins a little before the checkpoint (see `commitlog.walk_start`), so that opening a log does not
+take longer the larger it is. Damage of what was synced and is walked over is CorruptLogError, or told to a
+listener and then cut like a torn tail.
 """
 
 import logging
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from commitlog.checkpoint import LogBegin
 from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, Buffer, blank
-from commitlog.entry_files import EntryFiles
+from commitlog.entry_files import EntryFiles, EntryStoreConfig
 from commitlog.recovery import (
     BLANK_STOP,
     MORE,
@@ -24,12 +24,12 @@ from commitlog.recovery import (
     leading_blank,
     scan_entries,
 )
+from commitlog.walk_start import find_start, first_walked
 from dledger.core.types import Epoch
 
 logger = logging.getLogger(__name__)
 
 WINDOW_BYTES = 8 * 1024 * 1024
-FILES_WALKED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Walk:
 def recover(
     files: EntryFiles,
     known: LogBegin | None,
-    unsynced_bytes_max: int,
+    limits: EntryStoreConfig,
     on_damage: Callable[[str], None] | None = None,
 ) -> RecoveredLog:
     """Check the loaded files and leave them ready to be appended to.
@@ -77,17 +77,15 @@ def recover(
         return RecoveredLog(
             LogBegin(begin.begin_index, begin.begin_position), begin.begin_index - 1, begin.begin_position
         )
-    walk = _find_start(files, begin)
-    walked_from = walk.index
-    if _is_index_rebuilt(files, walk):
-        files.begin_rebuild()
+    start = find_start(files, begin, limits.recheck_bytes)
+    walk = _Walk(start.index, start.term, start.position, start.position)
     try:
-        _walk_entries(files, walk, unsynced_bytes_max)
+        _walk_entries(files, walk, limits.unsynced_bytes_max)
     except CorruptLogError as error:
         _tell(on_damage, error)
         files.promise_no_more_than(walk.index - 1)
     # The process before this one may have left units in the page cache that only it knew to be unsynced.
-    files.index.sync_from(walked_from * UNIT_BYTES)
+    files.index.sync_from(start.index * UNIT_BYTES)
     _cut(files, walk.index, walk.end_position)
     files.end_rebuild()
     files.recovered(walk.index - 1)
@@ -132,38 +130,6 @@ def _find_begin(files: EntryFiles, known: LogBegin | None) -> tuple[LogBegin, bo
     raise CorruptLogError(
         f"{files.data.path_of(position)}: no entry at position {position}, where the log begins"
     )
-
-
-def _find_start(files: EntryFiles, begin: LogBegin) -> _Walk:
-    for start in files.data.starts()[-FILES_WALKED::-1]:
-        if start <= begin.begin_position:
-            break
-        head = entry_head(files.data.read(start, HEADER_BYTES), start)
-        if head is not None and _index_leads_to(files, begin.begin_index, head.index, start):
-            return _Walk(head.index, head.term, start, start)
-    return _Walk(begin.begin_index, 0, begin.begin_position, begin.begin_position)
-
-
-def _is_index_rebuilt(files: EntryFiles, walk: _Walk) -> bool:
-    """Whether the walk writes units that the next start might not look at."""
-    starts = files.data.starts()
-    return len(starts) > FILES_WALKED and walk.position < starts[-FILES_WALKED]
-
-
-def _index_leads_to(files: EntryFiles, begin_index: int, index: int, file_start: int) -> bool:
-    """Whether the index is there from the log's begin on and puts entry `index` at the start of this file."""
-    if index <= begin_index:
-        return False
-    first = begin_index * UNIT_BYTES
-    if any(not files.index.has(at) for at in range(first, index * UNIT_BYTES, files.index.file_bytes)):
-        return False
-    if not files.index.has(index * UNIT_BYTES):
-        return False
-    _, position, size, own_index, _ = UNIT.unpack(files.read_units(index - 1, 1))
-    previous_fits = (
-        own_index == index - 1 and file_start - files.data.file_bytes < position + size <= file_start
-    )
-    return previous_fits and files.locate(index)[0] == file_start
 
 
 def _walk_entries(files: EntryFiles, walk: _Walk, unsynced_bytes_max: int) -> None:
@@ -214,6 +180,7 @@ def _mend_index(files: EntryFiles, first_index: int, units: bytes, data: Buffer)
     if not units:
         return None
     at = first_index * UNIT_BYTES
+    found = b""
     if files.index.has(at) and files.index.has(at + len(units) - 1):
         found = files.index.read(at, len(units))
         if found == units and first_index + len(units) // UNIT_BYTES - 1 <= files.checkpoint.end_index:
@@ -225,6 +192,10 @@ def _mend_index(files: EntryFiles, first_index: int, units: bytes, data: Buffer)
             files.index.write(at, [units])  # as for the data: its sync may have failed
             return None
     logger.info("%s: writing the units of %d entries again", files.index.directory, len(units) // UNIT_BYTES)
+    counted_bytes = max(0, (files.checkpoint.end_index - first_index + 1) * UNIT_BYTES)
+    is_counted = found[:counted_bytes] != units[:counted_bytes]
+    if is_counted or UNIT.unpack_from(units)[1] < first_walked(files):
+        files.begin_rebuild()
     files.index.write(at, [units])
     return None
 

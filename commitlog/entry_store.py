@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from commitlog.checkpoint import LogBegin, decode_log_begin, encode_format
 from commitlog.cold_reads import ColdReader
@@ -24,7 +25,6 @@ from commitlog.entry import (
     AppendHook,
     Buffer,
     blank,
-    encode_entries,
     encode_units,
     entry_position,
     place_entry,
@@ -32,7 +32,9 @@ from commitlog.entry import (
 )
 from commitlog.entry_cache import Chunk, EntryCache
 from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
+from commitlog.entry_layout import EntryLayout
 from commitlog.entry_recovery import RecoveredLog, recover
+from commitlog.gathering import Gatherer
 from commitlog.scrubber import Scrubber
 from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState, Scrubbed
 from dledger.fs import DiskWatch, Fs, OsFs, replace_file
@@ -76,7 +78,7 @@ def open_entry_store(
         is_format_whole = files.check_format(expected)
         known = decode_log_begin(files.read_small("epochs"))
         files.load(known.begin_position if known is not None else 0, on_damage)
-        log = recover(files, known, config.unsynced_bytes_max, on_damage)
+        log = recover(files, known, config, on_damage)
         files.end_recovery()
         if known != log.begin:
             files.save_epochs(log.begin, is_durable=True)
@@ -105,9 +107,10 @@ class EntryStore:
         self.config = config
         self._files = files
         self._disk = disk
-        self._append_hook = append_hook
+        self._layout = EntryLayout(config, append_hook)
         self._cache = EntryCache(config.cache_bytes_max)
         self._cold = ColdReader(files)
+        self._gatherer = Gatherer(self._cache, self._cold)
         self._scrubber = Scrubber(files)
         self._begin_index = log.begin.begin_index
         self._begin_position = log.begin.begin_position
@@ -151,20 +154,9 @@ class EntryStore:
         Raises ValueError, with nothing appended, for a body that no data file can hold.
         """
         assert first_index == self._end_index + 1, (first_index, self._end_index)
-        self._check_sizes(bodies)
-        positions: list[int] = []
-        done = 0
-        while done < len(bodies):
-            position, count = self._next_layout(bodies, done)
-            part = bodies[done : done + count] if count < len(bodies) else bodies
-            data, units, part_positions = encode_entries(
-                part, first_index + done, term, position, self._append_hook
-            )
-            self._append(
-                Chunk(first_index + done, first_index + done + count - 1, term, position, data, units)
-            )
-            positions += part_positions
-            done += count
+        chunks, positions = self._layout.lay_out(first_index, term, self._end_position, bodies)
+        for chunk in chunks:
+            self._append(chunk)
         return positions
 
     def verify_range(self, entries: EntryRange) -> None:
@@ -241,6 +233,19 @@ class EntryStore:
                 # Not durable: the next start compares it with the log.
                 self._files.save_epochs(writes.begin, is_durable=False)
 
+    def steps_of(self, writes: Writes, sync: bool) -> list[Any] | None:
+        """As LogStore."""
+        if self._has_failed or writes.begin is not None:
+            return None
+        return self._files.steps_of(writes.ops, sync)
+
+    def stepped(self, writes: Writes, sync: bool, error: OSError | None) -> None:
+        """As LogStore."""
+        if error is None:
+            self._files.stepped(writes.ops, sync)
+        else:
+            self._has_failed = True
+
     def written(self, writes: Writes) -> None:
         """Loop thread: the files hold these changes now."""
         for chunk in writes.chunks:
@@ -300,6 +305,10 @@ class EntryStore:
         end_index = self._end_index if cached_from is None else cached_from - 1
         return self._cold.read_bodies(units, self._begin_index, end_index)
 
+    def gather_bodies(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
+        """The bodies of ascending units, checked, back to back; None when they have to be read one by one."""
+        return self._gatherer.gather(units, self.cached_from, readable_end)
+
     def read(self, position: int, size_bytes: int) -> Buffer:
         """Bytes within one chunk of entries, or unchecked ones of the files, known to be there."""
         chunk = self._cache.chunk_at(position)
@@ -326,12 +335,6 @@ class EntryStore:
         """Close the files. The writer thread must have come to rest."""
         self._files.close()
 
-    def _check_sizes(self, bodies: Sequence[bytes]) -> None:
-        body_bytes_max = self.config.body_bytes_max
-        largest = max(map(len, bodies), default=0)
-        if largest > body_bytes_max:
-            raise ValueError(f"a body of {largest} bytes, a data file holds at most {body_bytes_max}")
-
     @contextmanager
     def _failing(self) -> Iterator[None]:
         """After a failed write nothing more is written: what the disk holds is not known."""
@@ -347,22 +350,6 @@ class EntryStore:
 
     def _log_begin(self) -> LogBegin:
         return LogBegin(self._begin_index, self._begin_position, tuple(self._epochs))
-
-    def _next_layout(self, bodies: Sequence[bytes], done: int) -> tuple[int, int]:
-        """Where the next entries go and how many of them go there in one buffer."""
-        position = place_entry(
-            self._end_position, HEADER_BYTES + len(bodies[done]), self.config.data_file_bytes
-        )
-        room = self.config.data_file_bytes - position % self.config.data_file_bytes - BLANK_BYTES
-        limit = min(room, self.config.chunk_bytes_max)
-        size_bytes = 0
-        count = 0
-        for body in bodies[done:]:
-            size_bytes += HEADER_BYTES + len(body)
-            if count > 0 and size_bytes > limit:
-                break
-            count += 1
-        return position, count
 
     def _append(self, chunk: Chunk) -> None:
         if chunk.position != self._end_position:

@@ -119,7 +119,7 @@ class Indexer:
     def _after_queued(self) -> None:
         # Before the listeners hear of the messages: they may read them.
         self._readable_end = max(self._readable_end, self._reput.applied.position)
-        if self.queues.is_full:
+        if self.queues.wants_flush or self.queues.is_full:
             self._flusher.flush_soon()
 
     def _on_wrong_unit(self, error: DamagedQueueError) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from commitlog.dispatch_batch import DispatchBatch
 from commitlog.record import Message
 
 if TYPE_CHECKING:
@@ -56,27 +57,10 @@ class PutResult:
     store_timestamp_ms: int
 
 
-@dataclass(slots=True)
-class DispatchRequest:
-    """One committed message, as the derived indexes and waiting pulls need it."""
-
-    index: int
-    """The entry's number in the replicated log; in a plain log, which has none, the position of the
-    record's last byte."""
-    topic: str
-    queue_id: int
-    queue_offset: int
-    position: int
-    size: int
-    tags_code: int
-    store_timestamp_ms: int
-    sys_flag: int
-
-
-DispatchListener = Callable[[Sequence[DispatchRequest]], None]
+DispatchListener = Callable[[DispatchBatch], None]
 """Called on the loop, in log order, after the consume queues hold the messages; committed ones only.
 
-An empty sequence is never given. After `replay_from` a listener sees messages again that it saw in an earlier
+An empty batch is never given. After `replay_from` a listener sees messages again that it saw in an earlier
 life of the process; it tells them by their index.
 """
 

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from commitlog.consume_queues import Applied, ConsumeQueues
+from commitlog.consume_queues import ConsumeQueues
+from commitlog.queue_checkpoint import Applied
 
 
 class QueueFlusher:
@@ -56,7 +57,10 @@ class QueueFlusher:
             self._on_flushed()
 
     async def _flush(self) -> None:
-        writes = self._queues.take_writes(self._queued())
+        writes = None
+        for writes in self._queues.take_writes_in_parts(self._queued()):
+            if writes is None:
+                await asyncio.sleep(0)
         if writes is None:
             return
         # Not cancelled half way: the last flush must not meet this one in the files.

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 
 from commitlog.consume_queues import NOT_QUEUED, ConsumeQueues
 from commitlog.dispatch import is_topic_name
+from commitlog.packed import OffsetKey, encode_ordinary
 from commitlog.record import Message, MessageIllegalError, encode_record
-
-OffsetKey = tuple[str, int]
 
 
 @dataclass(slots=True)
 class EncodedBatch:
     """Records with their queue offsets, which count as assigned only after `QueueOffsets.take`."""
 
-    bodies: list[bytes]
+    bodies: Sequence[bytes]
     queue_offsets: list[int]
     next_offsets: dict[OffsetKey, int]
 
@@ -35,6 +34,14 @@ class QueueOffsets:
 
     def encode(self, messages: Sequence[Message], store_timestamp_ms: int) -> EncodedBatch:
         """Lay out the records with the offsets they would get. Raises MessageIllegalError."""
+        found = encode_ordinary(
+            messages, self._next, store_timestamp_ms, self._body_bytes_max, self._record_bytes_max
+        )
+        if found is not None:
+            return EncodedBatch(*found)
+        return self._encode_any(messages, store_timestamp_ms)
+
+    def _encode_any(self, messages: Sequence[Message], store_timestamp_ms: int) -> EncodedBatch:
         taken: dict[OffsetKey, int] = {}
         bodies = []
         queue_offsets = []

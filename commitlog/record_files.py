@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from commitlog.consume_queues import Applied
 from commitlog.dispatch import Dispatcher
+from commitlog.dispatch_batch import DispatchBatch
 from commitlog.entry import Buffer
-from commitlog.log import DispatchRequest, PositionError
+from commitlog.log import PositionError
+from commitlog.queue_checkpoint import Applied
 from commitlog.record import CorruptRecordError, own_words, record_size
 from commitlog.recovery import BLANK_STOP, MORE, CorruptLogError, find_record, judge_stop, scan_records
 from commitlog.reput import STRETCH_BYTES_MAX
@@ -94,12 +95,16 @@ class RecordFiles:
                 raise PositionError(f"no record of {size} bytes at position {position}")
         return records
 
+    def gather_records(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
+        """As ByteSource."""
+        return None
+
     @property
     def cached_from(self) -> int:
         """Nothing is kept in memory: all is read from the files."""
         return sys.maxsize
 
-    def requests_from(self, index: int, last_index: int) -> tuple[list[DispatchRequest], Applied]:
+    def requests_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         """As DispatchSource: the records of one stretch of one file."""
         position = max(index, self.min_position)
         room = self._config.file_bytes - position % self._config.file_bytes
@@ -111,12 +116,12 @@ class RecordFiles:
                 size = record_size(data)
             except CorruptRecordError:
                 # A blank: recovery and writing leave nothing else between records.
-                return [], Applied(position + room - 1, position + room)
+                return DispatchBatch.of([]), Applied(position + room - 1, position + room)
             data = self.read(position, min(available, size))
             starts, end = [0], len(data)
         ends = [*starts[1:], end]
         requests = self._dispatcher.parse(data, starts, position, [position + at - 1 for at in ends])
-        return requests, Applied(position + end - 1, position + end)
+        return DispatchBatch.of(requests), Applied(position + end - 1, position + end)
 
     def write(self, parts: Sequence[Part]) -> None:
         """Writer thread: write and sync. Raises OSError."""

@@ -1,9 +1,10 @@
 """Reading committed records by position, whatever kind of log holds them."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from commitlog.entry import Buffer
+from commitlog.gathering import GAP_BYTES_MAX
 from commitlog.log import DamagedQueueError, PositionError
 from commitlog.record import (
     BORN_HOST_V6,
@@ -13,9 +14,6 @@ from commitlog.record import (
     own_words,
     record_size,
 )
-
-GAP_BYTES_MAX: Final = 8 * 1024
-"""Records no farther apart than this are read from the files in one go."""
 
 
 class ByteSource(Protocol):
@@ -29,6 +27,12 @@ class ByteSource(Protocol):
         the log can.
 
         Raises PositionError when there is none, DamagedRecordError.
+        """
+
+    def gather_records(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
+        """Records at (position, size) between the log's ends, back to back, checked as `read_records` and
+        `read` are; None when that cannot be done in one go, for whatever reason. What stands before
+        `readable_end` never changes.
         """
 
     @property
@@ -60,13 +64,20 @@ class RecordReader:
 
     def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
         """As MessageLog.read_many; a unit of size 0 adds nothing."""
+        wanted = [unit for unit in units if unit[1] > 0]
+        readable_end = self._max_position()
+        if wanted and self._min_position() <= wanted[0][0] and sum(wanted[-1]) <= readable_end:
+            gathered = self._source.gather_records(wanted, readable_end)
+            if gathered is not None:
+                return gathered
+        return self._read_each(wanted)
+
+    def _read_each(self, units: Sequence[tuple[int, int]]) -> bytes:
         pieces: list[Buffer] = []
         span: list[tuple[int, int]] = []
         end = 0
         cached_from = self._source.cached_from
         for position, size in units:
-            if size <= 0:
-                continue
             is_cached = position >= cached_from
             if span and (is_cached or not end <= position <= end + GAP_BYTES_MAX):
                 pieces += self._span(span)

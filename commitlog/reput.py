@@ -7,11 +7,13 @@ millions of entries does not hold up anything else.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Protocol
 
-from commitlog.consume_queues import Applied, ConsumeQueues
-from commitlog.log import DamagedRecordError, DispatchListener, DispatchRequest
+from commitlog.consume_queues import ConsumeQueues
+from commitlog.dispatch_batch import DispatchBatch
+from commitlog.log import DamagedRecordError, DispatchListener
+from commitlog.queue_checkpoint import Applied
 from dledger.core.types import NO_INDEX
 
 logger = logging.getLogger(__name__)
@@ -25,7 +27,7 @@ DAMAGE_RETRY_S: Final = 0.5
 class DispatchSource(Protocol):
     """Where the committed records come from."""
 
-    def requests_from(self, index: int, last_index: int) -> tuple[list[DispatchRequest], Applied]:
+    def requests_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         """The records of a bounded stretch that begins with entry `index`, and where it ends.
 
         When the log begins behind `index`, the stretch begins there. Raises DamagedRecordError.
@@ -57,7 +59,7 @@ class Reput:
         self._next: asyncio.Handle | None = None
         self._is_stopped = False
         self._waits_for_index = NO_INDEX
-        self._untold: list[tuple[DispatchListener, Sequence[DispatchRequest]]] = []
+        self._untold: list[tuple[DispatchListener, DispatchBatch]] = []
 
     def add_listener(self, listener: DispatchListener) -> None:
         """Have `listener` given every stretch from now on. It may read the records: when it raises
@@ -119,26 +121,26 @@ class Reput:
     def _stretch(self) -> None:
         first_index = self.applied.index + 1
         try:
-            requests, applied = self._source.requests_from(first_index, self._target_index)
+            batch, applied = self._source.requests_from(first_index, self._target_index)
         except DamagedRecordError as error:
             self._wait_for_repair(first_index, error)
             return
         assert applied.index >= first_index, (applied, first_index)
-        self._queues.put_all(requests)
+        self._queues.put_all(batch)
         self.applied = applied
         self._on_queued()
-        if requests:
-            self._untold = [(listener, requests) for listener in self._listeners]
+        if batch:
+            self._untold = [(listener, batch) for listener in self._listeners]
         self._tell()
 
     def _tell(self) -> None:
         """Give the stretch to the listeners that have not taken it yet."""
         while self._untold:
-            listener, requests = self._untold[0]
+            listener, batch = self._untold[0]
             try:
-                listener(requests)
+                listener(batch)
             except DamagedRecordError as error:
-                self._wait_for_repair(requests[0].index, error)
+                self._wait_for_repair(batch[0].index, error)
                 return
             del self._untold[0]
         self._on_applied()

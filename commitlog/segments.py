@@ -130,6 +130,26 @@ class Segments:
         self._fs.pwrite(self._fds[start], buffers, position - start)
         self._unsynced.add(start)
 
+    def descriptor_for(self, position: int, size_bytes: int) -> int | None:
+        """Of the file that these bytes go into, when that is open and has its blocks reserved up to there."""
+        start = position - position % self.file_bytes
+        if position + size_bytes > min(self._reserved_to.get(start, start), start + self.file_bytes):
+            return None
+        return self._fds.get(start)
+
+    def needs_sync_at_most_of(self, position: int) -> bool:
+        """Whether `sync` would do no more than to sync the file of `position`."""
+        start = position - position % self.file_bytes
+        return not self._is_directory_unsynced and self._unsynced <= {start}
+
+    def was_written(self, position: int, is_synced: bool) -> None:
+        """Somebody else wrote to the descriptor of this position's file, and synced that too, or not."""
+        start = position - position % self.file_bytes
+        if is_synced:
+            self._unsynced.discard(start)
+        else:
+            self._unsynced.add(start)
+
     def read(self, position: int, size_bytes: int) -> bytes:
         """Bytes of one or more files. Raises CorruptLogError when they are not there."""
         start = position - position % self.file_bytes

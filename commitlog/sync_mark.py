@@ -51,6 +51,15 @@ class SyncMark:
             self.end_index = end_index
             self._write_next()
 
+    def step_to(self, end_index: int) -> tuple[int, int, list[bytes]] | None:
+        """As `raise_to`, but as (descriptor, place, bytes) for somebody else to write; None when it need not
+        be raised.
+        """
+        if end_index <= self.end_index or self._fd is None:
+            return None
+        self.end_index = end_index
+        return self._fd, *self._next()
+
     def lower_to(self, end_index: int) -> None:
         """Promise no more than this, durably."""
         if end_index < self.end_index:
@@ -76,10 +85,14 @@ class SyncMark:
 
     def _write_next(self) -> None:
         assert self._fd is not None, "load comes first"
+        place, buffers = self._next()
+        self._fs.pwrite(self._fd, buffers, place)
+
+    def _next(self) -> tuple[int, list[bytes]]:
         self._sequence += 1
-        slot = encode_slot(self._sequence, self.end_index)
-        self._fs.pwrite(self._fd, [slot], self._sequence % 2 * SLOT_SPACING_BYTES)
         self._is_synced = False
+        slot = encode_slot(self._sequence, self.end_index)
+        return self._sequence % 2 * SLOT_SPACING_BYTES, [slot]
 
 
 def encode_slot(sequence: int, end_index: int) -> bytes:

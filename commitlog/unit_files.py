@@ -50,31 +50,45 @@ class UnitFiles:
             return data + self.read(directory, position + part_bytes, size_bytes - part_bytes)
         return data
 
-    def write(self, directory: Path, position: int, data: Buffer) -> None:
-        """Write and sync, making files as needed."""
+    def hold(self, directory: Path, begin: int, end: int) -> bool:
+        """Whether the files of a queue go from one byte number to the other without a gap."""
+        starts = self.starts(directory)
+        if not starts or not 0 <= begin - starts[0] < self.file_bytes:
+            return False
+        return end <= starts[-1] + self.file_bytes
+
+    def read_once(self, directory: Path, position: int, size_bytes: int) -> bytes:
+        """As `read`, of one file only, which is not kept open."""
+        start = position - position % self.file_bytes
+        fd = self._fs.open(directory / file_name(start))
+        try:
+            return self._fs.pread(fd, min(size_bytes, start + self.file_bytes - position), position - start)
+        finally:
+            self._fs.close(fd)
+
+    def write(self, directory: Path, position: int, data: Buffer, is_synced: bool = True) -> None:
+        """Write, and sync if that is wanted, making files as needed."""
+        self._fs.make_directory(directory, is_durable=is_synced)
         view = memoryview(data)
         while view:
             start = position - position % self.file_bytes
             part = view[: start + self.file_bytes - position]
-            self._write_file(directory, start, position - start, part)
+            self._write_file(directory, start, position - start, part, is_synced)
             position += len(part)
             view = view[len(part) :]
 
     def clear_from(self, directory: Path, position: int) -> None:
-        """Make all units from a byte number on read as zero, durably."""
+        """Make all units from a byte number on read as zero. Nobody relies on that: it is not synced."""
         for start in reversed(self.starts(directory)):
             if start >= position:
                 self._fs.delete(directory / file_name(start))
-                continue
-            if start + self.file_bytes > position:
+            elif start + self.file_bytes > position:
                 fd = self._fs.open(directory / file_name(start))
                 try:
                     self._fs.set_size(fd, position - start)
                     self._fs.set_size(fd, self.file_bytes)
-                    self._fs.fsync(fd)
                 finally:
                     self._fs.close(fd)
-        self._fs.fsync_directory(directory)
 
     def drop(self, directory: Path) -> None:
         """Delete the queue's files and its directory."""
@@ -104,17 +118,17 @@ class UnitFiles:
         self._fds[key] = fd  # the last used stands last
         return fd
 
-    def _write_file(self, directory: Path, start: int, at: int, data: Buffer) -> None:
-        self._fs.make_directory(directory)
+    def _write_file(self, directory: Path, start: int, at: int, data: Buffer, is_synced: bool) -> None:
         fd = self._fs.open(directory / file_name(start))
         try:
             is_new = self._fs.size(fd) < self.file_bytes
             if is_new:
                 self._fs.set_size(fd, self.file_bytes)
             self._fs.pwrite(fd, [data], at)
-            self._fs.fdatasync(fd)
+            if is_synced:
+                self._fs.fdatasync(fd)
         finally:
             self._fs.close(fd)
-        if is_new:
+        if is_new and is_synced:
             for made in (directory, directory.parent, directory.parent.parent):
                 self._fs.fsync_directory(made)

@@ -121,21 +121,35 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> list[Message | Hello]:
         """All messages that are complete now. Raises PeerProtocolError."""
-        self._buffer += data
-        messages: list[Message | Hello] = []
-        start = 0
-        while (frame_bytes := self._frame_bytes_at(start)) is not None:
-            messages.append(self._decode(start, frame_bytes))
-            start += frame_bytes
-        del self._buffer[:start]
+        if self._buffer:
+            self._buffer += data
+            return self._take_from_buffer()
+        # Most often what comes is whole frames: then nothing is kept.
+        messages, end = self._take_all(data)
+        self._buffer += data[end:]
         return messages
 
-    def _frame_bytes_at(self, start: int) -> int | None:
+    def _take_from_buffer(self) -> list[Message | Hello]:
+        with memoryview(self._buffer) as view:
+            messages, end = self._take_all(view)
+        del self._buffer[:end]
+        return messages
+
+    def _take_all(self, source: bytes | memoryview) -> tuple[list[Message | Hello], int]:
+        """The whole frames, and where they end."""
+        messages: list[Message | Hello] = []
+        start = 0
+        while (frame_bytes := self._frame_bytes_at(source, start)) is not None:
+            messages.append(self._decode(source, start, frame_bytes))
+            start += frame_bytes
+        return messages, start
+
+    def _frame_bytes_at(self, source: bytes | memoryview, start: int) -> int | None:
         """Size of the frame that begins there, None when it is not complete. Bounds come first."""
-        available = len(self._buffer) - start
+        available = len(source) - start
         if available < _LENGTHS.size:
             return None
-        length, header_bytes = _LENGTHS.unpack_from(self._buffer, start)
+        length, header_bytes = _LENGTHS.unpack_from(source, start)
         if length > self._frame_bytes_max:
             raise PeerProtocolError(f"a frame of {length} bytes is over {self._frame_bytes_max}")
         if header_bytes > HEADER_BYTES_MAX or header_bytes + _LENGTH_BYTES > length:
@@ -143,18 +157,16 @@ class FrameDecoder:
         frame_bytes = int(length) + _LENGTH_BYTES
         return frame_bytes if available >= frame_bytes else None
 
-    def _decode(self, start: int, frame_bytes: int) -> Message | Hello:
-        _, header_bytes = _LENGTHS.unpack_from(self._buffer, start)
-        data_start = start + _LENGTHS.size + header_bytes
-        with memoryview(self._buffer) as view:
-            header = view[start + _LENGTHS.size : data_start]
-            values = _unpack(header)
-            header.release()
-            data = bytes(view[data_start : start + frame_bytes])
-        return _build(values, data)
+    @staticmethod
+    def _decode(source: bytes | memoryview, start: int, frame_bytes: int) -> Message | Hello:
+        _, header_bytes = _LENGTHS.unpack_from(source, start)
+        header_start = start + _LENGTHS.size
+        data_start = header_start + header_bytes
+        values = _unpack(bytes(source[header_start:data_start]))
+        return _build(values, bytes(source[data_start : start + frame_bytes]))
 
 
-def _unpack(header: memoryview) -> list[Any]:
+def _unpack(header: bytes) -> list[Any]:
     try:
         values = msgpack.unpackb(header)
     except (ValueError, msgpack.exceptions.UnpackException, TypeError, RecursionError) as error:

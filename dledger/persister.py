@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from dledger.core.messages import AppendResponse
 from dledger.core.output import Envelope, Output
 from dledger.core.ports import LogStore
-from dledger.core.types import HardState
+from dledger.core.types import HardState, ResponseCode
 from dledger.promises import Promises
+from dledger.steps import StepWriter
 
 Result = TypeVar("Result")
 
@@ -61,23 +63,41 @@ class Persister:
         self._on_error = on_error
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
         self._gathering = Batch()
+        self._steps = StepWriter.make(self._stepped)
+        self._batch: Batch | None = None
         self._busy: asyncio.Future[None] | None = None
+        self._visits = 0
+        self._waiters: list[asyncio.Future[None]] = []
         self._failed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is being written; `on_persisted` or `on_error` is called at its end."""
+        return self._batch is not None
 
     def gather(self, output: Output) -> None:
         """Adds to the next batch. The log's bytes are taken from the store when the batch leaves."""
         if output.hard_state is not None:
             self._gathering.hard_state = output.hard_state
-        self._gathering.after.extend(output.send_after_persist)
+        for envelope in output.send_after_persist:
+            self._promise(envelope)
         if output.is_healed:
             self._gathering.is_healed, self._gathering.commit_index = True, output.commit_index
+
+    def _promise(self, envelope: Envelope) -> None:
+        """An acknowledgement counts for all before it: of several on end the last one is enough."""
+        after = self._gathering.after
+        if after and _is_covered_by(after[-1], envelope):
+            after[-1] = envelope
+        else:
+            after.append(envelope)
 
     def kick(self, last_index: int, last_term: int) -> None:
         """Sends the next batch to the disk if the thread is free and there is something to write.
 
         last_index and last_term: where the node's log ends now, with every operation applied to the store.
         """
-        if self._busy is not None or self._failed:
+        if self._batch is not None or self._failed:
             return
         batch = self._gathering
         batch.writes = self._store.take_writes()
@@ -89,16 +109,43 @@ class Persister:
         if batch.writes is None and batch.hard_state is None:
             self._on_persisted(batch)
             return
+        self._batch = batch
+        if self._submit_steps(batch):
+            return
         loop = asyncio.get_running_loop()
         self._busy = loop.run_in_executor(self._thread, self._write, batch)
         self._busy.add_done_callback(lambda future: self._written(future, batch))
+
+    def _submit_steps(self, batch: Batch) -> bool:
+        """Whether the batch is an ordinary one that the compiled thread writes; it never runs beside the
+        other.
+        """
+        if self._steps is None or self._visits or batch.hard_state is not None or batch.is_healed:
+            return False
+        steps = self._store.steps_of(batch.writes, self._is_synced)
+        if steps is not None:
+            self._steps.submit(steps)
+        return steps is not None
+
+    @property
+    def _is_synced(self) -> bool:
+        return self._durability is Durability.PERSISTED
+
+    def _stepped(self, error: OSError | None) -> None:
+        batch = self._batch
+        assert batch is not None, "steps without a batch"
+        self._store.stepped(batch.writes, self._is_synced, error)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.set_result(None)
+        self._finish(batch, error)
 
     def _write(self, batch: Batch) -> None:
         if batch.hard_state is not None:
             self._promises.save(batch.hard_state)
         if batch.writes is not None:
-            self._store.write(batch.writes, sync=self._durability is Durability.PERSISTED)
-        if batch.is_healed and self._durability is Durability.REPLICATED:
+            self._store.write(batch.writes, sync=self._is_synced)
+        if batch.is_healed and not self._is_synced:
             # What it was given again was on the disks of others for long: the sync that brings it here.
             self._store.save_checkpoint(batch.last_index, batch.commit_index)
         if batch.is_healed:
@@ -107,9 +154,15 @@ class Persister:
     def _written(self, future: "asyncio.Future[None]", batch: Batch) -> None:
         self._busy = None
         if future.cancelled():
-            return
+            self._batch = None
+        else:
+            self._finish(batch, future.exception())
+
+    def _finish(self, batch: Batch, failure: BaseException | None) -> None:
+        self._batch = None
         try:
-            future.result()
+            if failure is not None:
+                raise failure
             if batch.writes is not None:
                 self._store.written(batch.writes)
             self._on_persisted(batch)
@@ -119,11 +172,40 @@ class Persister:
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Runs work on the writer thread, after the batch that is under way. Raises what work raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self._visits += 1
+        try:
+            await self._steps_end()
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        finally:
+            self._visits -= 1
+
+    async def _steps_end(self) -> None:
+        while self._steps is not None and self._steps.is_busy:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
 
     async def stop(self) -> None:
         """Waits for the batch under way; nothing is accepted after it."""
         self._failed = True
+        await self._steps_end()
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
         if self._busy is not None:
             await asyncio.gather(self._busy, return_exceptions=True)
         self._thread.shutdown(wait=True)
+
+
+def _is_covered_by(earlier: Envelope, later: Envelope) -> bool:
+    """Whether both acknowledge pushes of one leadership, the later one at least as many entries."""
+    one, other = earlier.message, later.message
+    return (
+        isinstance(one, AppendResponse)
+        and isinstance(other, AppendResponse)
+        and earlier.to == later.to
+        and one.term == other.term
+        and one.code is ResponseCode.SUCCESS
+        and other.code is ResponseCode.SUCCESS
+        and one.last_index <= other.last_index
+    )

@@ -153,7 +153,6 @@ class DLedgerServer:
         self._store.close()
 
     # -- what the host asks --------------------------------------------------------------------------------
-
     @property
     def role(self) -> Role:
         return self._node.role
@@ -199,7 +198,7 @@ class DLedgerServer:
         return replace(status, elections=elections)
 
     def check_append(self, count: int) -> ResponseCode:
-        """Whether `handle_append` of count entries would be taken now: SUCCESS or the reason against."""
+        """Whether `handle_append` of count entries would be taken now: SUCCESS or what is against it."""
         code = self._node.check_append(count)
         unwritten_bytes = self._store.end_position - self._written_position
         if code is ResponseCode.SUCCESS and unwritten_bytes > self._unwritten_bytes_max:
@@ -210,8 +209,8 @@ class DLedgerServer:
         """Appends as leader (DLedgerServer.handleAppend with BatchAppendEntryRequest).
 
         Synchronous: on SUCCESS the entries stand in this node's log and on_done is called once, later, when
-        the last of them is committed or can't be. Otherwise nothing was appended and on_done is never called.
-        What on_done raises is logged: an answer that cannot be given is its caller's trouble.
+        the last of them is committed or can't be; what it raises is logged, an answer that cannot be given is
+        its caller's trouble. Otherwise nothing was appended and on_done is never called.
         """
         code = self.check_append(len(bodies))
         if code is not ResponseCode.SUCCESS:
@@ -224,8 +223,14 @@ class DLedgerServer:
             self._fail(error)  # the node counts entries that the log does not have
             raise
         self._done[proposal.first_index] = on_done
-        self._schedule_turn()
+        if not self._is_batch_under_way(proposal.first_index):
+            self._schedule_turn()
         return AppendResult(ResponseCode.SUCCESS, proposal.first_index, proposal.term, positions)
+
+    def _is_batch_under_way(self, first_index: int) -> bool:
+        """Whether entries before it wait for this node's disk and are not committed yet: then the next batch
+        gathers till the disk, or a follower, answers. An entry that is alone never waits."""
+        return self._persister.is_busy and self._node.commit_index < first_index - 1
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:
         """Begins to hand leadership over; SUCCESS means begun. The outcome is a role change."""
@@ -276,7 +281,7 @@ class DLedgerServer:
         now_ms = self._now_ms()
         try:
             self._receive_all(now_ms)
-            if now_ms >= self._node.deadline_ms():
+            if self._timer is None or now_ms >= self._timer_ms:  # no later than the node's own deadline
                 self._node.tick(now_ms)
             self._append_term_start()
             self._carry_out(self._node.take_output(now_ms))

@@ -154,6 +154,24 @@ def consume(
     run(ConsumeOptions(topic, namesrv, group, start is Start.FIRST, count))
 
 
+@app.command()
+def bench(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    seconds: Annotated[float, typer.Option(min=2.0, help="Length of all loads together.")] = 60.0,
+    size: Annotated[int, typer.Option(min=1, max=4 * 1024 * 1024, help="Bytes of a body.")] = 1024,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Load the cluster for a minute: 1, 64 and 2,000 sends in flight, then a quarter of that rate, evenly.
+
+    Every acknowledged message is counted afterwards. The topic is deleted, but its messages stay in the log
+    until retention takes them: about 1 GiB on every node per minute and 16,000 messages of 1 KiB a second.
+    """
+    from ledgermq.commands.bench import BenchOptions
+    from ledgermq.commands.bench import bench as run
+
+    run(BenchOptions(namesrv, seconds, size), as_json=as_json)
+
+
 def main() -> None:
     """The entry point: the one place where errors become words and exit codes."""
     try:

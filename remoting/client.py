@@ -155,9 +155,9 @@ class RemotingClient:
             if known is connection:
                 del self._connections[address]
 
-    def request_received(self, connection: Connection, request: RemotingCommand) -> None:
-        """Gather a request of the peer for the hand-over of this turn."""
-        self._inbox.add(connection, request)
+    def requests_received(self, connection: Connection, requests: list[RemotingCommand], code: int) -> None:
+        """Gather requests of the peer for the hand-over of this turn."""
+        self._inbox.add((connection, requests, code))
 
     def _arm(self) -> None:
         self._timer = self._loop.call_later(self._limits.check_interval_ms / 1000, self._check_connections)

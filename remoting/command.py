@@ -33,8 +33,9 @@ LANGUAGES: Final = (
     *("HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS"),
 )
 """Names of `LanguageCode` by the number that the binary header carries."""
+OTHER_LANGUAGE: Final = LANGUAGES.index("OTHER")
+"""The number of every language that has none."""
 
-_OTHER_LANGUAGE = LANGUAGES.index("OTHER")
 _HEADER_BYTES_MAX = 0xFFFFFF
 _INT32_MAX = 0x7FFFFFFF
 _two_words = struct.Struct(">II").pack
@@ -304,7 +305,7 @@ def _read_text(payload: bytes, position: int, end: int, word: struct.Struct) -> 
 def _encode_binary(command: RemotingCommand) -> bytes:
     remark = _utf8(command.remark or "")
     fields = b"".join(_binary_field(_utf8(k), _utf8(v)) for k, v in command.ext_fields.items())
-    language = LANGUAGES.index(command.language) if command.language in LANGUAGES else _OTHER_LANGUAGE
+    language = LANGUAGES.index(command.language) if command.language in LANGUAGES else OTHER_LANGUAGE
     try:
         fixed = _binary_fixed.pack(command.code, language, command.version, command.opaque, command.flag)
     except struct.error:

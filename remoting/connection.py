@@ -12,7 +12,8 @@ import socket
 from typing import Any, Protocol, cast
 
 from remoting.budget import ByteBudget
-from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, decode_command, encode_head
+from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_head
+from remoting.command_reader import CommandReader
 from remoting.errors import (
     CommandError,
     FrameError,
@@ -20,8 +21,7 @@ from remoting.errors import (
     RemotingClosedError,
     RequestTimeoutError,
 )
-from remoting.frame import FrameDecoder
-from remoting.holdings import LARGE_BYTES, Holdings
+from remoting.holdings import Holdings
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,8 @@ class ConnectionOwner(Protocol):
 
     def connection_closed(self, connection: "Connection") -> None: ...
 
-    def request_received(self, connection: "Connection", request: RemotingCommand) -> None: ...
+    def requests_received(self, connection: "Connection", requests: list[RemotingCommand], code: int) -> None:
+        """The requests that one read completed, in order; `code` is the one that all have, or -1."""
 
 
 class Connection(asyncio.Protocol):
@@ -69,7 +70,7 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._decoder = FrameDecoder(limits.frame_bytes_max, limits.header_bytes_max)
+        self._reader = CommandReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._frame_since_s: float | None = None
         self._transport: asyncio.Transport | None = None
         self._last_sent_s = 0.0
@@ -221,29 +222,31 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now_s = self.last_received_s = self._loop.time()
-        received = self._owner.request_received
         try:
-            payloads = self._decoder.feed(data)
-            partial_bytes = self._holdings.partial_bytes = self._decoder.partial_bytes
-            if payloads or self._frame_since_s is None:
+            received = self._reader.feed(data)
+        except FrameError as error:
+            self._end_unreadable(error)
+        else:
+            commands = received.commands
+            partial_bytes = self._holdings.partial_bytes = self._reader.partial_bytes
+            if commands or self._frame_since_s is None:
                 self._frame_since_s = now_s if partial_bytes else None
-            for payload in payloads:
-                command = decode_command(payload)
-                if len(payload) >= LARGE_BYTES:
-                    self._holdings.watch(command, len(payload))
-                flag = command.flag
-                if flag & RESPONSE_FLAG:
-                    self._settle(command)
-                    continue
-                if not flag & ONEWAY_FLAG:
-                    self._unanswered += 1
-                received(self, command)
-        except (FrameError, CommandError) as error:
-            self.warn_once("unreadable", f"unreadable input, closed: {error}")
-            self.close()
+            for place, size_bytes in received.large:
+                self._holdings.watch(commands[place], size_bytes)
+            if received.has_answers:
+                commands = self._settle_answers(commands)
+            if commands:
+                self._unanswered += received.open_count
+                self._owner.requests_received(self, commands, received.code)
+            if received.error is not None:
+                self._end_unreadable(received.error)
         if self._unanswered > self._limits.unanswered_max or self._holdings.large_bytes:
             self._balance_reading()
         self._holdings.report()
+
+    def _end_unreadable(self, error: FrameError | CommandError) -> None:
+        self.warn_once("unreadable", f"unreadable input, closed: {error}")
+        self.close()
 
     def pause_writing(self) -> None:
         self._stalled_since_s = self._loop.time()
@@ -337,6 +340,13 @@ class Connection(asyncio.Protocol):
     def _next_opaque(self) -> int:
         self._last_opaque = self._last_opaque % _OPAQUE_MAX + 1
         return self._last_opaque
+
+    def _settle_answers(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
+        """The others, which are the peer's requests."""
+        for command in commands:
+            if command.flag & RESPONSE_FLAG:
+                self._settle(command)
+        return [command for command in commands if not command.flag & RESPONSE_FLAG]
 
     def _settle(self, answer: RemotingCommand) -> None:
         waiting = self._pending.pop(answer.opaque, None)

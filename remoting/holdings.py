@@ -7,10 +7,6 @@ from collections.abc import Callable
 from remoting.budget import ByteBudget
 from remoting.command import RemotingCommand
 
-LARGE_BYTES = 4096
-"""A request from this size on is counted by its bytes, for as long as anybody keeps it; smaller ones are
-bounded by their number.
-"""
 REPORT_STEP_BYTES = 64 * 1024
 """How much more or less than it last told its budget a connection may hold."""
 

@@ -2,9 +2,7 @@
 
 import asyncio
 
-from remoting.command import RemotingCommand
-from remoting.connection import Connection
-from remoting.router import BatchItem, Router
+from remoting.router import Arrived, Router
 
 
 class Inbox:
@@ -13,16 +11,16 @@ class Inbox:
     def __init__(self, router: Router) -> None:
         self._router = router
         self._loop = asyncio.get_running_loop()
-        self._items: list[BatchItem] = []
+        self._arrived: list[Arrived] = []
 
-    def add(self, connection: Connection, request: RemotingCommand) -> None:
-        """The first request of a turn schedules the hand-over; every other connection readable now comes
+    def add(self, arrived: Arrived) -> None:
+        """The first requests of a turn schedule the hand-over; every other connection readable now comes
         before it.
         """
-        if not self._items:
+        if not self._arrived:
             self._loop.call_soon(self._hand_over)
-        self._items.append((connection, request))
+        self._arrived.append(arrived)
 
     def _hand_over(self) -> None:
-        items, self._items = self._items, []
-        self._router.dispatch(items)
+        arrived, self._arrived = self._arrived, []
+        self._router.dispatch(arrived)

@@ -19,8 +19,10 @@ _log = logging.getLogger(__name__)
 HandlerResult = RemotingCommand | None | Awaitable[RemotingCommand | None]
 Handler = Callable[[RemotingCommand, Connection], HandlerResult]
 """Returns the answer, an awaitable of it, or None when `connection.send` brings it later."""
-BatchItem = tuple[Connection, RemotingCommand]
-BatchHandler = Callable[[list[BatchItem]], None]
+Arrived = tuple[Connection, list[RemotingCommand], int]
+"""Requests of one connection in order, and the code that all of them have, or -1."""
+Batch = tuple[Connection, list[RemotingCommand]]
+BatchHandler = Callable[[list[Batch]], None]
 """Takes all requests of a loop turn with its codes; answers each (but oneways) by `connection.send`, now or
 later.
 """
@@ -45,7 +47,7 @@ class Router:
         self._handlers: dict[int, Handler] = {}
         self._batch_handlers: dict[int, BatchHandler] = {}
         self._fallback: Handler | None = None
-        self._waiting: deque[BatchItem] = deque()
+        self._waiting: deque[tuple[Connection, RemotingCommand]] = deque()
         self._is_continuing = False
         self._tasks: dict[asyncio.Future[RemotingCommand | None], None] = {}
         self._reported: set[tuple[int, type[BaseException]]] = set()
@@ -76,23 +78,38 @@ class Router:
         """Let `handler` take every request whose code nobody registered."""
         self._fallback = handler
 
-    def dispatch(self, items: list[BatchItem]) -> None:
+    def dispatch(self, arrived: list[Arrived]) -> None:
         """Handle the requests of one loop turn. Those that take long together leave the rest to the next
         turns: whoever keeps the loop keeps a leader from telling its followers that it lives.
         """
-        batches: dict[BatchHandler, list[BatchItem]] = {}
-        for item in items:
-            batch_handler = self._batch_handlers.get(item[1].code)
-            if batch_handler is None:
-                self._waiting.append(item)
-            elif batch_handler in batches:
-                batches[batch_handler].append(item)
+        batches: dict[BatchHandler, list[Batch]] = {}
+        for connection, requests, code in arrived:
+            batch_handler = self._batch_handlers.get(code)
+            if batch_handler is not None:
+                batches.setdefault(batch_handler, []).append((connection, requests))
             else:
-                batches[batch_handler] = [item]
+                self._sort_out(connection, requests, batches)
         if not self._is_continuing:
             self._handle_waiting()
         for batch_handler, batch in batches.items():
             self._handle_batch(batch_handler, batch)
+
+    def _sort_out(
+        self,
+        connection: Connection,
+        requests: list[RemotingCommand],
+        batches: dict[BatchHandler, list[Batch]],
+    ) -> None:
+        """Requests of several codes, or of one that is handled one by one."""
+        of_handlers: dict[BatchHandler, list[RemotingCommand]] = {}
+        for request in requests:
+            batch_handler = self._batch_handlers.get(request.code)
+            if batch_handler is None:
+                self._waiting.append((connection, request))
+            else:
+                of_handlers.setdefault(batch_handler, []).append(request)
+        for batch_handler, batch in of_handlers.items():
+            batches.setdefault(batch_handler, []).append((connection, batch))
 
     def _continue(self) -> None:
         self._is_continuing = False
@@ -124,12 +141,13 @@ class Router:
         if code in self._handlers or code in self._batch_handlers:
             raise ValueError(f"request code {int(code)} has a handler already")
 
-    def _handle_batch(self, handler: BatchHandler, batch: list[BatchItem]) -> None:
+    def _handle_batch(self, handler: BatchHandler, batch: list[Batch]) -> None:
         try:
             handler(batch)
         except Exception as error:  # noqa: BLE001  every failure becomes an answer, and is logged there
-            for connection, request in batch:
-                self._fail(request, connection, error)
+            for connection, requests in batch:
+                for request in requests:
+                    self._fail(request, connection, error)
 
     def _handle(self, request: RemotingCommand, connection: Connection) -> None:
         handler = self._handlers.get(request.code, self._fallback)

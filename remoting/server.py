@@ -133,12 +133,12 @@ class RemotingServer:
         if not self._connections:
             self._all_closed.set()
 
-    def request_received(self, connection: Connection, request: RemotingCommand) -> None:
-        """ConnectionOwner: gather it for the hand-over of this turn."""
+    def requests_received(self, connection: Connection, requests: list[RemotingCommand], code: int) -> None:
+        """ConnectionOwner: gather them for the hand-over of this turn."""
         assert self._inbox is not None, "a connection before start"
         if self._mute:
             self._mute.pop(connection, None)
-        self._inbox.add(connection, request)
+        self._inbox.add((connection, requests, code))
 
     def _make_connection(self) -> Connection:
         return Connection(self, next(self._ids), self._limits, self._budget)

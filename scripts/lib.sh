@@ -18,7 +18,8 @@ ensure_python() {
   fail "no Python 3.11 or newer with the venv module was found. Install one (Debian and Ubuntu: apt install python3 python3-venv), then run this again."
 }
 
-hash_of() { "$VENV/bin/python" -c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read() + sys.argv[2].encode()).hexdigest())' "$@"; }
+# Of a text and the contents of files: hash_of TEXT FILE...
+hash_of() { "$VENV/bin/python" -c 'import hashlib, sys; print(hashlib.sha256(sys.argv[1].encode() + b"".join(open(path, "rb").read() for path in sys.argv[2:])).hexdigest())' "$@"; }
 
 # Installs into the environment and shows what pip does, its whole output only when it fails.
 run_pip() {
@@ -31,7 +32,7 @@ run_pip() {
 }
 
 # ensure_venv [GROUP]: makes .venv and installs the project into it, with the dependency group when one is named.
-# Does nothing when pyproject.toml and the checkout's place are as they were at the last install.
+# Does nothing when pyproject.toml, the C sources and the checkout's place are as they were at the last install.
 ensure_venv() {
   local group=${1:-} stamp wanted
   VENV="$ROOT/.venv"
@@ -41,7 +42,8 @@ ensure_venv() {
     say "Making the environment .venv with $("$PYTHON" --version) ..."
     "$PYTHON" -m venv --clear "$VENV" || fail "the environment $VENV could not be made."
   fi
-  wanted=$(hash_of "$ROOT/pyproject.toml" "$ROOT") || fail "$ROOT/pyproject.toml cannot be read."
+  wanted=$(hash_of "$ROOT" "$ROOT/pyproject.toml" "$ROOT/hatch_build.py" "$ROOT"/native/*.[ch] "$ROOT/native/compiler.py") ||
+    fail "$ROOT/pyproject.toml or the sources in $ROOT/native cannot be read."
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     return 0
   fi

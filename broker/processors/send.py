@@ -9,26 +9,26 @@ a connection's messages keep their order within a queue. At most heldSendsMax ar
 SYSTEM_BUSY. So is every send while those without an answer hold more than PENDING_BYTES_MAX.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from broker.context import BrokerContext
 from broker.put_errors import put_error
 from broker.replication import leader_hint
-from broker.send_admission import Admission, Admitted, NeedsTopic
+from broker.send_admission import Admission, NeedsTopic
 from broker.send_answers import SendAnswers
+from broker.send_turn import PlainRun, SingleSend, Turn
 from broker.state.state import StateChangeError
 from broker.state.topics import TopicConfig
 from broker.unique_keys import UniqueKeys
-from commitlog.log import PutResult, PutStatus
-from commitlog.record import Message
+from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
 from remoting.headers import SendMessageRequestHeader
-from remoting.router import BatchItem
+from remoting.router import Batch
+from remoting.send_request import send_header
 
 LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
 """In the remark of a writable leader's log that takes nothing."""
@@ -42,20 +42,6 @@ size.
 """
 
 _Held = tuple[Connection, RemotingCommand, SendMessageRequestHeader]
-_Send = tuple[Connection, RemotingCommand, Admitted]
-
-
-@dataclass(slots=True)
-class _Turn:
-    """Sends that go into the log together."""
-
-    sends: list[_Send] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
-    result: PutResult | None = None
-
-    @property
-    def body_bytes(self) -> int:
-        return sum(len(message.body) for message in self.messages)
 
 
 def register(context: BrokerContext) -> None:
@@ -84,26 +70,60 @@ class SendProcessor:
         self._held_count = 0
         context.state.on_topics_changed(self._admission.forget_topics)
 
-    def handle(self, items: Sequence[BatchItem]) -> None:
+    def handle(self, batches: Sequence[Batch]) -> None:
         """All sends of one loop turn."""
+        status = PutStatus.PUT_OK
         if not self._log.is_writable():
-            self._refuse(items, PutStatus.SERVICE_NOT_AVAILABLE)
+            status = PutStatus.SERVICE_NOT_AVAILABLE
+        elif self._pending_bytes > self._pending_bytes_max:
+            status = PutStatus.OS_PAGE_CACHE_BUSY
+        if status is not PutStatus.PUT_OK:
+            self._refuse(((conn, request) for conn, requests in batches for request in requests), status)
             return
-        if self._pending_bytes > self._pending_bytes_max:
-            self._refuse(items, PutStatus.OS_PAGE_CACHE_BUSY)
-            return
-        turn = _Turn()
-        for connection, request in items:
-            try:
-                header = SendMessageRequestHeader.parse(request.ext_fields)
-            except HeaderError as error:
-                connection.warn_once("send header", f"request code {request.code}: {error}")
-                self._answer_error(connection, request, ResponseCode.SYSTEM_ERROR, str(error))
-                continue
-            turn = self._take((connection, request, header), turn)
+        turn = Turn()
+        for connection, requests in batches:
+            turn = self._take_all(connection, requests, turn)
         self._put(turn)
 
-    def _take(self, item: _Held, turn: _Turn) -> _Turn:
+    def _take_all(self, connection: Connection, requests: list[RemotingCommand], turn: Turn) -> Turn:
+        """Admit, hold or refuse the sends of one connection; the turn that the next ones belong to."""
+        at, end = 0, len(requests)
+        while at < end:
+            count = self._take_plain(connection, requests, at, turn)
+            at += count
+            if len(turn.messages) >= self._put_max:
+                self._put(turn)
+                turn = Turn()
+            elif at < end:
+                turn = self._take_unread(connection, requests[at], turn)
+                at += 1
+        return turn
+
+    def _take_plain(
+        self, connection: Connection, requests: list[RemotingCommand], first: int, turn: Turn
+    ) -> int:
+        """Admit the sends from `first` on that have no rule of their own; how many these are."""
+        if self._held:
+            return 0
+        room = self._put_max - len(turn.messages)
+        count, body_bytes = self._admission.admit_plain(
+            requests, first, room, connection.born_host, turn.messages
+        )
+        if count:
+            turn.parts.append(PlainRun(connection, requests, first, first + count))
+            turn.body_bytes += body_bytes
+        return count
+
+    def _take_unread(self, connection: Connection, request: RemotingCommand, turn: Turn) -> Turn:
+        try:
+            header = send_header(request)
+        except HeaderError as error:
+            connection.warn_once("send header", f"request code {request.code}: {error}")
+            self._answer_error(connection, request, ResponseCode.SYSTEM_ERROR, str(error))
+            return turn
+        return self._take((connection, request, header), turn)
+
+    def _take(self, item: _Held, turn: Turn) -> Turn:
         """Admit, hold or refuse one send; the turn that the next one belongs to."""
         connection, request, header = item
         if self._held and header.topic in self._held:
@@ -119,9 +139,10 @@ class SendProcessor:
             return turn
         if turn.messages and len(turn.messages) + len(admitted.messages) > self._put_max:
             self._put(turn)
-            turn = _Turn()
-        turn.sends.append((connection, request, admitted))
+            turn = Turn()
+        turn.parts.append(SingleSend(connection, request, admitted))
         turn.messages += admitted.messages
+        turn.body_bytes += sum(len(message.body) for message in admitted.messages)
         return turn
 
     def _hold(self, item: _Held, to_create: TopicConfig | None = None) -> None:
@@ -154,12 +175,12 @@ class SendProcessor:
         if status is not PutStatus.PUT_OK:
             self._refuse([item[:2] for item in items], status)
             return
-        turn = _Turn()
+        turn = Turn()
         for item in items:
             turn = self._take(item, turn)
         self._put(turn)
 
-    def _put(self, turn: _Turn) -> None:
+    def _put(self, turn: Turn) -> None:
         if not turn.messages:
             return
         result = self._log.put(turn.messages, partial(self._done, turn))
@@ -167,38 +188,43 @@ class SendProcessor:
             turn.result = result
             self._pending_bytes += turn.body_bytes
         else:
-            self._refuse([send[:2] for send in turn.sends], result.status)
+            self._refuse(turn.sends(), result.status)
 
-    def _done(self, turn: _Turn, status: PutStatus) -> None:
-        body_bytes = turn.body_bytes
-        self._pending_bytes -= body_bytes
+    def _done(self, turn: Turn, status: PutStatus) -> None:
+        self._pending_bytes -= turn.body_bytes
         if status is not PutStatus.PUT_OK:
-            self._refuse([send[:2] for send in turn.sends], status)
+            self._refuse(turn.sends(), status)
             return
         result = turn.result
         assert result is not None, "a put was done before it returned"
-        success = self._answers.success
-        positions, offsets = result.positions, result.queue_offsets
         first = 0
-        for connection, request, admitted in turn.sends:
-            end = first + len(admitted.messages)
-            if not request.flag & ONEWAY_FLAG:
-                connection.send_bytes(
-                    success(
-                        request, admitted.queue_id, admitted.unique_key, positions[first:end], offsets[first]
-                    )
+        for part in turn.parts:
+            if isinstance(part, PlainRun):
+                frames, answers = self._answers.successes(part, result, first)
+                if answers:
+                    part.connection.send_bytes(frames, answers)
+            elif not part.request.flag & ONEWAY_FLAG:
+                end = first + part.message_count
+                admitted, positions = part.admitted, result.positions[first:end]
+                frame = self._answers.success(
+                    part.request,
+                    admitted.queue_id,
+                    admitted.unique_key,
+                    positions,
+                    result.queue_offsets[first],
                 )
-            first = end
+                part.connection.send_bytes(frame)
+            first += part.message_count
         self._stats.messages_put += len(turn.messages)
-        self._stats.bytes_put += body_bytes
+        self._stats.bytes_put += turn.body_bytes
 
-    def _refuse(self, items: Sequence[BatchItem], status: PutStatus) -> None:
+    def _refuse(self, sends: Iterable[tuple[Connection, RemotingCommand]], status: PutStatus) -> None:
         code, remark = put_error(status)
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
             own_id = self._context.config.dledger_self_id
             hint = LEADER_REFUSES if self._log.is_writable() else leader_hint(self._context.engine, own_id)
             remark = f"{remark}; {hint}"
-        for connection, request in items:
+        for connection, request in sends:
             self._answer_error(connection, request, code, remark)
 
     def _answer_error(self, connection: Connection, request: RemotingCommand, code: int, remark: str) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 class OffsetTable:
     """The last committed offset of every queue a group has consumed. Changed only by records of the log."""
 
-    __slots__ = ("_count", "_table")
+    __slots__ = ("_count", "_own", "_table")
 
     def __init__(self) -> None:
         self._table: dict[tuple[str, str], dict[int, int]] = {}
         self._count = 0
+        self._own: set[tuple[str, str]] | None = None
+        """The rows that no copy shares; None: all."""
 
     def __len__(self) -> int:
         """Number of (group, topic, queue) with an offset."""
@@ -37,10 +39,23 @@ class OffsetTable:
             yield topic, group, queues
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        queues = self._table.setdefault((topic, group), {})
+        key = (topic, group)
+        queues = self._table.get(key, {})
+        if not queues or (self._own is not None and key not in self._own):
+            queues = self._table[key] = dict(queues)
+            if self._own is not None:
+                self._own.add(key)
         before = len(queues)
         queues.update(offsets)
         self._count += len(queues) - before
+
+    def copy(self) -> "OffsetTable":
+        """What stands here now. Both share their rows, each until one of them changes it."""
+        other = OffsetTable()
+        other._table = dict(self._table)
+        other._count = self._count
+        self._own, other._own = set(), set()
+        return other
 
     def drop_topic(self, topic: str) -> None:
         self._drop([key for key in self._table if key[0] == topic])
@@ -51,11 +66,16 @@ class OffsetTable:
     def _drop(self, keys: list[tuple[str, str]]) -> None:
         for key in keys:
             self._count -= len(self._table.pop(key))
+            if self._own is not None:
+                self._own.discard(key)
+
+    def rows(self) -> Iterator[list[Any]]:
+        """For a snapshot, one by one: there may be a million."""
+        for (topic, group), queues in self._table.items():
+            yield [topic, group, sorted(queues.items())]
 
     def to_json(self) -> list[list[Any]]:
-        return [
-            [topic, group, sorted(queues.items())] for (topic, group), queues in sorted(self._table.items())
-        ]
+        return list(self.rows())
 
     @classmethod
     def from_json(cls, rows: list[list[Any]]) -> "OffsetTable":

@@ -12,8 +12,9 @@ All integers big-endian. Written to a side file, synced, renamed over the old on
 
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from dledger.fs import Fs, read_file, replace_file
 MAGIC = b"LMQSTATE"
 SNAPSHOT_VERSION = 1
 SNAPSHOT_BYTES_MAX = 1 << 31
+_ROWS_PER_PIECE = 500
 _HEADER = struct.Struct(">8sIIQ")
 
 
@@ -38,11 +40,21 @@ class Snapshot:
 
     applied_index: int
     tables: Mapping[str, Any]
+    """The rows of each; iterators, which can be encoded once, when they are many."""
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    body = orjson.dumps({"appliedIndex": snapshot.applied_index, "tables": snapshot.tables})
+    """Piece by piece: a million rows in one call would hold up every other thread."""
+    tables = b",".join(b"%s:%s" % (orjson.dumps(name), _rows(rows)) for name, rows in snapshot.tables.items())
+    body = b'{"appliedIndex":%d,"tables":{%s}}' % (snapshot.applied_index, tables)
     return _HEADER.pack(MAGIC, SNAPSHOT_VERSION, zlib.crc32(body), len(body)) + body
+
+
+def _rows(rows: Any) -> bytes:
+    if not isinstance(rows, Iterator):
+        return orjson.dumps(rows)
+    pieces = iter(lambda: list(islice(rows, _ROWS_PER_PIECE)), [])
+    return b"[%s]" % b",".join(orjson.dumps(piece)[1:-1] for piece in pieces)
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
@@ -70,12 +82,12 @@ def read_snapshot(fs: Fs, path: Path) -> Snapshot | None:
     return None if data is None else decode_snapshot(data)
 
 
-def write_snapshot(fs: Fs, path: Path, data: bytes) -> None:
-    """Put an encoded snapshot in place of the file, so that a crash at any moment leaves the old or the new
-    one. Blocks; not for the loop's thread. Raises OSError.
+def write_snapshot(fs: Fs, path: Path, snapshot: Snapshot) -> None:
+    """Encode a snapshot and put it in place of the file, so that a crash at any moment leaves the old or the
+    new one. Blocks; not for the loop's thread. Raises OSError.
     """
     fs.make_directory(path.parent)
-    replace_file(fs, path, data)
+    replace_file(fs, path, encode_snapshot(snapshot))
 
 
 def drop_snapshot(fs: Fs, path: Path) -> None:

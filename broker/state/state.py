@@ -9,7 +9,7 @@ docs/decisions/0004-state-in-the-log.md.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from broker.config import BrokerConfig
@@ -29,19 +29,20 @@ from broker.state.snapshot import (
     CorruptSnapshotError,
     Snapshot,
     drop_snapshot,
-    encode_snapshot,
     read_snapshot,
     write_snapshot,
 )
 from broker.state.tables import StateTables
 from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, inherited_topic, static_topics
-from commitlog.log import DispatchRequest, MessageLog, PutStatus
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, Record, decode_record, host_bytes
 from dledger.fs import Fs, OsFs
 
 PROPOSALS_WAITING_MAX = 10_000
 SNAPSHOT_ENTRIES_MAX = 100_000
-"""A snapshot is also written when this many entries passed without a change, so that a start replays no more.
+"""A snapshot is also written when this many entries passed, or as many as there are offsets if that is more,
+so that a start replays no more.
 """
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class ReplicatedState:
         self._snapshot_path: Path = config.store_path_root_dir / "state" / "snapshot"
         self._snapshot_task: asyncio.Task[None] | None = None
         self._snapshot_write: asyncio.Task[None] | None = None
+        self._snapshot_wanted = asyncio.Event()
         self._saved_index = -1
         self._is_changed = False
         self.applied_index = -1
@@ -201,18 +203,19 @@ class ReplicatedState:
             store_host=self._host,
         )
 
-    def _on_dispatch(self, requests: Sequence[DispatchRequest]) -> None:
+    def _on_dispatch(self, batch: DispatchBatch) -> None:
         version = self._tables.topics_version
         # Read before anything is applied: when one is damaged all come again.
         records = [
             (request, decode_record(self._log.read(request.position, request.size)))
-            for request in requests
+            for request in (batch if STATE_TOPIC in batch.topics else ())
             if request.topic == STATE_TOPIC and request.index > self.applied_index
         ]
         for request, record in records:
             self._apply(request, record)
-        if requests:
-            self.applied_index = max(self.applied_index, requests[-1].index)
+        self.applied_index = max(self.applied_index, batch.last_index)
+        if self.applied_index - self._saved_index >= SNAPSHOT_ENTRIES_MAX and self._is_far():
+            self._snapshot_wanted.set()
         if self._tables.topics_version != version:
             for callback in self._topic_callbacks:
                 callback()
@@ -272,26 +275,33 @@ class ReplicatedState:
                 await self._snapshot_task
         await self._save_snapshot()
 
+    def _is_far(self) -> bool:
+        entries = self.applied_index - self._saved_index
+        return entries >= max(SNAPSHOT_ENTRIES_MAX, len(self._tables.offsets))
+
     async def _keep_snapshots(self) -> None:
         while True:
-            await asyncio.sleep(self._config.state_snapshot_interval_ms / 1000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.state_snapshot_interval_ms / 1000):
+                    await self._snapshot_wanted.wait()
+            self._snapshot_wanted.clear()
             await self._save_snapshot()
 
     async def _save_snapshot(self) -> None:
         """One at a time: they share a side file, and a write goes on when this call is cancelled."""
         if self._snapshot_write is not None:
             await asyncio.shield(self._snapshot_write)
-        if not self._is_changed and self.applied_index - self._saved_index < SNAPSHOT_ENTRIES_MAX:
+        if not self._is_changed and not self._is_far():
             return
         self._is_changed = False
         self._saved_index = self.applied_index
-        data = encode_snapshot(Snapshot(self.applied_index, self._tables.to_json()))
-        self._snapshot_write = asyncio.create_task(self._write_snapshot(data), name="state snapshot")
+        snapshot = Snapshot(self.applied_index, self._tables.copy().rows())
+        self._snapshot_write = asyncio.create_task(self._write_snapshot(snapshot), name="state snapshot")
         await asyncio.shield(self._snapshot_write)
 
-    async def _write_snapshot(self, data: bytes) -> None:
+    async def _write_snapshot(self, snapshot: Snapshot) -> None:
         try:
-            await asyncio.to_thread(write_snapshot, self._fs, self._snapshot_path, data)
+            await asyncio.to_thread(write_snapshot, self._fs, self._snapshot_path, snapshot)
         except OSError as error:
             self._is_changed = True
             logger.error("cannot write the state snapshot %s: %s", self._snapshot_path, error)

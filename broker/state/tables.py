@@ -5,7 +5,7 @@ Pure: the same changes with the same timestamps, in the same order, give the sam
 clock here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import index
 from typing import Any
 
@@ -72,24 +72,37 @@ class StateTables:
         if name not in self.static_groups and self.groups.pop(name, None) is not None:
             self.groups_version = self.groups_version.next(timestamp_ms)
 
-    def to_json(self) -> dict[str, Any]:
+    def copy(self) -> "StateTables":
+        """What stands here now, unmoved by later changes. Cheap: the rows are shared until they change."""
+        other = StateTables(self.static_topics, self.static_groups)
+        other.topics, other.groups = dict(self.topics), dict(self.groups)
+        other.offsets = self.offsets.copy()
+        other.delay_offsets = dict(self.delay_offsets)
+        other.topics_version, other.groups_version = self.topics_version, self.groups_version
+        return other
+
+    def rows(self) -> dict[str, Iterator[Any]]:
         """Everything the log made, for a snapshot."""
         return {
-            "topics": [
+            "topics": (
                 topic.to_json()
                 for name, topic in self.topics.items()
                 if topic != self.static_topics.get(name)
-            ],
-            "groups": [
+            ),
+            "groups": (
                 group.to_json()
                 for name, group in self.groups.items()
                 if group != self.static_groups.get(name)
-            ],
-            "offsets": self.offsets.to_json(),
-            "delayOffsets": sorted(self.delay_offsets.items()),
-            "topicsVersion": [self.topics_version.counter, self.topics_version.timestamp_ms],
-            "groupsVersion": [self.groups_version.counter, self.groups_version.timestamp_ms],
+            ),
+            "offsets": self.offsets.rows(),
+            "delayOffsets": iter(sorted(self.delay_offsets.items())),
+            "topicsVersion": iter((self.topics_version.counter, self.topics_version.timestamp_ms)),
+            "groupsVersion": iter((self.groups_version.counter, self.groups_version.timestamp_ms)),
         }
+
+    def to_json(self) -> dict[str, Any]:
+        """The same, all at once."""
+        return {name: list(rows) for name, rows in self.rows().items()}
 
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace the tables by those of a snapshot. Raises ValueError, KeyError or TypeError when it is no

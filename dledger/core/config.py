@@ -1,6 +1,6 @@
 """All limits and times of one member of a group, in one frozen value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _MIB = 1024 * 1024
 
@@ -41,6 +41,11 @@ class Config:
     """Bytes of unacknowledged pushes to one peer; at the limit nothing new is pushed to it."""
     push_bytes_max: int = 1 * _MIB
     """Bytes of one push, unless its first entry alone is larger (maxBatchPushSize)."""
+    small_pushes_max: int = 1_000
+    """Unacknowledged pushes to one peer with which the next entries gather till they are no small push any
+    more, or an acknowledgement comes. Two keep a peer's disk busy with few pushes."""
+    small_push_bytes: int = 64 * 1024
+    """What is less is a small push."""
     pending_appends_max: int = 10_000
     """Entries a leader holds uncommitted for its callers; beyond it LEADER_PENDING_FULL."""
     wait_ack_timeout_ms: int = 2_500
@@ -50,10 +55,15 @@ class Config:
     out_of_order_bytes_max: int = 64 * _MIB
     """Bytes of these; beyond it PUSH_REQUEST_IS_FULL."""
 
+    catch_up_lag_bytes: int = 16 * _MIB
+    """A peer to which more is still to be pushed, while a quorum does without it, gets what the producers
+    leave free."""
+    catch_up_bytes_per_s_min: int = 20 * _MIB
+    """But never less than this."""
+    throttle_bytes_per_s: int | None = None
+    """With a number it is a fixed quota instead (peerPushQuota), for whoever is throttle_lag_bytes behind."""
     throttle_lag_bytes: int = 300 * _MIB
-    """A peer that is further behind gets no more than throttle_bytes_per_s (peerPushThrottlePoint)."""
-    throttle_bytes_per_s: int = 20 * _MIB
-    """peerPushQuota."""
+    """peerPushThrottlePoint."""
 
     preferred_leader_id: str | None = None
     """A leader that is not this one hands over to it when it can."""
@@ -64,7 +74,12 @@ class Config:
     transfer_timeout_ms: int = 1_000
     """A transfer that has not succeeded after this time is given up, and appends are taken again."""
 
+    others: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The peers without this node, in the one order in which they are always visited."""
+
     def __post_init__(self) -> None:
+        others = tuple(sorted(peer for peer in self.peers if peer != self.self_id))
+        object.__setattr__(self, "others", others)
         self._check_members()
         for name in self.__slots__:
             value = getattr(self, name)
@@ -93,8 +108,3 @@ class Config:
     def quorum(self) -> int:
         """How many members are a majority."""
         return len(self.peers) // 2 + 1
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The peers without this node, in the one order in which they are always visited."""
-        return tuple(sorted(peer for peer in self.peers if peer != self.self_id))

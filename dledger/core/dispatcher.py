@@ -12,12 +12,13 @@ Invariants in APPEND: the pending pushes are contiguous from match_index + 1 to 
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dledger.core.catch_up import CatchUp
 from dledger.core.comparison import CompareAt, TruncateAt, is_prefix, next_step
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
-from dledger.core.events import EntryDamaged, PushRefused, PushRepeated, PushStateChanged, PushThrottled
+from dledger.core.events import EntryDamaged, PushRefused, PushRepeated, PushStateChanged
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -31,27 +32,24 @@ from dledger.core.messages import (
     TruncateResponse,
 )
 from dledger.core.output import Outbox
+from dledger.core.pace import Pace, Push
 from dledger.core.ports import LogReader
 from dledger.core.status import PeerStatus
-from dledger.core.throttle import Throttle
 from dledger.core.types import LONG_AGO_MS, NO_INDEX, DamagedEntryError, PushState, ResponseCode
-
-
-@dataclass(slots=True)
-class _Push:
-    """One unacknowledged push."""
-
-    first_index: int
-    last_index: int
-    sent_ms: int
-    size_bytes: int
 
 
 class EntryDispatcher:
     """Lives for one leadership. `pump` sends what is due; the `on_` methods take the peer's answers."""
 
     def __init__(
-        self, peer: str, term: int, config: Config, log: EpochCache, reader: LogReader, outbox: Outbox
+        self,
+        peer: str,
+        term: int,
+        config: Config,
+        log: EpochCache,
+        reader: LogReader,
+        outbox: Outbox,
+        catch_up: CatchUp,
     ) -> None:
         self.peer = peer
         self.state = PushState.COMPARE
@@ -69,11 +67,9 @@ class EntryDispatcher:
         self._request_sent_ms = LONG_AGO_MS
         self._is_refused = False
         self._has_no_room = False
-        self._pending: deque[_Push] = deque()
+        self._pending: deque[Push] = deque()
         self._pending_bytes = 0
-        self._throttle = Throttle(config.throttle_bytes_per_s)
-        self._throttled_until_ms: int | None = None
-        self._throttle_reported_ms = LONG_AGO_MS
+        self._pace = Pace(peer, config, catch_up, self._lag_bytes, outbox)
         self._damaged_until_ms: int | None = None
         self._last_sent_ms = LONG_AGO_MS
         self._last_beat_ms = LONG_AGO_MS
@@ -82,8 +78,9 @@ class EntryDispatcher:
 
     # -- sending -------------------------------------------------------------------------------------------
 
-    def pump(self, now_ms: int, commit_index: int) -> None:
-        """Sends all that is due now."""
+    def pump(self, now_ms: int, commit_index: int, is_spare: bool = False) -> None:
+        """Sends all that is due now. `is_spare`: a quorum does without this peer, should it be behind."""
+        self._pace.is_spare = is_spare
         if self.state is PushState.APPEND:
             self._push(now_ms, commit_index)
         if self.state is not PushState.APPEND:
@@ -100,7 +97,7 @@ class EntryDispatcher:
             return min(due_ms, self._damaged_until_ms)
         if self._pending:
             due_ms = min(due_ms, self._pending[0].sent_ms + self._config.push_timeout_ms)
-        return due_ms if self._throttled_until_ms is None else min(due_ms, self._throttled_until_ms)
+        return min(due_ms, self._pace.waits_until_ms or due_ms)
 
     def _send(self, message: Message, now_ms: int) -> None:
         self._outbox.send_now(self.peer, message)
@@ -142,25 +139,22 @@ class EntryDispatcher:
     def _push_due(self, now_ms: int, commit_index: int) -> None:
         self._damaged_until_ms = None
         self._push_again(now_ms, commit_index)
-        self._throttled_until_ms = None
+        self._pace.waits_until_ms = None
         while self.next_index <= self._log.end_index and self._may_push(now_ms):
             size_bytes = self._push_range(self.next_index, self._log.end_index, now_ms, commit_index)
-            self._throttle.sample(size_bytes, now_ms)
+            self._pace.pushed(size_bytes, now_ms)
+        self._pace.look()
 
     def _may_push(self, now_ms: int) -> bool:
         """The limits at which nothing new goes to this peer until it acknowledges or a second is over."""
-        if self._has_no_room or len(self._pending) >= self._config.pending_pushes_max:
+        config, pushes = self._config, len(self._pending)
+        if self._has_no_room or pushes >= config.pending_pushes_max:
             return False
-        if self._pending_bytes >= self._config.pending_push_bytes_max:
+        if self._pending_bytes >= config.pending_push_bytes_max:
             return False
-        until_ms = self._throttle.blocked_until_ms(now_ms)
-        if until_ms is None or (lag_bytes := self._lag_bytes()) < self._config.throttle_lag_bytes:
-            return True
-        self._throttled_until_ms = until_ms
-        if until_ms != self._throttle_reported_ms:
-            self._throttle_reported_ms = until_ms
-            self._outbox.report(PushThrottled(self.peer, lag_bytes, until_ms))
-        return False
+        if pushes >= config.small_pushes_max and self._lag_bytes() < config.small_push_bytes:
+            return False
+        return self._pace.may_push(now_ms, self._pending_bytes)
 
     def _push_range(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> int:
         """Sends the next new range. Returns its bytes."""
@@ -170,7 +164,7 @@ class EntryDispatcher:
         self.next_index = push.last_index + 1
         return push.size_bytes
 
-    def _send_entries(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> _Push:
+    def _send_entries(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> Push:
         entries = self._reader.read_range(first_index, last_index, self._config.push_bytes_max)
         assert entries.first_index == first_index <= entries.last_index <= last_index, (
             f"asked for {first_index}..{last_index}, read {entries.first_index}..{entries.last_index}"
@@ -178,7 +172,7 @@ class EntryDispatcher:
         prev_term = self._log.term_at(first_index - 1)
         self._send(AppendRequest(self._term, commit_index, prev_term, entries), now_ms)
         self._last_push_ms = now_ms
-        return _Push(entries.first_index, entries.last_index, now_ms, len(entries.data))
+        return Push(entries.first_index, entries.last_index, now_ms, len(entries.data))
 
     def _push_again(self, now_ms: int, commit_index: int) -> None:
         """doCheckAppendResponse: only the first unacknowledged push is ever repeated."""
@@ -190,7 +184,7 @@ class EntryDispatcher:
         rest_bytes = 0
         if push.last_index < late.last_index:
             rest_bytes = max(0, late.size_bytes - push.size_bytes)
-            self._pending.appendleft(_Push(push.last_index + 1, late.last_index, late.sent_ms, rest_bytes))
+            self._pending.appendleft(Push(push.last_index + 1, late.last_index, late.sent_ms, rest_bytes))
         self._pending.appendleft(push)
         self._pending_bytes += push.size_bytes + rest_bytes - late.size_bytes
         self._outbox.report(PushRepeated(self.peer, push.first_index, push.last_index))
@@ -340,6 +334,7 @@ class EntryDispatcher:
         self.match_index = match_index
         self.is_matched = True
         self.next_index = match_index + 1
+        self._pace.look()
         self._change_state(PushState.APPEND, match_index, reason)
 
     def _change_state(self, new: PushState, index: int, reason: str) -> None:
@@ -354,6 +349,11 @@ class EntryDispatcher:
     def watermark(self) -> int:
         """For counting: what is known of the peer's disk in this term."""
         return self.match_index if self.is_matched else NO_INDEX
+
+    @property
+    def keeps_up(self) -> bool:
+        """A quorum can count on it: it gets what is appended at once."""
+        return self.state is PushState.APPEND and not self._pace.is_far_behind
 
     @property
     def holds_everything(self) -> bool:

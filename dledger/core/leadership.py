@@ -4,6 +4,7 @@ It is made when an election is won and thrown away when the leader steps down, s
 be left over in a new one.
 """
 
+from dledger.core.catch_up import CatchUp
 from dledger.core.config import Config
 from dledger.core.dispatcher import EntryDispatcher
 from dledger.core.epochs import EpochCache
@@ -15,7 +16,7 @@ from dledger.core.messages import (
     PeerResponse,
     TakeLeadershipRequest,
 )
-from dledger.core.output import Outbox, Proposal
+from dledger.core.output import Completion, Outbox, Proposal
 from dledger.core.pending_appends import PendingAppends
 from dledger.core.ports import LogReader
 from dledger.core.quorum import committable_index, quorum_index
@@ -32,8 +33,10 @@ class Leadership:
         self.term = term
         self.term_start_index = NO_INDEX
         self.appends = PendingAppends(config.pending_appends_max, config.wait_ack_timeout_ms)
+        self._catch_up = CatchUp(config.catch_up_bytes_per_s_min)
         self.dispatchers = {
-            peer: EntryDispatcher(peer, term, config, log, reader, outbox) for peer in config.others
+            peer: EntryDispatcher(peer, term, config, log, reader, outbox, self._catch_up)
+            for peer in config.others
         }
         self._config = config
         self._log = log
@@ -83,6 +86,14 @@ class Leadership:
         marks = self.watermarks(persisted_index).values()
         return committable_index(marks, self._config.quorum, self.term_start_index, commit_index)
 
+    def acknowledge(self, commit_index: int, now_ms: int) -> list[Completion]:
+        """The appends that are committed now."""
+        oldest_wait_ms = self.appends.oldest_wait_ms(now_ms)
+        done = self.appends.ack(commit_index)
+        if done and oldest_wait_ms is not None:
+            self._catch_up.waited(oldest_wait_ms)
+        return done
+
     # -- answers -------------------------------------------------------------------------------------------
 
     def on_response(self, peer: str, response: PeerResponse, now_ms: int) -> None:
@@ -113,13 +124,16 @@ class Leadership:
     # -- time ----------------------------------------------------------------------------------------------
 
     def pump(self, now_ms: int, commit_index: int) -> None:
-        """Sends what is due to every peer.
+        """Sends what is due to every peer. Those that are far behind take their time if a quorum is not.
 
         Hands leadership over when the transferee holds everything and all of it is committed, so that no
         caller is left without a clear answer.
         """
+        self._catch_up.pass_time(now_ms, self.appends.oldest_wait_ms(now_ms))
+        behind = sum(not dispatcher.keeps_up for dispatcher in self.dispatchers.values())
+        is_spare = len(self._config.peers) - behind >= self._config.quorum
         for dispatcher in self.dispatchers.values():
-            dispatcher.pump(now_ms, commit_index)
+            dispatcher.pump(now_ms, commit_index, is_spare)
         if self.transferee is None or self._is_take_sent:
             return
         if self.dispatchers[self.transferee].holds_everything and commit_index == self._log.end_index:

@@ -244,7 +244,7 @@ class Node(NodeState):
         commit_index = leadership.committable(self.persisted_index, self.commit_index)
         if commit_index > self.commit_index:
             self.commit_index = commit_index
-            self._outbox.completions.extend(leadership.appends.ack(commit_index))
+            self._outbox.completions.extend(leadership.acknowledge(commit_index, self._now_ms))
 
     # -- repair --------------------------------------------------------------------------------------------
 

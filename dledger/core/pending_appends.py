@@ -48,6 +48,10 @@ class PendingAppends:
             done.append(self._pop().complete(ResponseCode.SUCCESS))
         return done
 
+    def oldest_wait_ms(self, now_ms: int) -> int | None:
+        """How long the first one has waited so far."""
+        return now_ms - self._waiting[0].deadline_ms + self._timeout_ms if self._waiting else None
+
     def expire(self, now_ms: int) -> list[Completion]:
         """Those that waited too long. Their entries stay in the log and may yet be committed."""
         late = []

@@ -64,6 +64,16 @@ class LogStore(LogReader, Protocol):
     def write(self, writes: Any, sync: bool) -> None:
         """Writer thread: writes all, then fdatasync if sync. OSError means the node must stop."""
 
+    def steps_of(self, writes: Any, sync: bool) -> list[Any] | None:
+        """Loop thread, while the writer rests: what `write` would do, as steps for a StepWriter.
+
+        None when it must be `write`, because it takes more than that or the files are not the system's. When
+        the steps are done, `stepped` is called.
+        """
+
+    def stepped(self, writes: Any, sync: bool, error: OSError | None) -> None:
+        """Loop thread: the steps are done, or with an error the node must stop."""
+
     def written(self, writes: Any) -> None:
         """Loop thread: these bytes are in the files now."""
 

@@ -102,7 +102,7 @@ class FaultyFs:
         self._before_sync(fd)
         self._inner.fsync(fd)
 
-    def _before_sync(self, fd: int) -> None:
+    def _before_sync(self, fd: int | None) -> None:
         delay_ms = self._look().sync_delay_ms
         if delay_ms:
             time.sleep(delay_ms / 1000)
@@ -110,12 +110,16 @@ class FaultyFs:
             is_failing = self._failing_syncs > 0
             self._failing_syncs -= is_failing
         if is_failing:
-            if isinstance(self._inner, VolatileFs):
+            if fd is not None and isinstance(self._inner, VolatileFs):
                 self._inner.give_up(fd)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def fsync_directory(self, path: Path) -> None:
         self._inner.fsync_directory(path)
+
+    def sync_all(self, path: Path) -> None:
+        self._before_sync(None)
+        self._inner.sync_all(path)
 
     def rename(self, source: Path, target: Path) -> None:
         self._inner.rename(source, target)
@@ -126,8 +130,8 @@ class FaultyFs:
     def delete_directory(self, path: Path) -> None:
         self._inner.delete_directory(path)
 
-    def make_directory(self, path: Path) -> None:
-        self._inner.make_directory(path)
+    def make_directory(self, path: Path, is_durable: bool = True) -> None:
+        self._inner.make_directory(path, is_durable)
 
     def list(self, path: Path) -> list[str]:
         return self._inner.list(path)

@@ -230,6 +230,14 @@ class VolatileFs(OsFs):
             for file in [file for name, file in self._names.items() if name.parent == path]:
                 self._forget(file)
 
+    def sync_all(self, path: Path) -> None:
+        with self._lock:
+            for file in list(self._names.values()):
+                with file.lock:
+                    file.sync()
+            for directory in list(self._journal):
+                self.fsync_directory(directory)
+
     def rename(self, source: Path, target: Path) -> None:
         assert source.parent == target.parent, (source, target)
         with self._lock:

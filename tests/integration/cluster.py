@@ -166,6 +166,8 @@ class Cluster:
             return subprocess.Popen(
                 [str(COMMAND), *arguments],
                 cwd=ROOT,
+                env=os.environ
+                | {"PYTHONPATH": str(ROOT)},  # this checkout, wherever the command is installed
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -55,5 +55,6 @@ def make_disk_log(options: Options) -> DiskLog:
             chunk_bytes_max=500,
             reserve_bytes=256,
             unsynced_bytes_max=4096,
+            recheck_bytes=300,
         )
     )

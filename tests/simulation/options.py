@@ -101,7 +101,7 @@ def draw_options(seed: int) -> Options:
         safety_ms=rng.choice((4_000, 8_000, 12_000)),
         skew_ppm=rng.choice((0, 0, 1_000, 100_000)),
         file_bytes=rng.choice((1 << 10, 1 << 13, 1 << 20)),
-        config=_draw_config(rng),
+        config=_draw_config(rng) | _draw_catch_up(seed),
         preferred_leader=rng.randrange(nodes) if rng.random() < 0.2 else None,
         is_encoded=rng.random() < 0.25,
         network=_draw_network(rng),
@@ -143,6 +143,16 @@ def _draw_config(rng: random.Random) -> dict[str, int]:
         if rng.random() < 0.25:
             config[name] = rng.choice(values)
     return config
+
+
+def _draw_catch_up(seed: int) -> dict[str, int]:
+    rng = random.Random(f"{seed} catch up")
+    if rng.random() < 0.5:
+        return {}
+    return {
+        "catch_up_lag_bytes": rng.choice((1, 300, 1_000)),
+        "catch_up_bytes_per_s_min": rng.choice((20_000, 100_000)),
+    }
 
 
 def _draw_network(rng: random.Random) -> NetworkOptions:

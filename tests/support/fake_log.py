@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from commitlog.consume_queue import Boundary
-from commitlog.log import DispatchListener, DispatchRequest, MessageLog, PositionError, PutResult, PutStatus
+from commitlog.consume_queue import UNIT, Boundary
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.log import DispatchListener, MessageLog, PositionError, PutResult, PutStatus
 from commitlog.record import (
     PROPERTY_DELAY,
     PROPERTY_TAGS,
@@ -47,6 +48,9 @@ class FakeQueue:
     def units(self, start: int, count: int) -> list[tuple[int, int, int]]:
         first = max(start - self.min_offset, 0)
         return self.rows[first : first + count]
+
+    def packed_units(self, start: int, count: int) -> bytes:
+        return b"".join(UNIT.pack(*unit) for unit in self.units(start, count))
 
     def drop_before(self, offset: int) -> None:
         """As if the messages before `offset` had been deleted with their files."""
@@ -190,7 +194,7 @@ class FakeLog:
         self._applied_index = requests[-1].index
         self._readable_end = requests[-1].position + requests[-1].size
         for listener in self._listeners:
-            listener(requests)
+            listener(DispatchBatch.of(requests))
         for put in puts:
             put.on_done(PutStatus.PUT_OK)
 
@@ -265,7 +269,7 @@ class FakeLog:
             return
         requests = [request for request in self._committed if request.index >= self.replayed_from]
         for listener in self._listeners if requests else ():
-            listener(requests)
+            listener(DispatchBatch.of(requests))
 
     async def stop(self) -> None:
         """Nothing to do: there is no file."""

@@ -18,6 +18,7 @@ SMALL = EntryStoreConfig(
     chunk_bytes_max=500,
     reserve_bytes=256,
     unsynced_bytes_max=4096,
+    recheck_bytes=300,
 )
 
 

@@ -279,7 +279,19 @@ class MemoryFs:
         self._check("delete_directory", path)
         self._directories.remove(path)
 
-    def make_directory(self, path: Path) -> None:
+    def sync_all(self, path: Path) -> None:
+        self.on_change()
+        changed = [(file, file.unsynced) for file in self._files.values()]
+        for file, _ in changed:
+            file.unsynced = []
+        self._check("sync_all", path)
+        for file, unsynced in changed:
+            for change in unsynced:
+                _apply(file.durable, change)
+        self._durable_files = dict(self._files)
+        self.sync_count += 1
+
+    def make_directory(self, path: Path, is_durable: bool = True) -> None:
         if path not in self._directories:
             self._check("make_directory", path)
         self._directories |= {path, *path.parents}

@@ -192,6 +192,12 @@ class MemoryLog:
 
     # ---- what the node writes
 
+    def steps_of(self, writes: object, sync: bool) -> None:
+        """There are no descriptors."""
+
+    def stepped(self, writes: object, sync: bool, error: OSError | None) -> None:
+        raise AssertionError("nobody was given steps")
+
     def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:
         assert first_index == self.end_index + 1, (first_index, self.end_index)
         position = self.end_position

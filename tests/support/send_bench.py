@@ -10,7 +10,8 @@ from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import STATE_TOPIC, TopicConfig
 from commitlog.record import Message
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from remoting.command import RemotingCommand, encode_command
+from remoting.command_reader import CommandReader
 from remoting.headers import SendMessageRequestHeader
 from tests.support.broker_context import NOW_MS, FakeEngine, make_context
 from tests.support.fake_connection import FakeConnection
@@ -46,8 +47,10 @@ class Bench:
         self.connection = FakeConnection()
 
     def handle(self, *requests: RemotingCommand, connection: FakeConnection | None = None) -> None:
+        """Requests as a connection brings them that has read their frames."""
         target = (connection or self.connection).as_connection
-        self.processor.handle([(target, request) for request in requests])
+        received = CommandReader().feed(b"".join(map(encode_command, requests)))
+        self.processor.handle([(target, received.commands)])
 
     async def answer(self, request: RemotingCommand) -> RemotingCommand:
         """The one answer to a send, once it is there."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.state.snapshot import Snapshot, encode_snapshot, read_snapshot, write_snapshot
+from broker.state.snapshot import Snapshot, read_snapshot, write_snapshot
 from dledger.core.types import HardState
 from dledger.environment import Environment
 from dledger.hard_state import HardStateFile
@@ -51,7 +51,7 @@ def reason(fs: MemoryFs) -> str | None:
 
 
 def snapshot(index: int, fs: MemoryFs) -> None:
-    write_snapshot(fs, FOLDER / "snapshot", encode_snapshot(Snapshot(index, {"topics": []})))
+    write_snapshot(fs, FOLDER / "snapshot", Snapshot(index, {"topics": []}))
 
 
 def snapshot_index(fs: MemoryFs) -> int | None:

@@ -83,7 +83,7 @@ class Handlers:
 
     async def _handle(self, router: StrictRouter, request: RemotingCommand) -> None:
         connection = FakeConnection()
-        router.dispatch([(connection.as_connection, request)])
+        router.dispatch([(connection.as_connection, [request], request.code)])
         for _ in range(TURNS):
             await asyncio.sleep(0)
         faults, router.faults = router.faults, []

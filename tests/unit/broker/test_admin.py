@@ -45,7 +45,7 @@ class Operator:
 
     async def ask(self, code: RequestCode, body: bytes = b"", /, **ext: str) -> RemotingCommand:
         request = RemotingCommand(code, opaque=5, ext_fields=ext, body=body)
-        self.context.router.dispatch([(self.connection.as_connection, request)])
+        self.context.router.dispatch([(self.connection.as_connection, [request], request.code)])
         for _ in range(12):
             await asyncio.sleep(0)
         (answer,) = self.connection.take_answers()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import KNOWN_KEYS, BrokerConfig, ConfigError, Peer, config_from, load_config
+from broker.message_log import engine_config
 
 PEERS = "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913"
 
@@ -108,3 +109,9 @@ def test_every_key_is_in_the_manual() -> None:
 def test_keys_without_effect_are_told_apart() -> None:
     assert config_from({"fileReservedTime": 48, "brokerName": "b"}).idle_keys == ["fileReservedTime"]
     assert BrokerConfig().idle_keys == []
+
+
+def test_the_quota_of_a_member_far_behind_is_a_setting() -> None:
+    assert engine_config(load_config(None, [])).throttle_bytes_per_s is None
+    fixed = engine_config(load_config(None, ["peerPushQuota=20971520", "peerPushThrottlePoint=1000"]))
+    assert (fixed.throttle_bytes_per_s, fixed.throttle_lag_bytes) == (20 << 20, 1000)

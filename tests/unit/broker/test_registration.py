@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from broker.registration import Registration
-from broker.state.changes import PutTopic
+from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TopicConfig
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
@@ -168,3 +168,19 @@ async def test_stop_ends_a_link_that_was_woken_in_the_same_turn(
             await node.registration.stop()
     finally:
         await node.client.close()
+
+
+async def test_the_body_follows_every_change_of_a_topic(tmp_path: Path, name_server: NameServer) -> None:
+    async with registered_node(tmp_path, f"127.0.0.1:{name_server.server.port}") as node:
+        state = node.context.state
+        for change in (
+            PutTopic(TopicConfig("a")),
+            PutTopic(TopicConfig("b")),
+            PutTopic(TopicConfig("a", perm=2)),
+            DeleteTopic("b"),
+        ):
+            await state.propose(change)
+            body = orjson.loads(node.registration._register_body())
+            table = body["topicConfigSerializeWrapper"]["topicConfigTable"]
+            assert table == {name: topic.to_json() for name, topic in state.topics.items()}
+            assert list(body) == ["filterServerList", "topicConfigSerializeWrapper"]

@@ -48,7 +48,7 @@ async def test_all_sends_of_a_turn_are_one_put_in_order(bench: Bench) -> None:
         for n in range(100)
         for connection in (bench.connection, other)
     ]
-    bench.processor.handle(items)
+    bench.processor.handle([(connection, [request]) for connection, request in items])
     await bench.settle()
     assert [len(call) for call in bench.log.put_calls[1:]] == [200]
     assert [message.body for message in bench.stored] == [b"%d" % n for n in range(100) for _ in range(2)]
@@ -237,8 +237,8 @@ async def test_sends_are_refused_while_too_many_bytes_wait_for_their_commit(tmp_
     for oneway in (0, ONEWAY_FLAG):
         request = send_request(body=bytes(60))
         request.flag = oneway
-        bench.processor.handle([(bench.connection.as_connection, request)])
-    bench.processor.handle([(bench.connection.as_connection, send_request(body=b"one too many"))])
+        bench.handle(request)
+    bench.handle(send_request(body=b"one too many"))
     (refused,) = bench.connection.take_answers()
     assert refused.code == ResponseCode.SYSTEM_BUSY
     bench.log.commit()

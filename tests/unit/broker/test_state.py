@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig, config_from
+from broker.state import state as state_module
 from broker.state.changes import CommitOffsets, DeleteGroup, DeleteTopic, PutGroup, PutTopic, SetDelayOffset
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.snapshot import decode_snapshot
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import DEFAULT_TOPIC, STATE_TOPIC, TopicConfig, retry_topic
-from commitlog.log import DamagedRecordError, DispatchRequest, PutStatus
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.log import DamagedRecordError, PutStatus
 from commitlog.record import Message
 from dledger.fs import Fs
 from tests.support.fake_log import FakeLog
@@ -218,7 +221,7 @@ async def test_of_a_stretch_with_a_damaged_record_nothing_is_applied(
 
     def dispatch(requests: list[DispatchRequest]) -> None:
         for listener in log._listeners:
-            listener(requests)
+            listener(DispatchBatch.of(requests))
 
     with pytest.raises(DamagedRecordError):
         dispatch(stretch)
@@ -301,6 +304,23 @@ def test_system_topics_and_groups_are_there_without_a_log(tmp_path: Path) -> Non
     assert {"SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "broker-a"} <= set(state.topics)
     assert "TOOLS_CONSUMER" in state.groups
     assert state.data_version.counter == 0
+
+
+async def test_a_snapshot_does_not_wait_for_its_interval_when_many_entries_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "SNAPSHOT_ENTRIES_MAX", 3)
+    state = make_state(tmp_path, FakeLog(), stateSnapshotIntervalMs=600_000)
+    await state.start()
+    path = tmp_path / "state" / "snapshot"
+    for number in range(3):
+        assert not path.exists()
+        await state.propose(SetDelayOffset(1, number))
+    async with asyncio.timeout(10):
+        while not path.exists():
+            await asyncio.sleep(0.01)
+    assert decode_snapshot(path.read_bytes()).applied_index == 2
+    await state.stop()
 
 
 async def test_a_stop_during_a_snapshot_writes_the_last_one_after_it(

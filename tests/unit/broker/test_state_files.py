@@ -77,7 +77,7 @@ def test_a_snapshot_comes_back_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "state" / "snapshot"
     assert read_snapshot(OsFs(), path) is None
     for index in (7, 8):
-        write_snapshot(OsFs(), path, encode_snapshot(Snapshot(index, {"topics": []})))
+        write_snapshot(OsFs(), path, Snapshot(index, {"topics": []}))
         assert read_snapshot(OsFs(), path) == Snapshot(index, {"topics": []})
     assert [file.name for file in path.parent.iterdir()] == ["snapshot"]
 
@@ -99,7 +99,7 @@ def test_a_snapshot_cut_or_changed_at_any_byte_is_refused() -> None:
 def test_a_snapshot_whose_tables_cannot_be_read_is_passed_over(
     tmp_path: Path, tables: dict[str, object]
 ) -> None:
-    write_snapshot(OsFs(), tmp_path / "state" / "snapshot", encode_snapshot(Snapshot(7, tables)))
+    write_snapshot(OsFs(), tmp_path / "state" / "snapshot", Snapshot(7, tables))
     log = FakeLog()
     state = ReplicatedState(config_from({"storePathRootDir": str(tmp_path)}), log, lambda: 0)
     state.restore(9)
@@ -110,7 +110,7 @@ def test_a_snapshot_ahead_of_its_log_is_not_used_when_the_log_has_grown(tmp_path
     path = tmp_path / "state" / "snapshot"
     tables = StateTables({}, {})
     tables.apply(CommitOffsets("g", "t", {0: 5}), 0)
-    write_snapshot(OsFs(), path, encode_snapshot(Snapshot(7, tables.to_json())))
+    write_snapshot(OsFs(), path, Snapshot(7, tables.to_json()))
     config = config_from({"storePathRootDir": str(tmp_path)})
     for log_end_index in (3, 9):
         state = ReplicatedState(config, FakeLog(), lambda: 0)
@@ -205,3 +205,36 @@ def test_message_ids_differ_and_have_the_clients_form() -> None:
     assert len(set(made)) == 1000
     assert made[0].startswith("0A000001117001020304")
     assert {len(key) for key in made} == {32}
+
+
+def test_a_copy_of_the_offsets_stands_still() -> None:
+    table = OffsetTable()
+    table.commit("g", "t", {0: 1, 1: 2})
+    table.commit("g", "u", {0: 5})
+    first = table.copy()
+    table.commit("g", "t", {1: 3, 2: 4})
+    table.commit("g", "v", {0: 9})
+    second = table.copy()
+    table.commit("g", "t", {1: 6})
+    table.drop_topic("u")
+    first.commit("g", "u", {0: 7})
+    assert first.to_json() == [["t", "g", [(0, 1), (1, 2)]], ["u", "g", [(0, 7)]]]
+    rows = [["t", "g", [(0, 1), (1, 3), (2, 4)]], ["u", "g", [(0, 5)]], ["v", "g", [(0, 9)]]]
+    assert second.to_json() == rows
+    assert table.to_json() == [["t", "g", [(0, 1), (1, 6), (2, 4)]], ["v", "g", [(0, 9)]]]
+    assert [len(each) for each in (first, second, table)] == [3, 5, 4]
+
+
+def test_many_rows_are_encoded_in_pieces_that_make_one_snapshot() -> None:
+    tables = StateTables({}, {})
+    for number in range(1_234):
+        tables.apply(CommitOffsets("g", f"t{number}", {0: number}), 0)
+    tables.apply(PutTopic(TopicConfig("topic")), 5)
+    copy = tables.copy()
+    tables.apply(CommitOffsets("g", "t3", {0: 99}), 0)
+    found = decode_snapshot(encode_snapshot(Snapshot(7, copy.rows())))
+    again = StateTables({}, {})
+    again.load_json(found.tables)
+    assert found.applied_index == 7
+    assert again.offsets.get("g", "t3", 0) == 3
+    assert again.to_json() == copy.to_json() != tables.to_json()

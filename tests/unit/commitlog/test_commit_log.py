@@ -10,8 +10,9 @@ import pytest
 
 from commitlog.commit_log import CommitLog
 from commitlog.consume_queues import ConsumeQueueConfig
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.indexer import MessageLogConfig
-from commitlog.log import DispatchRequest, MessageLog, PutStatus
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, decode_record
 from commitlog.record_files import RecordStoreConfig
 from commitlog.recovery import CorruptLogError
@@ -35,7 +36,7 @@ class Bench:
         self.heard: list[DispatchRequest] = []
         self.log.add_listener(self.listen)
 
-    def listen(self, requests: Sequence[DispatchRequest]) -> None:
+    def listen(self, requests: DispatchBatch) -> None:
         for request in requests:
             self.log.read(request.position, request.size)
         self.heard += requests

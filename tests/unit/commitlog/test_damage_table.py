@@ -102,6 +102,16 @@ def synced_last(case: Case) -> Case:
     return Case(case.name, damage, case.kept, case.bad)
 
 
+def counted(case: Case) -> Case:
+    """The checkpoint counts all entries, so that only those of the last 300 bytes are looked at again."""
+
+    def damage(fs: MemoryFs) -> None:
+        fs.plant(DIRECTORY / "checkpoint", Checkpoint(COUNT - 1, COUNT - 1).encode())
+        case.damage(fs)
+
+    return Case(case.name, damage, case.kept, case.bad)
+
+
 ALL_DATA = tuple(data_file(number) for number in range(6))
 ALL_INDEX = tuple(index_file(number) for number in range(8))
 OTHER_SIZES = encode_format("dledger-entries", 2048, 256)
@@ -115,7 +125,7 @@ ROWS = (
     ),
     Row(
         "data",
-        "a bit of a synced entry of the last three files",
+        "a bit of a synced entry of the last three files, behind the checkpoint",
         Outcome.DAMAGE,
         lambda: each(
             entry_flips(40, 45, 49, kept=same), map(synced_last, entry_flips(50, 55, 59, kept=same))
@@ -126,6 +136,18 @@ ROWS = (
         "a bit of an entry of an earlier file",
         Outcome.COLD,
         lambda: entry_flips(0, 9, 14, 29, kept=all_of, is_bad=True),
+    ),
+    Row(
+        "data",
+        "a bit of an entry that the checkpoint counts, among the last that are looked at again",
+        Outcome.DAMAGE,
+        lambda: map(counted, entry_flips(56, 57, 59, kept=same)),
+    ),
+    Row(
+        "data",
+        "a bit of an entry that the checkpoint counts, before those",
+        Outcome.COLD,
+        lambda: map(counted, entry_flips(30, 40, 49, 55, kept=all_of, is_bad=True)),
     ),
     Row(
         "data",
@@ -226,9 +248,15 @@ ROWS = (
     Row("data", "a bit of a blank", Outcome.WHOLE, lambda: blank_flips(0, 2, 3, 4)),
     Row(
         "index",
-        "a bit of a unit of the last three files",
+        "a bit of a unit of the last three files, behind the checkpoint",
         Outcome.REBUILT,
         lambda: each(*(file_flips(index_file(number), stride=5) for number in (4, 5, 7))),
+    ),
+    Row(
+        "index",
+        "a bit of a unit that the checkpoint counts, among the last that are looked at again",
+        Outcome.REBUILT,
+        lambda: map(counted, file_flips(index_file(7), stride=3, places=range(64, 128))),
     ),
     Row(
         "index",
@@ -237,6 +265,7 @@ ROWS = (
         lambda: each(
             removed(*ALL_INDEX),
             *(removed(path) for path in ALL_INDEX),
+            *(map(counted, removed(path)) for path in ALL_INDEX),
             removed(*ALL_INDEX[2:4]),
             removed(*ALL_INDEX[6:]),
         ),

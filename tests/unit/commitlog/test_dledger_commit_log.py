@@ -1,19 +1,20 @@
 """The replicated log over an engine in the test's hand and a real entry store in memory."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
 
 from commitlog.consume_queues import ConsumeQueueConfig
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.dledger_commit_log import TERM_TOPIC, DLedgerCommitLog, put_status, store_directory
 from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
 from commitlog.indexer import MessageLogConfig
-from commitlog.log import DamagedQueueError, DispatchRequest, MessageLog, PositionError, PutStatus
+from commitlog.log import DamagedQueueError, MessageLog, PositionError, PutStatus
 from commitlog.record import Message, decode_record
 from dledger.core.types import ResponseCode, Role
 from tests.support.fake_engine import FakeEngine
@@ -30,10 +31,9 @@ class Bench:
     """One node: engine, store and log over one file system."""
 
     def __init__(self, fs: MemoryFs | None = None) -> None:
-        fs = fs or MemoryFs()
-        self.fs = fs
+        self.fs = fs = fs or MemoryFs()
         fs.make_directory(STORE)
-        self.store = open_entry_store(store_directory(STORE, "n0"), ENTRIES, write_physical_offset, self.fs)
+        self.store = open_entry_store(store_directory(STORE, "n0"), ENTRIES, write_physical_offset, fs)
         self.engine = FakeEngine(self.store)
         self.fatal: list[BaseException] = []
         self.log = DLedgerCommitLog(
@@ -45,7 +45,7 @@ class Bench:
         self.log.add_listener(self.listen)
         self.log.on_writable_change(self.writable.append)
 
-    def listen(self, requests: Sequence[DispatchRequest]) -> None:
+    def listen(self, requests: DispatchBatch) -> None:
         for request in requests:
             record = decode_record(self.log.read(request.position, request.size))
             assert record.physical_offset == request.position
@@ -373,7 +373,7 @@ def test_fatal_error_of_the_engine_stops_the_log() -> None:
 def test_listener_that_raises_stops_the_node() -> None:
     bench = Bench()
 
-    def fail(requests: Sequence[DispatchRequest]) -> None:
+    def fail(requests: DispatchBatch) -> None:
         raise RuntimeError("listener")
 
     bench.log.add_listener(fail)

@@ -3,19 +3,20 @@
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from commitlog.consume_queues import Applied, ConsumeQueueConfig
+from commitlog.consume_queues import ConsumeQueueConfig
+from commitlog.dispatch_batch import DispatchBatch
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory
 from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
 from commitlog.indexer import MessageLogConfig
-from commitlog.log import DispatchRequest, PutStatus
+from commitlog.log import PutStatus
+from commitlog.queue_checkpoint import Applied
 from commitlog.record import Message, decode_record
 from tests.support.fake_engine import FakeEngine
 from tests.support.memory_fs import MemoryFs
@@ -105,7 +106,7 @@ class Node:
             if record.topic.startswith("T") and record.queue_offset >= known.get(key, 0):
                 self.pending.append((key, record.queue_offset, bytes(record.body)))
 
-    def listen(self, requests: Sequence[DispatchRequest]) -> None:
+    def listen(self, requests: DispatchBatch) -> None:
         """Every entry makes a request, so their indexes have no gap and no repeat."""
         for request in requests:
             assert request.index == self.heard_index + 1 or self.heard_index < 0 <= self.replay_index

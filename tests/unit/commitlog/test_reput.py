@@ -1,14 +1,15 @@
 """Dispatching in stretches, against a source of made-up records."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from commitlog import reput
-from commitlog.consume_queues import Applied, ConsumeQueueConfig, ConsumeQueues
-from commitlog.log import DamagedRecordError, DispatchRequest
+from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.log import DamagedRecordError
+from commitlog.queue_checkpoint import Applied
 from commitlog.reput import Reput
 from tests.support.memory_fs import MemoryFs
 
@@ -29,14 +30,14 @@ class Source:
     def store_timestamp_at(self, position: int) -> int | None:
         return None
 
-    def requests_from(self, index: int, last_index: int) -> tuple[list[DispatchRequest], Applied]:
+    def requests_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         last_index = min(last_index, index + STRETCH - 1)
         if self.broken_at is not None and index <= self.broken_at <= last_index:
             raise RuntimeError("broken")
         found = [
             DispatchRequest(at, "T", 0, at, at * 100, 100, 0, 0, 0) for at in range(index, last_index + 1)
         ]
-        return found, Applied(last_index, (last_index + 1) * 100)
+        return DispatchBatch.of(found), Applied(last_index, (last_index + 1) * 100)
 
 
 class Bench:
@@ -60,7 +61,7 @@ class Bench:
         )
         self.reput.add_listener(self.listen)
 
-    def listen(self, requests: Sequence[DispatchRequest]) -> None:
+    def listen(self, requests: DispatchBatch) -> None:
         assert self.queues.next_offset("T", 0) > requests[-1].queue_offset
         self.heard += [request.index for request in requests]
 
@@ -93,7 +94,8 @@ async def test_commit_index_that_does_not_grow_changes_nothing() -> None:
 
 async def test_replay_gives_listeners_the_messages_again_and_the_queues_keep_theirs() -> None:
     bench = Bench(Applied(19, 2000))
-    bench.queues.put_all(bench.source.requests_from(0, 9)[0] + bench.source.requests_from(10, 19)[0])
+    for first, last in ((0, 9), (10, 19)):
+        bench.queues.put_all(bench.source.requests_from(first, last)[0])
     bench.reput.replay_from(7, 700)
     assert bench.reput.queued == Applied(19, 2000)
     bench.reput.advance_to(21)
@@ -143,7 +145,7 @@ async def test_listener_that_finds_damage_is_given_the_stretch_again_and_nothing
     told_at: list[int] = []
     late: list[int] = []
 
-    def read(requests: Sequence[DispatchRequest]) -> None:
+    def read(requests: DispatchBatch) -> None:
         told_at.append(bench.reput.told_index)
         if len(told_at) in {2, 3}:
             raise DamagedRecordError("of entry 15")

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from commitlog.checkpoint import Checkpoint, decode_checkpoint
-from commitlog.consume_queues import Applied, ConsumeQueueConfig, ConsumeQueues
+from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.entry_store import EntryStore
-from commitlog.log import DispatchRequest
+from commitlog.queue_checkpoint import Applied
 from commitlog.record import Message, encode_record
 from dledger.core.types import DamagedEntryError, Epoch
 from tests.support.log_entries import DIRECTORY, SMALL, Stored, open_small, read_all, write_all
@@ -119,8 +120,8 @@ def test_s14_queue_offsets_and_positions_pass_the_boundary(boundary: int) -> Non
     queues.load(-1, 0)
     numbers = range(boundary - 15, boundary + 15)
     requests = [log.request(offset, boundary + 1000 * (offset - boundary)) for offset in numbers]
-    queues.put_all(requests)
-    queues.put_all(requests[:3])  # repeats are passed over
+    queues.put_all(DispatchBatch.of(requests))
+    queues.put_all(DispatchBatch.of(requests[:3]))  # repeats are passed over
     end = Applied(boundary + 15_000, boundary + 15_000)
     writes = queues.take_writes(end)
     assert writes is not None

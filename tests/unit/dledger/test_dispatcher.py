@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dledger.core.catch_up import CatchUp
 from dledger.core.config import Config
 from dledger.core.dispatcher import EntryDispatcher
 from dledger.core.epochs import EpochCache
@@ -64,14 +65,17 @@ class Bench:
         self.outbox = Outbox()
         config = Config("g", "n0", ("n0", "n1"), **limits)
         self.reader = TermReader(self.log)
-        self.dispatcher = EntryDispatcher("n1", TERM, config, self.log, self.reader, self.outbox)
+        self.dispatcher = EntryDispatcher(
+            "n1", TERM, config, self.log, self.reader, self.outbox, CatchUp(config.catch_up_bytes_per_s_min)
+        )
         self.now_ms = 0
         self.commit_index = -1
+        self.is_spare = False
 
     def pump(self, wait_ms: int = 0) -> list[Message]:
         """What it sends after so long."""
         self.now_ms += wait_ms
-        self.dispatcher.pump(self.now_ms, self.commit_index)
+        self.dispatcher.pump(self.now_ms, self.commit_index, self.is_spare)
         self.dispatcher.check_invariants()
         output = self.outbox.take(self.commit_index)
         return [envelope.message for envelope in output.send_now]
@@ -324,3 +328,67 @@ def test_status_before_and_after_the_match() -> None:
     status = bench.dispatcher.status(7)
     assert (status.match_index, status.next_index, status.lag_entries) == (0, 3, 2)
     assert (status.lag_bytes, status.last_contact_ms_ago) == (20, 7)
+
+
+def test_entries_gather_while_small_pushes_are_under_way() -> None:
+    bench = Bench(TERM, small_pushes_max=2, small_push_bytes=5 * ENTRY_BYTES)
+    bench.match(0)
+
+    def append(last_index: int) -> list[tuple[int, int]]:
+        bench.log.extend(TERM, last_index)
+        return ranges(bench.pump())
+
+    assert append(1) == [(1, 1)]
+    assert append(2) == [(2, 2)]
+    assert append(3) == append(4) == append(6) == []
+    assert ranges(bench.answer_append("SUCCESS", 1, 1)) == [(3, 6)]
+    assert append(7) == append(10) == []
+    assert append(11) == [(7, 11)], "what is no small push does not wait"
+    assert append(12) == []
+    assert ranges(bench.answer_append("SUCCESS", 2, 11)) == [(12, 12)]
+    bench.dispatcher.restart("connected")
+    assert ranges(bench.match(12)) == []
+    assert append(13) == [(13, 13)], "nothing is under way after a new comparison"
+
+
+CATCH_UP = {
+    "catch_up_lag_bytes": 5 * ENTRY_BYTES,
+    "catch_up_bytes_per_s_min": 1_000,
+    "push_bytes_max": 2 * ENTRY_BYTES,
+}
+
+
+def test_peer_far_behind_gets_its_share_of_a_rate_when_a_quorum_does_without_it() -> None:
+    bench = Bench(*[1] * 40, **CATCH_UP)
+    bench.is_spare = True
+    first = ranges(bench.match(0))
+    assert not bench.dispatcher.keeps_up
+    until_ms = bench.dispatcher.deadline_ms()
+    assert len(first) < 10
+    assert until_ms > bench.now_ms
+    assert bench.pump() == []
+    assert len(ranges(bench.pump(until_ms - bench.now_ms))) == 1
+
+
+def test_peer_that_a_quorum_needs_gets_all_at_once() -> None:
+    bench = Bench(*[1] * 40, **CATCH_UP)
+    assert ranges(bench.match(0))[-1][1] == 39
+    assert bench.dispatcher.keeps_up
+
+
+def test_peer_that_is_nearly_there_gets_all_at_once() -> None:
+    bench = Bench(*[1] * 40, **CATCH_UP)
+    bench.is_spare = True
+    assert ranges(bench.match(35))[-1][1] == 39
+    assert bench.dispatcher.keeps_up
+
+
+def test_little_is_under_way_to_a_peer_that_is_far_behind() -> None:
+    bench = Bench(*[1] * 400, **CATCH_UP)
+    bench.is_spare = True
+    sent = ranges(bench.match(0))
+    for _ in range(50):
+        sent += ranges(bench.pump(10))
+    last_index = sent[-1][1]
+    assert last_index * ENTRY_BYTES < 300
+    assert len(ranges(bench.answer_append("SUCCESS", 1, last_index))) > 0

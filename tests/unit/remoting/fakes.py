@@ -8,6 +8,7 @@ from remoting.command import RemotingCommand, decode_command
 from remoting.connection import Connection
 from remoting.frame import FrameDecoder
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
+from remoting.router import Arrived
 
 
 class FakeTransport(asyncio.Transport):
@@ -69,8 +70,9 @@ class FakeOwner:
     def connection_closed(self, connection: Connection) -> None:
         self.closed.append(connection)
 
-    def request_received(self, connection: Connection, request: RemotingCommand) -> None:
-        self.requests.append(request)
+    def requests_received(self, connection: Connection, requests: list[RemotingCommand], code: int) -> None:
+        assert {request.code for request in requests} == {code} or code == -1
+        self.requests += requests
 
 
 def connect(
@@ -82,6 +84,12 @@ def connect(
     connection = Connection(owner, 1, limits)
     connection.connection_made(transport)
     return connection, transport, owner
+
+
+def arrived(connection: Connection, *requests: RemotingCommand) -> Arrived:
+    """What a connection hands to a router, requests with one code or several."""
+    codes = {request.code for request in requests}
+    return connection, list(requests), codes.pop() if len(codes) == 1 else -1
 
 
 async def turn() -> None:

@@ -9,15 +9,15 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import BINARY_HEADER, RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
-from remoting.router import BatchItem, HandlerResult, Router
-from tests.unit.remoting.fakes import FakeTransport, connect, turn
+from remoting.router import Batch, HandlerResult, Router
+from tests.unit.remoting.fakes import FakeTransport, arrived, connect, turn
 
 
 async def _answers(
     router: Router, *requests: RemotingCommand, transport: FakeTransport | None = None
 ) -> list[RemotingCommand]:
     connection, used, _ = connect(transport=transport)
-    router.dispatch([(connection, request) for request in requests])
+    router.dispatch([arrived(connection, *requests)])
     await turn()
     return used.sent()
 
@@ -114,7 +114,7 @@ async def test_coroutines_beyond_the_bound_are_refused_before_they_run() -> None
     router = Router(tasks_max=2)
     router.register(34, slow)
     connection, transport, _ = connect()
-    router.dispatch([(connection, _request(opaque=opaque)) for opaque in (1, 2, 3)])
+    router.dispatch([arrived(connection, *[_request(opaque=opaque) for opaque in (1, 2, 3)])])
     await turn()
     assert [(c.opaque, c.code, c.remark) for c in transport.sent()] == [
         (3, 2, "[OVERLOAD]system busy, start flow control for a while")
@@ -122,7 +122,7 @@ async def test_coroutines_beyond_the_bound_are_refused_before_they_run() -> None
     gate.set()
     await turn()
     assert ran == [1, 2]
-    router.dispatch([(connection, _request(opaque=4))])
+    router.dispatch([arrived(connection, _request(opaque=4))])
     await turn()
     assert sorted(c.opaque for c in transport.sent() if c.code == 0) == [1, 2, 4]
 
@@ -136,7 +136,7 @@ async def test_future_is_answered_when_it_is_done() -> None:
     router = Router(tasks_max=0)
     router.register(34, handler)
     connection, transport, _ = connect()
-    router.dispatch([(connection, _request())])
+    router.dispatch([arrived(connection, _request())])
     await turn()
     assert transport.sent() == []
     future.set_result(RemotingCommand(0))
@@ -151,7 +151,7 @@ async def test_close_cancels_what_runs_without_an_answer() -> None:
     router = Router()
     router.register(34, endless)
     connection, transport, _ = connect()
-    router.dispatch([(connection, _request())])
+    router.dispatch([arrived(connection, _request())])
     await turn()
     await router.close()
     await turn()
@@ -161,9 +161,10 @@ async def test_close_cancels_what_runs_without_an_answer() -> None:
 async def test_batch_handler_gets_all_its_requests_of_a_turn_in_order() -> None:
     seen: list[list[int]] = []
 
-    def batch_handler(items: list[BatchItem]) -> None:
-        seen.append([request.opaque for _, request in items])
-        for connection, request in items:
+    def batch_handler(batches: list[Batch]) -> None:
+        ((connection, requests),) = batches
+        seen.append([request.opaque for request in requests])
+        for request in requests:
             connection.send(success_response(request))
 
     router = Router()
@@ -179,7 +180,7 @@ async def test_batch_handler_gets_all_its_requests_of_a_turn_in_order() -> None:
 async def test_batch_handler_that_fails_answers_all_with_system_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def batch_handler(items: list[BatchItem]) -> None:
+    def batch_handler(batches: list[Batch]) -> None:
         raise OSError("disk")
 
     router = Router()
@@ -217,9 +218,9 @@ async def test_requests_that_take_long_together_leave_the_loop_to_others_and_kee
     router = Router()
     router.register(7, lambda request, _: handled.append(request.opaque))
     connection, _, _ = connect()
-    router.dispatch([(connection, RemotingCommand(7, n)) for n in range(3)])
+    router.dispatch([arrived(connection, *[RemotingCommand(7, n) for n in range(3)])])
     assert handled == [0]
-    router.dispatch([(connection, RemotingCommand(7, n)) for n in range(3, 5)])
+    router.dispatch([arrived(connection, *[RemotingCommand(7, n) for n in range(3, 5)])])
     assert handled == [0]
     await asyncio.sleep(0)
     assert handled == [0, 1]

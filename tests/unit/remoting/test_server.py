@@ -10,7 +10,7 @@ import uvloop
 
 from remoting.command import RemotingCommand, decode_command, encode_command, success_response
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
-from remoting.router import BatchItem, Router
+from remoting.router import Batch, Router
 from remoting.server import Connection, RemotingServer
 from tests.unit.remoting.fakes import until
 from tests.unit.remoting.frames import BINARY_FRAME, JSON_FRAME, RawPeer
@@ -64,9 +64,10 @@ def test_requests_readable_together_are_handed_over_together(run: LoopRunner) ->
     async def main() -> None:
         batches: list[list[int]] = []
 
-        def batch_handler(items: list[BatchItem]) -> None:
-            batches.append(sorted(connection.connection_id for connection, _ in items))
-            for connection, request in items:
+        def batch_handler(arrived: list[Batch]) -> None:
+            sends = [(connection, request) for connection, requests in arrived for request in requests]
+            batches.append(sorted(connection.connection_id for connection, _ in sends))
+            for connection, request in sends:
                 connection.send(success_response(request))
 
         router = Router()

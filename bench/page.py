@@ -1,0 +1,243 @@
+"""Renders docs/performance.md and its plots from the files in bench/results.
+
+usage: python -m bench.page [--compare all …]
+
+Of several comparisons, a later one's scenarios replace an earlier's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bench import growth_page
+from bench.plots import bars, tails
+from bench.results_file import RESULTS, ROOT
+from bench.text_table import text_table
+
+PAGE = ROOT / "docs/performance.md"
+PLOTS = "performance"
+CPU = "µs of CPU a message, busiest node"
+FIGURES = {
+    "per_second": "messages/s",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "seconds": "s",
+    "resident_mb": "MB",
+    "gap_s": "s",
+    "idle_cpu_percent": "% of a core",
+}
+TITLES = {"start": "start to writable", "memory": "most memory of a node under the producers' loads"}
+Document = dict[str, Any]
+
+
+def read(name: str) -> Document | None:
+    path = RESULTS / f"{name}.json"
+    found: Document | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return found
+
+
+def merge(documents: Sequence[Document]) -> Document:
+    """One comparison of several: for each scenario the last that measured it."""
+    first, *others = documents
+    result = json.loads(json.dumps(first["result"]))
+    rows = {(row["scenario"], row["rival"], row["figure"]): row for row in result["ratios"]}
+    for document in others:
+        later = document["result"]
+        rows |= {(row["scenario"], row["rival"], row["figure"]): row for row in later["ratios"]}
+        scenarios = set(later["summary"])
+        result["summary"] |= later["summary"]
+        result["sides"] |= later["sides"]
+        kept = [one for one in result["measured"] if one["scenario"] not in scenarios]
+        result["measured"] = kept + later["measured"]
+        result["idle"] = later["idle"] or result["idle"]
+    result["ratios"] = list(rows.values())
+    return {**documents[-1], "result": result}
+
+
+def title_of(result: Document, scenario: str) -> str:
+    known = result["scenarios"].get(scenario)
+    return str(known["title"]) if known else TITLES.get(scenario, scenario)
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def ratio_rows(result: Document) -> Iterator[list[str]]:
+    for row in result["ratios"]:
+        spread = f"{row['ratio_min']:.3g} to {row['ratio_max']:.3g}"
+        yield [
+            *(title_of(result, row["scenario"]), FIGURES.get(row["figure"], row["figure"]), row["rival"]),
+            *(number(row["ours"]), number(row["theirs"]), f"**{row['ratio']:.3g}** ({spread})"),
+            *(row["aim"], "yes" if row["met"] else "no"),
+        ]
+    if result["idle"]:
+        idle = result["idle"]
+        theirs = number(idle["theirs"]) if idle["theirs"] is not None else "-"
+        met = "yes" if idle["met"] else "no"
+        figures = (number(idle["ours"]), theirs, f"**{number(idle['ours'])} %**", idle["aim"], met)
+        yield ["CPU of an idle node", FIGURES["idle_cpu_percent"], "java-dledger", *figures]
+
+
+def median_rows(result: Document) -> Iterator[list[str]]:
+    """All sides beside each other, with what stands behind an acknowledgement."""
+    for scenario, sides in result["summary"].items():
+        for side, figures in sides.items():
+            cells = []
+            for figure in ("per_second", "p50_ms", "p99_ms", "p999_ms", "node_us_per_message"):
+                one = figures.get(figure)
+                cells.append(
+                    f"{number(one['median'])} ({number(one['min'])} to {number(one['max'])})" if one else "-"
+                )
+            if any(cell != "-" for cell in cells):
+                durability = result["sides"].get(side, {}).get("durability", "")
+                yield [title_of(result, scenario), side, *cells, durability]
+
+
+def client_of(result: Document, scenario: str) -> str:
+    known = result["scenarios"].get(scenario)
+    return str(known["client"]) if known else ""
+
+
+def compared(document: Document) -> Iterator[str]:
+    result, load = document["result"], document["load"]
+    machine, versions = document["machine"], document["versions"]
+    yield MEASURED.format(**machine, **versions, **load, date=document["date"])
+    sides = [[name, one["title"], one["version"], one["durability"]] for name, one in result["sides"].items()]
+    yield text_table(["side", "what it is", "version", "where an acknowledged message is"], sides)
+    yield "## LedgerMQ ÷ rival"
+    yield text_table(
+        ["work", "figure", "rival", "LedgerMQ", "its figure", "ratio", "aim", "met"], list(ratio_rows(result))
+    )
+    yield from pictures(result)
+    yield "## All sides"
+    header = [
+        "work",
+        "side",
+        "messages/s",
+        "p50 ms",
+        "p99 ms",
+        "p99.9 ms",
+        CPU,
+        "where an acknowledged message is",
+    ]
+    yield text_table(header, list(median_rows(result)))
+    lost = sum(one["figures"].get("lost", 0) for one in result["measured"] if one["side"] == "ledgermq")
+    total = sum(
+        one["figures"].get("acknowledged", 0) for one in result["measured"] if one["side"] == "ledgermq"
+    )
+    yield KEPT.format(total=total, lost=lost)
+
+
+def pictures(result: Document) -> Iterator[str]:
+    summary = result["summary"]
+    groups = {
+        title_of(result, name): {
+            side: figures["per_second"] for side, figures in sides.items() if "per_second" in figures
+        }
+        for name, sides in summary.items()
+        if name != "latency" and any("per_second" in figures for figures in sides.values())
+    }
+    if groups:
+        bars(PAGE.parent / PLOTS / "throughput.svg", "Throughput", "messages/s", groups)
+        yield f"![Throughput of each side]({PLOTS}/throughput.svg)"
+    for name in ("sync64", "latency", "own2000"):
+        curves = {
+            one["side"]: [(share, value) for share, value in one["figures"]["curve"] if value is not None]
+            for one in result["measured"]
+            if one["scenario"] == name and one["figures"].get("curve")
+        }
+        if curves:
+            title = f"Latency, {title_of(result, name)} (last round)"
+            tails(PAGE.parent / PLOTS / f"latency-{name}.svg", title, curves)
+            yield f"![{title}]({PLOTS}/latency-{name}.svg)"
+
+
+def profiled() -> Iterator[str]:
+    """The profiles in order of their date: one column each for both loads."""
+    documents = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("profile*.json"))
+    ]
+    documents.sort(key=lambda document: str(document["date"]))
+    if not documents:
+        return
+    yield "## Where the time goes"
+    yield PROFILED
+    columns = [(document, load) for document in documents for load in document["result"]]
+    steps = list(
+        dict.fromkeys(step for document, load in columns for step in document["result"][load]["steps"])
+    )
+    names = [
+        f"{document['name']} ({document['versions']['commit']}), {load} in flight"
+        for document, load in columns
+    ]
+    rows = [
+        [step, *(number(document["result"][load]["steps"].get(step, 0.0)) for document, load in columns)]
+        for step in steps
+    ]
+    rows.append(
+        ["**all**", *(number(document["result"][load]["us_per_message"]) for document, load in columns)]
+    )
+    yield text_table(["step", *names], rows)
+
+
+def page(document: Document | None) -> str:
+    parts = ["# Performance", INTRODUCTION]
+    if document is not None:
+        parts += compared(document)
+    parts += growth_page.sections(read, PAGE.parent, PLOTS)
+    parts += profiled()
+    commands = [one["load"]["command"] for one in growth_page.documents(read)]
+    if document is not None:
+        commands.insert(0, document["load"]["command"])
+    parts += [
+        "## To repeat it",
+        REPEAT.format(commands="\n".join(f"    .venv/bin/{line}" for line in commands)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+INTRODUCTION = """\
+This page is written by `python -m bench.page` from the files in [bench/results](../bench/results);
+[benchmarks.md](benchmarks.md) tells what each program does. Absolute figures belong to one machine: ratios of
+one run are what counts."""
+MEASURED = """\
+Measured {date} on {cores} cores ({cpu}), {memory_gib} GiB, {system}; LedgerMQ at commit {commit}, Python
+{python}. All nodes and the load run on this machine over loopback. Each of {rounds} rounds starts every
+side anew, the order reversed in every other one; {warmup_s:g} s of warm-up, then {seconds:g} s that count.
+Figures are medians, with the least and the most of the rounds in brackets. Bodies have 1 KiB where nothing
+else is said."""
+KEPT = """\
+LedgerMQ acknowledged {total:,} messages in these runs. After each load its queues' offsets were added up and
+every message was read again: {lost} were missing."""
+PROFILED = """\
+µs of CPU time for each message, by step, sampled from the process's own CPU clock
+(`python -m bench.profile_leader`), oldest first: what each change bought."""
+REPEAT = """\
+The rivals need a JDK of 17 or newer, Maven and Go; their versions are pinned in `bench/get_rivals.sh`.
+
+    scripts/test
+    .venv/bin/pip install --group bench
+    bench/get_rivals.sh
+{commands}
+    .venv/bin/python -m bench.page
+
+`ledgermq bench` gives the figures of any running cluster in a minute."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument(
+        "--compare", nargs="*", default=["all"], metavar="NAME", help="bench/results/compare-NAME.json"
+    )
+    found = [read(f"compare-{name}") for name in parser.parse_args().compare]
+    documents = [document for document in found if document is not None]
+    PAGE.write_text(page(merge(documents) if documents else None), encoding="utf-8")
+    print(PAGE.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Processes of a run: started in a folder, sampled, and ended by their own handles."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from bench.results_file import ROOT
+
+STOP_LIMIT_S = 30.0
+PORTS_FROM, PORTS_TO = 21_000, 30_000
+"""Below the range that outgoing connections take their ports from."""
+
+
+def free_base(offsets: Sequence[int]) -> int:
+    """A port such that it and every offset from it can be listened on just now."""
+    step = max(offsets) + 7
+    for base in range(PORTS_FROM + os.getpid() % step, PORTS_TO, step):
+        if _are_free([base + offset for offset in offsets]):
+            return base
+    raise SystemExit(f"No free ports between {PORTS_FROM} and {PORTS_TO}.")
+
+
+def _are_free(ports: Sequence[int]) -> bool:
+    with ExitStack() as held:
+        for port in ports:
+            probe = held.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+    return True
+
+
+def end_on_signals() -> None:
+    """SIGTERM ends the program as Ctrl-C does: it still stops what it has started."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+class Processes:
+    """What one side runs. Output goes to `<folder>/<name>.log`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def spawn(
+        self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.log(name).open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=os.environ | dict(env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C reaches them by stop() only
+            )
+        self._running[name] = process
+        return process
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def tail(self, name: str, lines: int = 8) -> str:
+        return "\n".join(self.log(name).read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    def require_alive(self) -> None:
+        """Raises: SystemExit, with the end of its log, when a process ended by itself."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise SystemExit(f"{name} ended with {process.returncode}:\n{self.tail(name)}")
+
+    def stop(self) -> None:
+        """The last started is ended first; what does not end in time is killed."""
+        for process in reversed(list(self._running.values())):
+            if process.poll() is None:
+                process.terminate()
+        for process in self._running.values():
+            try:
+                process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
+
+
+@dataclass(slots=True)
+class Usage:
+    """One process over a time: the most memory it had, and the CPU time it took."""
+
+    peak_resident_mb: float = 0.0
+    peak_private_mb: float = 0.0
+    cpu_s: float = 0.0
+    series_mb: list[float] = field(default_factory=list)
+
+
+def cpu_time_s(process: psutil.Process) -> float:
+    """Seconds of CPU time it has taken, its own and the kernel's for it."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+class UsageMeter:
+    """Samples processes until it is left. `private` leaves out what files back, as they do mapped logs."""
+
+    def __init__(self, processes: Mapping[str, psutil.Process], interval_s: float = 0.25) -> None:
+        self._processes = dict(processes)
+        self._interval_s = interval_s
+        self._before_s: dict[str, float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self.usage = {name: Usage() for name in processes}
+
+    def __enter__(self) -> Self:
+        self._before_s = {name: cpu_time_s(process) for name, process in self._processes.items()}
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._take_all()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(self._interval_s):
+            self._take_all()
+
+    def _take_all(self) -> None:
+        """Of a process that was killed, what was seen last stays."""
+        for name, process in self._processes.items():
+            with suppress(psutil.NoSuchProcess):
+                self._take(self.usage[name], process, self._before_s[name])
+
+    def _take(self, usage: Usage, process: psutil.Process, before_s: float) -> None:
+        usage.cpu_s = cpu_time_s(process) - before_s
+        memory = process.memory_info()
+        resident_mb = memory.rss / 1e6
+        usage.peak_resident_mb = max(usage.peak_resident_mb, resident_mb)
+        usage.peak_private_mb = max(usage.peak_private_mb, (memory.rss - memory.shared) / 1e6)
+        usage.series_mb.append(round(resident_mb, 1))

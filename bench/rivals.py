@@ -1,0 +1,216 @@
+"""The rivals, as bench/get_rivals.sh fetches them: RocketMQ in Java, and NATS JetStream."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from bench.processes import free_base
+from bench.results_file import ROOT
+from bench.sides import NODE_IDS, START_LIMIT_S, RemotingSide, Side
+
+ROCKETMQ_VERSION = "5.4.0"
+HEAP = ("-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC")
+NODE_PORT_STEP = 10
+_FAST_PORT, _HA_PORT = -2, 1
+"""Where a broker listens besides its port."""
+_LISTEN_LIMIT_S = 60.0
+
+
+def rivals_folder() -> Path:
+    """Where the rivals are. Raises: SystemExit when they are not."""
+    folder = Path(os.environ.get("LEDGERMQ_RIVALS") or ROOT / ".cache/rivals").resolve()
+    if not (folder / "classes/Load.class").exists():
+        raise SystemExit(f"There are no rivals in {folder}: run bench/get_rivals.sh once.")
+    return folder
+
+
+def class_path() -> str:
+    folder = rivals_folder()
+    return f"{folder}/classes:{folder}/lib/*"
+
+
+def wait_listening(port: int) -> None:
+    end_s = time.monotonic() + _LISTEN_LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            if time.monotonic() > end_s:
+                raise SystemExit(f"Nothing listens on port {port}.") from None
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _properties(path: Path, values: dict[str, object]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{name}={value}\n" for name, value in values.items()), encoding="utf-8")
+    return path
+
+
+class JavaSide(RemotingSide):
+    """RocketMQ's own brokers with its own name server, which stands before the time of the start begins."""
+
+    def __init__(self, folder: Path, brokers: int) -> None:
+        super().__init__(folder)
+        ports = [NODE_PORT_STEP * (number + 1) for number in range(brokers)]
+        replication = [40 + NODE_PORT_STEP + number for number in range(brokers)]
+        extra = [port + offset for port in ports for offset in (0, _FAST_PORT, _HA_PORT)]
+        self._namesrv_port = free_base([0, *extra, *replication])
+        self.ports = {node: self._namesrv_port + port for node, port in zip(NODE_IDS, ports, strict=False)}
+        self.replication = {
+            node: self._namesrv_port + port for node, port in zip(NODE_IDS, replication, strict=False)
+        }
+        self._pids: dict[str, int] = {}
+
+    @property
+    def version(self) -> str:
+        line = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
+        return f"RocketMQ {ROCKETMQ_VERSION}, {line.splitlines()[0]}"
+
+    @property
+    def namesrv(self) -> str:
+        return f"127.0.0.1:{self._namesrv_port}"
+
+    def launch(self) -> float:
+        config = _properties(self.folder / "namesrv.conf", {"listenPort": self._namesrv_port})
+        self._java("namesrv", ("-Xmx256m",), "org.apache.rocketmq.namesrv.NamesrvStartup", config)
+        wait_listening(self._namesrv_port)
+        began_s = time.monotonic()
+        for node in self.ports:
+            config = _properties(self.folder / f"{node}.conf", self._config(node))
+            main = "org.apache.rocketmq.broker.BrokerStartup"
+            self._pids[node] = self._java(node, ("-server", *HEAP), main, config)
+        return began_s
+
+    def _java(self, name: str, options: tuple[str, ...], main: str, config: Path) -> int:
+        (self.folder / "home/conf").mkdir(parents=True, exist_ok=True)
+        command = [
+            "java",
+            *options,
+            f"-Duser.home={self.folder}",
+            "-cp",
+            class_path(),
+            main,
+            "-c",
+            str(config),
+        ]
+        return self.processes.spawn(name, command, {"ROCKETMQ_HOME": str(self.folder / "home")}).pid
+
+    def _config(self, node: str) -> dict[str, object]:
+        """The broker's settings besides its defaults."""
+        store = self.folder / "store" / node
+        return {
+            "namesrvAddr": self.namesrv,
+            "brokerIP1": "127.0.0.1",
+            "listenPort": self.ports[node],
+            "brokerName": "bench",
+            "storePathRootDir": store,
+            "storePathCommitLog": store / "commitlog",
+        }
+
+    def nodes(self) -> dict[str, psutil.Process]:
+        return {node: psutil.Process(pid) for node, pid in self._pids.items()}
+
+    def node_at(self, port: int) -> str:
+        return next(node for node, own in self.ports.items() if own == port)
+
+
+class JavaDLedger(JavaSide):
+    """Three brokers of one DLedger group."""
+
+    name = "java-dledger"
+    title = "RocketMQ (Java), DLedger, 3 nodes"
+    durability = "in the page cache of a majority of 3 (written to disk every 10 ms)"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, brokers=3)
+
+    def _config(self, node: str) -> dict[str, object]:
+        peers = ";".join(f"{peer}-127.0.0.1:{port}" for peer, port in self.replication.items())
+        return {
+            **super()._config(node),
+            "enableDLegerCommitLog": "true",
+            "enableBatchPush": "true",
+            "dLegerGroup": "bench",
+            "dLegerPeers": peers,
+            "dLegerSelfId": node,
+            "sendMessageThreadPoolNums": 4,
+        }
+
+
+class JavaSingle(JavaSide):
+    """One broker, not replicated, as it comes: asynchronous flush."""
+
+    name = "java-single"
+    title = "RocketMQ (Java), 1 broker"
+    durability = "in the page cache of the only broker (asynchronous flush, no replica)"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, brokers=1)
+
+    def _config(self, node: str) -> dict[str, object]:
+        return {**super()._config(node), "brokerId": 0}
+
+
+class Nats(Side):
+    """Three servers; the load program makes streams of three replicas."""
+
+    name = "nats"
+    title = "NATS JetStream R3"
+    durability = "on the disks of a majority of 3 (sync_interval: always)"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        base = free_base(range(6))
+        self._ports = {node: base + number for number, node in enumerate(NODE_IDS)}
+        self._routes = {node: base + 3 + number for number, node in enumerate(NODE_IDS)}
+        self._pids: dict[str, int] = {}
+
+    @property
+    def version(self) -> str:
+        command = [str(rivals_folder() / "nats-server"), "--version"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    @property
+    def namesrv(self) -> str:
+        return ",".join(f"nats://127.0.0.1:{port}" for port in self._ports.values())
+
+    def launch(self) -> float:
+        began_s = time.monotonic()
+        for node in NODE_IDS:
+            config = self.folder / f"{node}.conf"
+            config.parent.mkdir(parents=True, exist_ok=True)
+            config.write_text(self._config(node), encoding="utf-8")
+            command = [str(rivals_folder() / "nats-server"), "-c", str(config)]
+            self._pids[node] = self.processes.spawn(node, command).pid
+        return began_s
+
+    def _config(self, node: str) -> str:
+        routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._routes.values())
+        return (
+            f"server_name: {node}\nlisten: 127.0.0.1:{self._ports[node]}\n"
+            f'jetstream {{ store_dir: "{self.folder / "store" / node}", sync_interval: always, '
+            "max_memory_store: 1GB, max_file_store: 100GB }\n"
+            f"cluster {{ name: bench, listen: 127.0.0.1:{self._routes[node]}, routes: [{routes}] }}\n"
+        )
+
+    def wait_writable(self) -> None:
+        """Until a load of a moment went through: the program tries until there is a stream."""
+        for port in self._ports.values():
+            wait_listening(port)
+        command = [str(rivals_folder() / "nats-load"), "-servers", self.namesrv, "-stream", "FIRST"]
+        command += ["-threads", "1", "-seconds", "0.1", "-warmup", "0"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT_S, check=False)
+        if result.returncode:
+            self.processes.require_alive()
+            raise SystemExit(f"{self.title} takes no messages: {result.stderr}")
+
+    def nodes(self) -> dict[str, psutil.Process]:
+        return {node: psutil.Process(pid) for node, pid in self._pids.items()}

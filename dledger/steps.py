@@ -1,0 +1,56 @@
+"""Writes that a compiled thread carries out, which never waits for the interpreter's lock."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import native
+
+_WRITER: Final[Callable[[], Any] | None] = native.function("_log", "Writer")
+
+
+class StepWriter:
+    """One job at a time, on the event loop that `submit` is first called on.
+
+    A job is a list of steps, carried out in order up to the first that fails: (descriptor, position, buffers)
+    writes all buffers back to back, a bare descriptor is synced.
+    """
+
+    @staticmethod
+    def make(on_done: Callable[[OSError | None], None]) -> "StepWriter | None":
+        """None where there is no compiled code. `on_done` is called on the loop, once for each job."""
+        return None if _WRITER is None else StepWriter(_WRITER(), on_done)
+
+    def __init__(self, writer: Any, on_done: Callable[[OSError | None], None]) -> None:
+        self._writer = writer
+        self._on_done = on_done
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_busy = False
+        """Whether a job is under way."""
+
+    def submit(self, steps: list[Any]) -> None:
+        """Begin a job; the one before it must have ended."""
+        assert not self.is_busy, "a job is under way"
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._writer.fileno(), self.finish)
+        self._writer.submit(steps)
+        self.is_busy = True
+
+    def finish(self) -> None:
+        """Wait for the job under way, if there is one, and tell of it."""
+        if not self.is_busy:
+            return
+        self.is_busy = False
+        try:
+            self._writer.finish()
+        except OSError as error:
+            self._on_done(error)
+        else:
+            self._on_done(None)
+
+    def close(self) -> None:
+        """End the thread. No job may be under way."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._writer.fileno())
+        self._writer.close()

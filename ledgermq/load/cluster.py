@@ -1,0 +1,197 @@
+"""What a load needs of a cluster before and after: its topic, and the count of what is stored there.
+
+All of it is the plain RocketMQ protocol: another broker that speaks it can be loaded and counted as well.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import orjson
+
+from ledgermq.errors import UserError
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.route import RouteError, TopicRoute, parse_topic_route
+
+T = TypeVar("T")
+DEFAULT_TOPIC = "TBW102"
+"""The topic that every broker with topics of its own making has, and so a way to find the brokers."""
+READ_GROUP = "ledgermq-load"
+_PULL_MAX = 1024
+_PULL_BY_SUBSCRIPTION = 4
+_TRY_INTERVAL_S = 0.02
+_read_size = struct.Struct(">I").unpack_from
+_WAITS = frozenset({ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.SYSTEM_BUSY})
+
+
+class LoadCluster:
+    """A cluster seen from its name server; it may be starting, or be without a leader."""
+
+    def __init__(self, client: RemotingClient, namesrv: str) -> None:
+        self._client = client
+        self._namesrv = namesrv
+
+    async def route(self, topic: str) -> TopicRoute | None:
+        """The topic's route, None while there is none."""
+        request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic})
+        try:
+            answer = await self._client.invoke(self._namesrv, request)
+            return parse_topic_route(answer.body) if answer.code == ResponseCode.SUCCESS else None
+        except (RemotingError, RouteError):
+            return None
+
+    async def leader(self) -> str | None:
+        """`host:port` of the node that takes messages."""
+        route = await self.route(DEFAULT_TOPIC)
+        found = [broker.master_addr for broker in route.broker_datas if broker.master_addr] if route else []
+        return found[0] if found else None
+
+    async def make_topic(self, topic: str, queues: int, limit_s: float = 60.0) -> str:
+        """Create the topic and put a first message into it; the leader's address.
+
+        Raises: UserError when that was not possible within the limit.
+        """
+        end_s = asyncio.get_running_loop().time() + limit_s
+        problem = "the name server knows no broker that takes messages"
+        while asyncio.get_running_loop().time() < end_s:
+            address = await self.leader()
+            if address is not None:
+                problem = await self._try_topic(address, topic, queues)
+                if not problem:
+                    return address
+            await asyncio.sleep(_TRY_INTERVAL_S)
+        raise UserError(f"no message can be written to the topic {topic}: {problem}.")
+
+    async def _try_topic(self, address: str, topic: str, queues: int) -> str:
+        ext = {"topic": topic, "defaultTopic": DEFAULT_TOPIC, "perm": "6", "topicFilterType": "SINGLE_TAG"}
+        ext |= {"readQueueNums": str(queues), "writeQueueNums": str(queues)}
+        ext |= {"topicSysFlag": "0", "order": "false", "attributes": ""}
+        made = await self._problem(
+            address, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=ext)
+        )
+        return made or await self._problem(address, send_command(topic, 0))
+
+    async def _problem(self, address: str, request: RemotingCommand) -> str:
+        """Why the request was not done, empty when it was."""
+        try:
+            answer = await self._client.invoke(address, request)
+        except RemotingError as error:
+            return str(error)
+        return "" if answer.code == ResponseCode.SUCCESS else f"code {answer.code}: {answer.remark}"
+
+    async def send(self, topic: str, address: str | None = None) -> bool:
+        """Send one message, which makes the topic where that is allowed. Whether it was acknowledged."""
+        address = address or await self.leader()
+        return address is not None and not await self._problem(address, send_command(topic, 0))
+
+    async def node_status(self, address: str) -> dict[str, Any]:
+        """What a node of LedgerMQ says of itself, empty while it gives no answer."""
+        try:
+            answer = await self._client.invoke(address, RemotingCommand(RequestCode.LEDGERMQ_NODE_STATUS))
+        except RemotingError:
+            return {}
+        found: dict[str, Any] = orjson.loads(answer.body) if answer.code == ResponseCode.SUCCESS else {}
+        return found
+
+    async def delete_topic(self, topic: str) -> None:
+        """Forget the topic; its messages stay in the log until retention takes them."""
+        address = await self.leader()
+        if address is not None:
+            ext = {"topic": topic}
+            await self._problem(address, RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=ext))
+            request = RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext_fields=ext)
+            await self._problem(self._namesrv, request)
+
+    async def stored(self, topic: str) -> int:
+        """How many messages the queues hold: the sum of their maximum less their minimum offsets."""
+        bounds = await self._per_queue(topic, self._bounds)
+        return sum(high - low for low, high in bounds)
+
+    async def read_back(self, topic: str) -> int:
+        """How many messages come when every queue is read from its beginning to its end."""
+        return sum(await self._per_queue(topic, self._read_queue))
+
+    async def _per_queue(
+        self, topic: str, ask: Callable[[str, str, int], Coroutine[None, None, T]]
+    ) -> list[T]:
+        route = await self.route(topic)
+        if route is None:
+            raise UserError(f"the name server has no route to the topic {topic}.")
+        addresses = {broker.broker_name: broker.master_addr for broker in route.broker_datas}
+        asked = [
+            ask(addresses[queue.broker_name] or "", topic, number)
+            for queue in route.queue_datas
+            for number in range(queue.read_queue_nums)
+        ]
+        return list(await asyncio.gather(*asked))
+
+    async def _bounds(self, address: str, topic: str, queue: int) -> tuple[int, int]:
+        low = await self._offset(RequestCode.GET_MIN_OFFSET, address, topic, queue)
+        return low, await self._offset(RequestCode.GET_MAX_OFFSET, address, topic, queue)
+
+    async def _offset(self, code: RequestCode, address: str, topic: str, queue: int) -> int:
+        request = RemotingCommand(code, ext_fields={"topic": topic, "queueId": str(queue)})
+        answer = await self._client.invoke(address, request, timeout_s=10.0)
+        if answer.code != ResponseCode.SUCCESS:
+            raise UserError(f"the offsets of {topic} cannot be read: code {answer.code}: {answer.remark}.")
+        return int(answer.ext_fields["offset"])
+
+    async def _read_queue(self, address: str, topic: str, queue: int) -> int:
+        at, end = await self._bounds(address, topic, queue)
+        count = 0
+        while at < end:
+            answer = await self._client.invoke(address, pull_command(topic, queue, at), timeout_s=30.0)
+            if answer.code == ResponseCode.SUCCESS:
+                count += count_records(answer.body)
+            elif answer.code not in _WAITS:
+                raise UserError(f"{topic} cannot be read at {at}: code {answer.code}: {answer.remark}.")
+            at = int(answer.ext_fields.get("nextBeginOffset", at))
+        return count
+
+
+def send_command(topic: str, queue: int, body: bytes = b"first") -> RemotingCommand:
+    ext = {"a": READ_GROUP, "b": topic, "c": DEFAULT_TOPIC, "d": "8", "e": str(queue), "f": "0", "g": "0"}
+    ext |= {"h": "0", "j": "0", "k": "false", "m": "false"}
+    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=ext, body=body)
+
+
+def pull_command(topic: str, queue: int, offset: int) -> RemotingCommand:
+    ext = {"consumerGroup": READ_GROUP, "topic": topic, "queueId": str(queue), "queueOffset": str(offset)}
+    ext |= {"maxMsgNums": str(_PULL_MAX), "sysFlag": str(_PULL_BY_SUBSCRIPTION), "commitOffset": "0"}
+    ext |= {"suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
+    return RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=ext)
+
+
+def count_records(body: bytes) -> int:
+    """How many records lie back to back in a pull's answer.
+
+    Raises: UserError when their sizes do not add up.
+    """
+    count = at = 0
+    while at + 4 <= len(body):
+        size: int = _read_size(body, at)[0]
+        if size < 4:
+            break
+        at += size
+        count += 1
+    if at != len(body):
+        raise UserError(f"an answer of {len(body)} bytes holds {count} records that do not fill it.")
+    return count
+
+
+async def with_cluster(namesrv: str, work: Callable[[LoadCluster], Coroutine[None, None, T]]) -> T:
+    """Do `work` with a connection of its own, closed afterwards."""
+    client = RemotingClient()
+    try:
+        return await work(LoadCluster(client, namesrv))
+    finally:
+        await client.close()
+
+
+def ask(namesrv: str, work: Callable[[LoadCluster], Coroutine[None, None, T]]) -> T:
+    """`with_cluster` for callers without a running loop."""
+    return asyncio.run(with_cluster(namesrv, work))

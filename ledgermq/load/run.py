@@ -1,0 +1,245 @@
+"""A run of the load generator: so many sends in flight (closed loop), or so many a second (arrival rate).
+
+With an arrival rate every send has a time at which it is due, and its latency counts from then: a stalled
+broker cannot hide its stall by keeping the generator from sending (no coordinated omission).
+"""
+
+import gc
+import math
+import selectors
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+from typing import Any
+
+from ledgermq.load.frames import SLOTS_MAX, Target, slot_frames
+from ledgermq.load.histogram import Histogram
+from ledgermq.load.pipe import Pipe
+
+DRAIN_LIMIT_S = 10.0
+SERIES_S = 0.5
+_TICK_S = 0.001
+_RETRY_S = 0.01
+_NO_ANSWER = "no answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is sent. `rate` 0 means closed loop; with a rate, `in_flight` is only the most there may be."""
+
+    in_flight: int = 64
+    connections: int = 1
+    rate: float = 0.0
+    size: int = 1024
+    seconds: float = 8.0
+    warmup_s: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.connections <= self.in_flight <= SLOTS_MAX:
+            raise ValueError(
+                f"{self.connections} connections with {self.in_flight} sends in flight: "
+                f"at least one a connection, at most {SLOTS_MAX}"
+            )
+
+
+@dataclass(slots=True)
+class LoadResult:
+    """What came of it. `acknowledged` counts all, warm-up too; `messages` those of the measured time."""
+
+    messages: int
+    acknowledged: int
+    per_second: float
+    p50_ms: float | None
+    p99_ms: float | None
+    p999_ms: float | None
+    max_ms: float | None
+    late: int
+    generator_us_per_message: float
+    errors: dict[str, int]
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    series: list[int] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Run:
+    """One run against one broker. `on_progress` gets the share of the time that is over, twice a second."""
+
+    def __init__(
+        self,
+        load: Load,
+        address: tuple[str, int],
+        targets: Sequence[Target],
+        on_progress: Callable[[float], None] | None = None,
+    ) -> None:
+        self._load = load
+        self._on_progress = on_progress
+        self._selector = selectors.DefaultSelector()
+        self._histogram = Histogram()
+        self._errors: Counter[str] = Counter()
+        self._series: Counter[int] = Counter()
+        self._acknowledged = 0
+        self._late = 0
+        self._due_s = 0.0
+        self._started_s = self._warm_s = self._end_s = 0.0
+        self._parked: list[tuple[Pipe, bytes]] = []
+        self._pipes = self._connect(address, targets)
+
+    def _connect(self, address: tuple[str, int], targets: Sequence[Target]) -> deque[Pipe]:
+        body = b"x" * self._load.size
+        share = math.ceil(self._load.in_flight / self._load.connections)
+        slots = share * self._load.connections
+        pipes: deque[Pipe] = deque()
+        for number in range(self._load.connections):
+            frames = slot_frames(targets, share, body, first=number * share, step=slots)
+            pipe = Pipe(address, frames)
+            pipe.watched = selectors.EVENT_READ
+            self._selector.register(pipe.socket, pipe.watched, pipe)
+            pipes.append(pipe)
+        return pipes
+
+    def measure(self) -> LoadResult:
+        """Run to the end of the time, then wait for the answers still due."""
+        gc.collect()
+        gc.freeze()
+        cpu_s = time.process_time()
+        self._started_s = perf_counter()
+        self._warm_s = self._started_s + self._load.warmup_s
+        self._end_s = self._warm_s + self._load.seconds
+        self._due_s = self._started_s
+        try:
+            self._loop()
+            self._drain()
+        finally:
+            gc.unfreeze()
+            for pipe in self._pipes:
+                pipe.close()
+            self._selector.close()
+        return self._result(time.process_time() - cpu_s)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the first send; 0 before it."""
+        return perf_counter() - self._started_s if self._started_s else 0.0
+
+    def end_now(self) -> None:
+        """From another thread: end the run before its time."""
+        self._end_s = perf_counter()
+
+    def _loop(self) -> None:
+        tell_s = self._started_s
+        if not self._load.rate:
+            for pipe in self._pipes:
+                self._begin(pipe, pipe.idle, self._started_s)
+                self._watch(pipe)
+                pipe.idle = []
+        wait_s = _TICK_S if self._load.rate else SERIES_S
+        while (now_s := perf_counter()) < self._end_s and any(pipe.is_open for pipe in self._pipes):
+            if self._load.rate:
+                self._send_due(now_s)
+            elif self._parked:
+                self._send_parked(now_s)
+            if self._on_progress is not None and now_s >= tell_s:
+                tell_s = now_s + SERIES_S
+                self._on_progress((now_s - self._started_s) / (self._end_s - self._started_s))
+            self._turn(_RETRY_S if self._parked else min(wait_s, self._end_s - now_s))
+
+    def _turn(self, wait_s: float) -> None:
+        for key, events in self._selector.select(max(0.0, wait_s)):
+            pipe: Pipe = key.data
+            if events & selectors.EVENT_WRITE:
+                pipe.flush()
+            if events & selectors.EVENT_READ:
+                self._take_answers(pipe)
+            self._watch(pipe)
+
+    def _watch(self, pipe: Pipe) -> None:
+        """Ask for room to write only while there is something to write."""
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if pipe.has_unsent else 0)
+        if not pipe.is_open:
+            if pipe.watched:
+                self._selector.unregister(pipe.socket)
+            pipe.watched = 0
+        elif wanted != pipe.watched:
+            self._selector.modify(pipe.socket, wanted, pipe)
+            pipe.watched = wanted
+
+    def _begin(self, pipe: Pipe, keys: Sequence[bytes], start_s: float) -> None:
+        pipe.starts.update(dict.fromkeys(keys, start_s))
+        pipe.send(keys)
+
+    def _take_answers(self, pipe: Pipe) -> None:
+        answers = pipe.receive()
+        now_s = perf_counter()
+        keys = answers.acknowledged
+        self._count(Counter(map(pipe.starts.__getitem__, keys)), len(keys), now_s)
+        for key, code in answers.failed:
+            self._errors[f"code {code}"] += 1
+            del pipe.starts[key]
+            self._parked.append((pipe, key))
+        if self._load.rate or now_s >= self._end_s:
+            for key in keys:
+                del pipe.starts[key]
+            pipe.idle += keys
+        elif keys:
+            self._begin(pipe, keys, now_s)
+
+    def _count(self, starts: Counter[float], count: int, now_s: float) -> None:
+        """Answers that came in one read share their end; many share their start as well."""
+        self._acknowledged += count
+        self._series[int((now_s - self._started_s) / SERIES_S)] += count
+        if now_s <= self._end_s:
+            for start_s, times in starts.items():
+                if start_s >= self._warm_s:
+                    self._histogram.add(int((now_s - start_s) * 1e6), times)
+
+    def _send_parked(self, now_s: float) -> None:
+        parked, self._parked = self._parked, []
+        for pipe, key in parked:
+            if pipe.is_open:
+                self._begin(pipe, [key], now_s)
+                self._watch(pipe)
+
+    def _send_due(self, now_s: float) -> None:
+        """Everything due by now, spread over the connections; what finds no free slot stays due."""
+        for pipe, key in self._parked:
+            pipe.idle.append(key)
+        self._parked.clear()
+        interval_s = 1 / self._load.rate
+        for pipe in self._pipes:
+            keys: list[bytes] = []
+            share = math.ceil((now_s - self._due_s) * self._load.rate / len(self._pipes))
+            while pipe.idle and pipe.is_open and self._due_s <= now_s and len(keys) < max(1, share):
+                keys.append(key := pipe.idle.pop())
+                pipe.starts[key] = self._due_s
+                self._due_s += interval_s
+            if keys:
+                pipe.send(keys)
+                self._watch(pipe)
+        self._pipes.rotate(-1)
+        self._late += self._due_s <= now_s
+
+    def _drain(self) -> None:
+        limit_s = perf_counter() + DRAIN_LIMIT_S
+        while any(pipe.starts for pipe in self._pipes if pipe.is_open) and perf_counter() < limit_s:
+            self._turn(SERIES_S)
+        unanswered = sum(len(pipe.starts) for pipe in self._pipes)
+        if unanswered:
+            self._errors[_NO_ANSWER] += unanswered
+
+    def _result(self, cpu_s: float) -> LoadResult:
+        last = int((self._end_s - self._started_s) / SERIES_S)
+        return LoadResult(
+            messages=self._histogram.total,
+            acknowledged=self._acknowledged,
+            per_second=round(self._histogram.total / self._load.seconds, 1),
+            **self._histogram.summary_ms(),
+            late=self._late,
+            generator_us_per_message=round(cpu_s * 1e6 / max(1, self._acknowledged), 2),
+            errors=dict(self._errors),
+            curve=self._histogram.curve(),
+            series=[self._series[number] for number in range(last)],
+        )

@@ -1,0 +1,76 @@
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, Self, TypeAlias
+
+Buffer: TypeAlias = bytes | memoryview
+VERSION: Final[int]
+
+def take_units(
+    units: bytes, codes: AbstractSet[int] | None, most: int, room: int, taken: int, /
+) -> tuple[list[tuple[int, int]], int, bool] | None: ...
+def gather_records(
+    units: list[tuple[int, int]], parts: Sequence[tuple[int, Buffer]], is_cold: bool, /
+) -> bytes | None: ...
+
+class FrameReader:
+    def __new__(
+        cls,
+        command: type,
+        send: type,
+        header: type,
+        languages: tuple[str, ...],
+        other_language: str,
+        frame_bytes_max: int,
+        header_bytes_max: int,
+        large_bytes: int,
+        /,
+    ) -> Self: ...
+    def read(
+        self, data: bytes, start: int, /
+    ) -> tuple[list[Any], int, int, int, int, bool, list[tuple[int, int]] | None] | None: ...
+
+class PlainSends:
+    def __new__(
+        cls,
+        send: type,
+        header: type,
+        message: type,
+        store_host: bytes,
+        suffix: bytes,
+        body_bytes_max: int,
+        properties_bytes_max: int,
+        plain_sys_flags: int,
+        /,
+    ) -> Self: ...
+    def admit(
+        self,
+        requests: list[Any],
+        first: int,
+        most: int,
+        open_topics: dict[str, tuple[int, int, int, bool]],
+        born_host: bytes,
+        messages: list[Any],
+        /,
+    ) -> tuple[int, int]: ...
+
+class SendAnswers:
+    def __new__(
+        cls,
+        send: type,
+        header: type,
+        json_head: bytes,
+        binary_head: bytes,
+        binary_fields: bytes,
+        host_hex: bytes,
+        /,
+    ) -> Self: ...
+    def render(
+        self,
+        requests: list[Any],
+        first: int,
+        end: int,
+        positions: list[int],
+        queue_offsets: list[int],
+        first_result: int,
+        /,
+    ) -> tuple[bytes, int]: ...

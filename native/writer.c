@@ -1,0 +1,280 @@
+/* A thread that writes and syncs files without ever needing Python's lock.
+
+   One job at a time: `submit` hands it over, the pipe becomes readable when it is done, `finish` tells how it
+   ended. A job is a list of steps, carried out in order until one fails: (descriptor, position, buffers) writes
+   the buffers back to back, a bare descriptor is synced (fdatasync). */
+
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define BUFFERS_PER_CALL_MAX 1024 /* Linux's IOV_MAX */
+#define STEPS_MAX 64
+
+typedef struct {
+    int fd;
+    int64_t position;
+    Py_ssize_t first, count; /* of the job's buffers; none: sync */
+} step;
+
+typedef struct {
+    PyObject_HEAD
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int done_pipe[2];
+    int is_running, is_ending, has_job, is_done, error;
+    step steps[STEPS_MAX];
+    Py_ssize_t step_count;
+    Py_buffer *views;
+    struct iovec *parts;
+    Py_ssize_t part_count;
+} writer;
+
+/* Writes all of `parts`, which it uses up; 0 or an errno. */
+static int write_parts(int fd, struct iovec *parts, Py_ssize_t count, off_t position) {
+    while (count > 0) {
+        ssize_t written = pwritev(fd, parts, (int)(count < BUFFERS_PER_CALL_MAX ? count : BUFFERS_PER_CALL_MAX), position);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return errno;
+        position += written;
+        size_t left = (size_t)written;
+        while (count > 0 && left >= parts->iov_len) {
+            left -= parts->iov_len;
+            parts++;
+            count--;
+        }
+        if (count > 0) {
+            if (written == 0) return EIO; /* no progress: this would never end */
+            parts->iov_base = (char *)parts->iov_base + left;
+            parts->iov_len -= left;
+        }
+    }
+    return 0;
+}
+
+static int sync_file(int fd) {
+    for (;;) {
+#ifdef __APPLE__
+        int result = fcntl(fd, F_FULLFSYNC);
+#else
+        int result = fdatasync(fd);
+#endif
+        if (result >= 0) return 0;
+        if (errno != EINTR) return errno;
+    }
+}
+
+static int carry_out(writer *self) {
+    for (Py_ssize_t number = 0; number < self->step_count; number++) {
+        const step *own = &self->steps[number];
+        int error = own->count == 0 ? sync_file(own->fd)
+                                    : write_parts(own->fd, self->parts + own->first, own->count, own->position);
+        if (error != 0) return error;
+    }
+    return 0;
+}
+
+static void *run(void *argument) {
+    writer *self = argument;
+    pthread_mutex_lock(&self->lock);
+    for (;;) {
+        while (!self->is_ending && (!self->has_job || self->is_done)) pthread_cond_wait(&self->changed, &self->lock);
+        if (!self->has_job || self->is_done) break;
+        pthread_mutex_unlock(&self->lock);
+        int error = carry_out(self);
+        pthread_mutex_lock(&self->lock);
+        self->error = error;
+        self->is_done = 1;
+        pthread_cond_broadcast(&self->changed);
+        while (write(self->done_pipe[1], "", 1) < 0 && errno == EINTR) continue;
+    }
+    pthread_mutex_unlock(&self->lock);
+    return NULL;
+}
+
+static void forget_job(writer *self) {
+    for (Py_ssize_t number = 0; number < self->part_count; number++) PyBuffer_Release(&self->views[number]);
+    PyMem_Free(self->views);
+    PyMem_Free(self->parts);
+    self->views = NULL;
+    self->parts = NULL;
+    self->part_count = self->step_count = 0;
+}
+
+static int writer_init(writer *self, PyObject *args, PyObject *kwargs) {
+    sigset_t all, before;
+    if (!PyArg_ParseTuple(args, "")) return -1;
+    if (self->is_running) return 0;
+    if (pipe(self->done_pipe) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    for (int end = 0; end < 2; end++) fcntl(self->done_pipe[end], F_SETFD, FD_CLOEXEC);
+    fcntl(self->done_pipe[0], F_SETFL, O_NONBLOCK);
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->changed, NULL);
+    sigfillset(&all); /* signals belong to Python's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&self->thread, NULL, run, self);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    self->is_running = error == 0;
+    if (error == 0) return 0;
+    close(self->done_pipe[0]);
+    close(self->done_pipe[1]);
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    return -1;
+}
+
+static int add_step(writer *self, PyObject *object, Py_ssize_t room) {
+    int64_t fd, position = 0;
+    step *own = &self->steps[self->step_count];
+    PyObject *buffers = NULL;
+    int is_write = PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 3;
+    if (is_write) buffers = PyTuple_GET_ITEM(object, 2);
+    if (!is_int_within(is_write ? PyTuple_GET_ITEM(object, 0) : object, 0, INT32_MAX, &fd) ||
+        (is_write && (!is_int_within(PyTuple_GET_ITEM(object, 1), 0, INT64_MAX, &position) ||
+                      !PyList_CheckExact(buffers) || PyList_GET_SIZE(buffers) == 0 ||
+                      PyList_GET_SIZE(buffers) > room))) {
+        PyErr_SetString(PyExc_TypeError, "a step is (descriptor, position, [buffer, ...]) or a descriptor");
+        return -1;
+    }
+    own->fd = (int)fd;
+    own->position = position;
+    own->first = self->part_count;
+    own->count = 0;
+    for (; is_write && own->count < PyList_GET_SIZE(buffers); own->count++) {
+        Py_buffer *view = &self->views[self->part_count];
+        if (PyObject_GetBuffer(PyList_GET_ITEM(buffers, own->count), view, PyBUF_SIMPLE) < 0) return -1;
+        self->parts[self->part_count].iov_base = view->buf;
+        self->parts[self->part_count++].iov_len = (size_t)view->len;
+    }
+    self->step_count++;
+    return 0;
+}
+
+static Py_ssize_t count_buffers(PyObject *steps) {
+    Py_ssize_t total = 0;
+    for (Py_ssize_t number = 0; number < PyList_GET_SIZE(steps); number++) {
+        PyObject *one = PyList_GET_ITEM(steps, number);
+        if (PyTuple_CheckExact(one) && PyTuple_GET_SIZE(one) == 3 && PyList_CheckExact(PyTuple_GET_ITEM(one, 2)))
+            total += PyList_GET_SIZE(PyTuple_GET_ITEM(one, 2));
+    }
+    return total;
+}
+
+static PyObject *writer_submit(writer *self, PyObject *steps) {
+    if (!self->is_running || self->has_job) return PyErr_Format(PyExc_RuntimeError, "closed, or a job is under way");
+    if (!PyList_CheckExact(steps) || PyList_GET_SIZE(steps) > STEPS_MAX)
+        return PyErr_Format(PyExc_TypeError, "submit takes a list of at most %d steps", STEPS_MAX);
+    Py_ssize_t buffers = count_buffers(steps);
+    self->views = PyMem_Calloc((size_t)buffers + 1, sizeof *self->views);
+    self->parts = PyMem_Calloc((size_t)buffers + 1, sizeof *self->parts);
+    int is_bad = self->views == NULL || self->parts == NULL;
+    if (is_bad) PyErr_NoMemory();
+    for (Py_ssize_t number = 0; !is_bad && number < PyList_GET_SIZE(steps); number++)
+        is_bad = add_step(self, PyList_GET_ITEM(steps, number), buffers - self->part_count) < 0;
+    if (is_bad) {
+        forget_job(self);
+        return NULL;
+    }
+    pthread_mutex_lock(&self->lock);
+    self->has_job = 1;
+    self->is_done = 0;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->lock);
+    Py_RETURN_NONE;
+}
+
+static void wait_until_done(writer *self) {
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&self->lock);
+    while (self->has_job && !self->is_done) pthread_cond_wait(&self->changed, &self->lock);
+    pthread_mutex_unlock(&self->lock);
+    Py_END_ALLOW_THREADS
+}
+
+static PyObject *writer_finish(writer *self, PyObject *nothing) {
+    char byte;
+    if (!self->is_running || !self->has_job) return PyErr_Format(PyExc_RuntimeError, "no job is under way");
+    wait_until_done(self); /* the byte is in the pipe then */
+    while (read(self->done_pipe[0], &byte, 1) < 0 && errno == EINTR) continue;
+    pthread_mutex_lock(&self->lock);
+    self->has_job = self->is_done = 0;
+    pthread_mutex_unlock(&self->lock);
+    forget_job(self);
+    if (self->error == 0) Py_RETURN_NONE;
+    errno = self->error;
+    return PyErr_SetFromErrno(PyExc_OSError);
+}
+
+static void end_thread(writer *self) {
+    if (!self->is_running) return;
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&self->lock);
+    self->is_ending = 1;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->lock);
+    pthread_join(self->thread, NULL);
+    Py_END_ALLOW_THREADS
+    self->is_running = 0;
+    close(self->done_pipe[0]);
+    close(self->done_pipe[1]);
+    pthread_mutex_destroy(&self->lock);
+    pthread_cond_destroy(&self->changed);
+    forget_job(self);
+}
+
+static PyObject *writer_close(writer *self, PyObject *nothing) {
+    end_thread(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *writer_fileno(writer *self, PyObject *nothing) {
+    if (!self->is_running) return PyErr_Format(PyExc_RuntimeError, "closed");
+    return PyLong_FromLong(self->done_pipe[0]);
+}
+
+static void writer_dealloc(writer *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    end_thread(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"submit", (PyCFunction)writer_submit, METH_O, NULL},
+    {"finish", (PyCFunction)writer_finish, METH_NOARGS, NULL},
+    {"fileno", (PyCFunction)writer_fileno, METH_NOARGS, NULL},
+    {"close", (PyCFunction)writer_close, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot type_slots[] = {
+    {Py_tp_init, writer_init},
+    {Py_tp_dealloc, writer_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_new, PyType_GenericNew},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {
+    .name = "native._log.Writer",
+    .basicsize = sizeof(writer),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = type_slots,
+};
+
+int writer_add_type(PyObject *module) {
+    PyObject *type = PyType_FromSpec(&spec);
+    if (type == NULL) return -1;
+    int result = PyModule_AddObjectRef(module, "Writer", type);
+    Py_DECREF(type);
+    return result;
+}

@@ -1,0 +1,143 @@
+"""From the bytes of a stream to its commands: all that a chunk completes in one step. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from native import function
+from remoting.command import (
+    LANGUAGES,
+    ONEWAY_FLAG,
+    OTHER_LANGUAGE,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    decode_command,
+)
+from remoting.errors import CommandError
+from remoting.frame import FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEADER_BYTES_MAX, FrameDecoder
+from remoting.headers import SendMessageRequestHeader
+from remoting.send_request import SendRequest
+
+LARGE_BYTES: Final = 4096
+"""A request from this size on is counted by its bytes, for as long as anybody keeps it; smaller ones are
+bounded by their number.
+"""
+
+_make_native = function("_remoting", "FrameReader")
+
+
+@dataclass(slots=True)
+class Received:
+    """Commands in order of arrival.
+
+    open_count: how many want an answer.
+    code: the code that all of them have, or -1.
+    has_answers: not all are requests.
+    large: the places of the large ones, with the bytes of each.
+    error: why the command behind these cannot be read.
+    """
+
+    commands: list[RemotingCommand] = field(default_factory=list)
+    open_count: int = 0
+    code: int = -1
+    has_answers: bool = False
+    large: list[tuple[int, int]] = field(default_factory=list)
+    error: CommandError | None = None
+
+    def append(self, other: "Received") -> None:
+        """Take in what came behind these."""
+        before = len(self.commands)
+        if other.commands:
+            self.code = other.code if not before or self.code == other.code else -1
+        self.commands += other.commands
+        self.open_count += other.open_count
+        self.has_answers |= other.has_answers
+        self.large += [(before + place, size) for place, size in other.large]
+        self.error = other.error
+
+
+class CommandReader:
+    """One stream's. Holds the bytes of one frame that is not whole yet, as FrameDecoder does."""
+
+    def __init__(
+        self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX
+    ) -> None:
+        self._frames = FrameDecoder(frame_bytes_max, header_bytes_max)
+        self._partial = bytearray()
+        self._bytes_needed = FRAME_BYTES_MIN
+        self._native: Any = None
+        if _make_native is not None:
+            classes = (RemotingCommand, SendRequest, SendMessageRequestHeader)
+            limits = (frame_bytes_max, header_bytes_max, LARGE_BYTES)
+            self._native = _make_native(*classes, LANGUAGES, LANGUAGES[OTHER_LANGUAGE], *limits)
+
+    @property
+    def partial_bytes(self) -> int:
+        """What there is of a frame that is not whole yet."""
+        return len(self._partial) or self._frames.partial_bytes
+
+    def feed(self, data: bytes) -> Received:
+        """Take the next bytes of the stream; return the commands that are whole now.
+
+        Raises:
+            FrameError: as FrameDecoder.feed. A command that cannot be read is told with those before it;
+                after either the reader is of no further use.
+        """
+        if self._native is None:
+            return _decode(self._frames.feed(data))
+        partial = self._partial
+        if not partial:
+            return self._read(data, 0)
+        if len(partial) + len(data) < self._bytes_needed:
+            partial += data
+            return Received()
+        if self._bytes_needed == FRAME_BYTES_MIN:
+            data = bytes(partial) + data
+            partial.clear()
+            return self._read(data, 0)
+        # Only the frame that was begun is put together: the others are read where they are.
+        rest_at = self._bytes_needed - len(partial)
+        begun = b"".join((partial, memoryview(data)[:rest_at]))
+        partial.clear()
+        received = self._read(begun, 0)
+        others = self._read(data, rest_at)
+        if received.error is None:
+            received.append(others)
+        return received
+
+    def _read(self, data: bytes, start: int) -> Received:
+        found = self._native.read(data, start)
+        if found is None:
+            self._frames.feed(data[start:])
+            raise AssertionError("the compiled reader refused frames that are right")
+        commands, end, self._bytes_needed, open_count, code, is_plain, large = found
+        if end < len(data):
+            self._partial += data[end:] if end else data
+        received = Received(commands, open_count, code, False, large or [])
+        return received if is_plain else _complete(received)
+
+
+def _decode(payloads: Sequence[bytes]) -> Received:
+    """All payloads, by Python alone."""
+    large = [(at, len(payload)) for at, payload in enumerate(payloads) if len(payload) >= LARGE_BYTES]
+    return _complete(Received(list(payloads), large=large))  # type: ignore[arg-type]
+
+
+def _complete(received: Received) -> Received:
+    """Decode what stands as its payload in the list of commands, and look at them all."""
+    commands: list[Any] = received.commands
+    for at, command in enumerate(commands):
+        if type(command) is bytes:
+            try:
+                commands[at] = decode_command(command)
+            except CommandError as error:
+                received.error = error
+                del commands[at:]
+                received.large = [(place, size) for place, size in received.large if place < at]
+                break
+    codes = {command.code for command in commands}
+    received.code = codes.pop() if len(codes) == 1 else -1
+    flags = [command.flag & (RESPONSE_FLAG | ONEWAY_FLAG) for command in commands]
+    received.open_count = flags.count(0)
+    received.has_answers = any(flag & RESPONSE_FLAG for flag in flags)
+    return received

@@ -1,0 +1,74 @@
+"""Figures made of series and samples."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.growth_runs import _catch_up_figures, _growth, disk_speed, medians_of, rate_between
+from bench.processes import Processes, UsageMeter, free_base
+
+PROGRAM = "import time; print('up', flush=True); time.sleep(60)"
+
+
+def test_rate_counts_whole_steps_only() -> None:
+    series = [100, 10, 20, 30, 100]
+    assert rate_between(series, 0.2, 2.1) == (10 + 20 + 30) / 1.5
+    assert rate_between(series, 0.5, 1.0) == 20.0
+    assert rate_between(series, 0.6, 0.9) == 0.0
+
+
+def test_catch_up_figures() -> None:
+    series = [50] * 20 + [40] * 20 + [50] * 10
+    marks = {"warm": 0.0, "killed": 5.0, "started": 10.0, "caught_up": 20.0, "end": 25.0}
+    samples = [(11.0, 100_000_000, 900_000_000), (19.0, 900_000_000, 950_000_000)]
+    found = _catch_up_figures(series, marks, samples)
+    assert found["mb_per_second"] == 100.0
+    assert found["caught_up_after_s"] == 10.0
+    assert found["per_second"] == {"before": 100.0, "away": 100.0, "catching_up": 80.0, "after": 100.0}
+    assert found["leader_fall_percent"] == 20.0
+
+
+def test_growth_is_measured_from_a_fifth_on() -> None:
+    found = _growth([1.0, 9.0, *(10.0 + number for number in range(8))])
+    assert (found["warm_mb"], found["end_mb"], found["peak_mb"]) == (10.0, 17.0, 17.0)
+    assert found["mb_per_minute"] == pytest.approx(60.0)
+
+
+def test_medians_of_runs() -> None:
+    assert medians_of({"a": [{"x": 1.0}, {"x": 5.0}, {"x": 3.0}]}, "x") == {"a": 3.0}
+
+
+def test_disk_speed_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert disk_speed(tmp_path, total_bytes=1 << 20) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_free_base_avoids_a_port_in_use() -> None:
+    first = free_base([0, 3])
+    with socket.create_server(("127.0.0.1", first + 3)):
+        assert free_base([0, 3]) != first
+
+
+def test_processes_are_metered_and_stopped(tmp_path: Path) -> None:
+    processes = Processes(tmp_path / "run")
+    process = processes.spawn("busy", [sys.executable, "-c", PROGRAM])
+    with UsageMeter({"busy": psutil.Process(process.pid)}, interval_s=0.01) as meter:
+        while not meter.usage["busy"].series_mb or "up" not in processes.tail("busy"):
+            processes.require_alive()
+        processes.stop()
+    assert meter.usage["busy"].cpu_s >= 0
+    assert meter.usage["busy"].peak_resident_mb >= meter.usage["busy"].peak_private_mb > 0
+    assert process.returncode is not None
+
+
+def test_process_that_ended_is_told_with_its_last_words(tmp_path: Path) -> None:
+    processes = Processes(tmp_path / "run")
+    processes.spawn("short", ["sh", "-c", "echo no room; exit 3"]).wait()
+    with pytest.raises(SystemExit, match=r"short ended with 3:\nno room"):
+        processes.require_alive()
+    processes.stop()

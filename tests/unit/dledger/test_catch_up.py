@@ -1,0 +1,123 @@
+"""dledger.core.catch_up: against a leader whose callers wait the longer the more is caught up beside them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from dledger.core.catch_up import BURST_MS, BYTES_PER_S_MAX, WINDOW_MS, CatchUp
+
+MIB = 1 << 20
+FLOOR = 20 * MIB
+PUSH_BYTES = MIB
+
+
+class Model:
+    """Time in steps of a ms. `wait_ms` gives what callers wait at a rate of catching up; None: no callers."""
+
+    def __init__(self, catch_up: CatchUp, wait_ms: Callable[[float], float | None]) -> None:
+        self.catch_up = catch_up
+        self.wait_ms = wait_ms
+        self.now_ms = 0
+        self.pushed_bytes = 0
+        self.waits: list[float] = []
+        self._carry = 0.0
+
+    def run(self, duration_ms: int, is_behind: bool = True) -> float:
+        """Bytes a second that were caught up."""
+        before_bytes = self.pushed_bytes
+        recent: list[int] = []
+        for _ in range(duration_ms):
+            self.now_ms += 1
+            self.catch_up.pass_time(self.now_ms, None)
+            step_bytes = 0
+            while is_behind and self.catch_up.blocked_until_ms(self.now_ms) is None:
+                self.catch_up.spend(PUSH_BYTES)
+                step_bytes += PUSH_BYTES
+            self.pushed_bytes += step_bytes
+            recent = [*recent[-49:], step_bytes]
+            wait_ms = self.wait_ms(sum(recent) * 1000 / 50)
+            if wait_ms is not None:
+                self.waits.append(wait_ms)
+                self._carry += wait_ms - int(wait_ms)
+                self.catch_up.waited(int(wait_ms) + int(self._carry))
+                self._carry -= int(self._carry)
+        return (self.pushed_bytes - before_bytes) * 1000 / duration_ms
+
+
+def test_without_callers_the_rate_doubles_every_other_window() -> None:
+    model = Model(CatchUp(FLOOR), lambda rate: None)
+    assert model.run(100) >= FLOOR
+    assert model.run(2_000) > 500 * MIB
+    model.run(5_000)
+    assert model.catch_up.bytes_per_s <= BYTES_PER_S_MAX
+
+
+def test_callers_that_are_not_disturbed_do_not_slow_it_down() -> None:
+    model = Model(CatchUp(FLOOR), lambda rate: 2.0)
+    model.run(500, is_behind=False)
+    assert model.run(3_000) > 500 * MIB
+
+
+@pytest.mark.parametrize("quiet_ms", [2.0, 5.0, 30.0])
+@pytest.mark.parametrize("capacity", [200 * MIB, 800 * MIB])
+def test_callers_wait_little_longer_than_without(quiet_ms: float, capacity: int) -> None:
+    """A queue in front of what producers and the peer share: the wait grows as 1 / (1 - load)."""
+
+    def wait_ms(rate: float) -> float:
+        return quiet_ms / (1 - min(0.95, rate / capacity))
+
+    model = Model(CatchUp(MIB), wait_ms)
+    model.run(500, is_behind=False)
+    model.run(3_000)
+    model.waits.clear()
+    bytes_per_s = model.run(20_000)
+    mean_ms = sum(model.waits) / len(model.waits)
+    assert quiet_ms < mean_ms < 1.25 * quiet_ms + 0.5
+    assert bytes_per_s > 0.08 * capacity
+
+
+def test_callers_that_are_there_only_since_it_began_are_measured_in_a_pause() -> None:
+    wait_ms: list[float | None] = [None]
+    model = Model(CatchUp(FLOOR), lambda rate: wait_ms[0])
+    model.run(2_000)
+    wait_ms[0] = 4.0
+    before_bytes = model.pushed_bytes
+    model.run(2 * WINDOW_MS)
+    paused_bytes = model.pushed_bytes
+    model.run(WINDOW_MS)
+    assert model.pushed_bytes == paused_bytes > before_bytes
+    assert model.run(1_000) > 100 * MIB
+
+
+def test_never_less_than_the_least_whatever_callers_wait() -> None:
+    model = Model(CatchUp(FLOOR), lambda rate: 1.0 if rate == 0 else 500.0)
+    model.run(500, is_behind=False)
+    model.run(1_000)
+    assert 0.9 * FLOOR < model.run(10_000) < 1.1 * FLOOR
+
+
+def test_a_commit_that_stands_still_counts_though_nobody_is_answered() -> None:
+    catch_up = CatchUp(FLOOR)
+    catch_up.waited(2)
+    catch_up.pass_time(0, None)
+    for now_ms in range(0, 1_000, WINDOW_MS):
+        catch_up.spend(1)
+        catch_up.pass_time(now_ms, None)
+    fast = catch_up.bytes_per_s
+    for now_ms in range(1_000, 3_000, WINDOW_MS):
+        catch_up.spend(1)
+        catch_up.pass_time(now_ms, now_ms - 900)
+    assert catch_up.bytes_per_s < fast / 8
+
+
+def test_little_leaves_at_once_and_the_time_of_the_next_is_told() -> None:
+    catch_up = CatchUp(FLOOR)
+    sent = 0
+    while (until_ms := catch_up.blocked_until_ms(1_000)) is None:
+        catch_up.spend(1_000)
+        sent += 1_000
+    assert sent <= FLOOR * BURST_MS / 1000 + 1_000
+    assert until_ms > 1_000
+    assert catch_up.blocked_until_ms(until_ms) is None
+    catch_up.spend(FLOOR)
+    assert catch_up.blocked_until_ms(until_ms) == pytest.approx(until_ms + 1_000, abs=2)

@@ -1,0 +1,151 @@
+"""The persister over a real store on real files: the compiled thread and Python's own take turns."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import native
+from commitlog.entry_files import EntryStoreConfig
+from commitlog.entry_store import EntryStore, open_entry_store
+from dledger.core.config import Config
+from dledger.core.messages import AppendResponse, HeartbeatResponse
+from dledger.core.output import Envelope, Output
+from dledger.core.types import HardState, ResponseCode
+from dledger.environment import Environment
+from dledger.persister import Batch, Durability, Persister
+from dledger.promises import Promises
+
+WAIT_S = 10.0
+NOTHING = Output(None, (), (), (), -1, (), ())
+
+
+class Bench:
+    """A persister, and what it said."""
+
+    def __init__(self, folder: Path) -> None:
+        config = EntryStoreConfig(data_file_bytes=1 << 20, index_file_bytes=32 * 1024)
+        self.store: EntryStore = open_entry_store(folder / "log", config)
+        promises = Promises(Config("g", "n0", ("n0",)), folder, Environment())
+        self.batches: list[Batch] = []
+        self.errors: list[BaseException] = []
+        self.persister = Persister(
+            self.store, promises, Durability.PERSISTED, self.batches.append, self.errors.append
+        )
+
+    def append(self, body: bytes, output: Output = NOTHING) -> None:
+        self.store.append_bodies(self.store.end_index + 1, 1, [body])
+        self.persister.gather(output)
+        self.persister.kick(self.store.end_index, 1)
+
+    async def idle(self) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while self.persister.is_busy:
+                await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def open_bench(folder: Path) -> AsyncIterator[Bench]:
+    bench = Bench(folder)
+    try:
+        yield bench
+    finally:
+        await bench.persister.stop()
+        bench.store.close()
+
+
+def ack(
+    last_index: int, to: str = "n1", code: ResponseCode = ResponseCode.SUCCESS, term: int = 1
+) -> Envelope:
+    return Envelope(to, AppendResponse(term, code, 0, last_index, last_index))
+
+
+async def test_batches_follow_each_other_whichever_thread_writes_them(tmp_path: Path) -> None:
+    async with open_bench(tmp_path) as bench:
+        for number in range(20):
+            hard_state = HardState(1, "n0") if number % 5 == 0 else None
+            bench.append(b"%d" % number, Output(hard_state, (), (), (ack(number),), -1, (), ()))
+            if number % 3:
+                await bench.idle()
+            if number == 7:
+                await bench.persister.run(lambda: bench.store.save_checkpoint(7, 7))
+        await bench.idle()
+        bench.persister.kick(bench.store.end_index, 1)
+        await bench.idle()
+        assert bench.errors == []
+        assert [batch.last_index for batch in bench.batches] == sorted(
+            batch.last_index for batch in bench.batches
+        )
+        assert bench.batches[-1].last_index == 19
+    again = open_entry_store(
+        tmp_path / "log", EntryStoreConfig(data_file_bytes=1 << 20, index_file_bytes=32768)
+    )
+    assert again.end_index == 19
+    again.close()
+
+
+async def test_work_for_the_writer_waits_for_the_batch_and_the_next_batch_for_it(tmp_path: Path) -> None:
+    async with open_bench(tmp_path) as bench:
+        bench.append(b"makes the files")
+        await bench.idle()
+        seen = []
+        bench.append(b"under way")
+        visit = asyncio.create_task(
+            bench.persister.run(lambda: seen.append(bench.store.scrub(1 << 20).read_bytes))
+        )
+        await asyncio.sleep(0)
+        bench.append(b"behind it")
+        await visit
+        await bench.idle()
+        bench.persister.kick(bench.store.end_index, 1)
+        await bench.idle()
+        assert len(seen) == 1
+        assert [batch.last_index for batch in bench.batches][-1] == 2
+
+
+async def test_a_failed_write_is_told_once_and_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        bench.append(b"makes the files")
+        await bench.idle()
+        steps_of = bench.store.steps_of
+        with (tmp_path / "read only").open("wb"), (tmp_path / "read only").open("rb") as wrong:
+            monkeypatch.setattr(
+                bench.store,
+                "steps_of",
+                lambda writes, sync: steps_of(writes, sync) and [(wrong.fileno(), 0, [b"x"])],
+            )
+            bench.append(b"lost")
+            await bench.idle()
+        if native.compiled_modules():
+            assert [str(error) for error in bench.errors] == ["[Errno 9] Bad file descriptor"]
+            bench.append(b"never written")
+            assert not bench.persister.is_busy
+            with pytest.raises(OSError, match="earlier write failed"):
+                await bench.persister.run(lambda: bench.store.save_checkpoint(1, 1))
+
+
+async def test_of_acknowledgements_in_a_batch_the_last_one_leaves(tmp_path: Path) -> None:
+    async with open_bench(tmp_path) as bench:
+        beat = Envelope("n1", HeartbeatResponse(1, 5))
+        refused = ack(9, code=ResponseCode.INCONSISTENT_STATE)
+        sent = [ack(1), ack(2), ack(3), beat, ack(4), refused, ack(5), ack(6, "n2"), ack(7), ack(8, term=2)]
+        bench.append(b"x", Output(None, (), (), tuple(sent), -1, (), ()))
+        await bench.idle()
+        assert bench.batches[0].after == [
+            ack(3), beat, ack(4), refused, ack(5), ack(6, "n2"), ack(7), ack(8, term=2),
+        ]  # fmt: skip
+
+
+async def test_stopping_waits_for_what_is_under_way(tmp_path: Path) -> None:
+    async with open_bench(tmp_path) as bench:
+        bench.append(b"makes the files")
+        await bench.idle()
+        bench.append(b"under way")
+        await bench.persister.stop()
+        assert [batch.last_index for batch in bench.batches] == [0, 1]
+        bench.append(b"too late")
+        assert not bench.persister.is_busy

@@ -1,0 +1,148 @@
+"""The compiled writer thread, on real files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from native import _log
+
+LIMIT_S = 10.0
+
+
+@pytest.fixture
+def writer() -> Iterator[_log.Writer]:
+    made = _log.Writer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    opened = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    yield opened
+    os.close(opened)
+
+
+def do(writer: _log.Writer, steps: list[object]) -> None:
+    writer.submit(steps)
+    assert select.select([writer.fileno()], [], [], LIMIT_S)[0]
+    writer.finish()
+    assert select.select([writer.fileno()], [], [], 0)[0] == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 300), st.lists(st.binary(max_size=50), min_size=1, max_size=4)), max_size=9
+    )
+)
+def test_steps_write_what_pwrite_does(
+    writer: _log.Writer, fd: int, tmp_path: Path, writes: list[tuple[int, list[bytes]]]
+) -> None:
+    os.truncate(fd, 0)
+    do(writer, [step for position, buffers in writes for step in ((fd, position, buffers), fd)])
+    found = os.pread(fd, 10_000, 0)
+    os.truncate(fd, 0)
+    for position, buffers in writes:
+        os.pwrite(fd, b"".join(buffers), position)
+    assert found == os.pread(fd, 10_000, 0)
+
+
+def test_more_buffers_than_one_call_takes_are_all_written(writer: _log.Writer, fd: int) -> None:
+    buffers: list[bytes | memoryview] = [b"%04d" % number for number in range(2500)]
+    buffers[7] = memoryview(b"xx0007xx")[2:6]
+    do(writer, [(fd, 100, buffers), fd])
+    assert os.pread(fd, 20_000, 100) == b"".join(b"%04d" % number for number in range(2500))
+
+
+def test_the_first_step_that_fails_ends_the_job(writer: _log.Writer, fd: int, tmp_path: Path) -> None:
+    read_only = os.open(tmp_path / "file", os.O_RDONLY)
+    writer.submit([(fd, 0, [b"before"]), (read_only, 0, [b"x"]), (fd, 100, [b"after"])])
+    with pytest.raises(OSError, match="Bad file descriptor") as failure:
+        writer.finish()
+    os.close(read_only)
+    assert failure.value.errno == errno.EBADF
+    assert os.pread(fd, 1000, 0) == b"before"
+    do(writer, [(fd, 0, [b"again!"])])
+    assert os.pread(fd, 1000, 0) == b"again!"
+
+
+def test_a_full_disk_is_an_error(writer: _log.Writer) -> None:
+    full = os.open("/dev/full", os.O_RDWR)
+    writer.submit([(full, 0, [b"x"])])
+    with pytest.raises(OSError, match="No space left"):
+        writer.finish()
+    os.close(full)
+
+
+def test_a_pipe_cannot_be_synced(writer: _log.Writer) -> None:
+    ends = os.pipe()
+    writer.submit([ends[0]])
+    with pytest.raises(OSError, match="Invalid argument"):
+        writer.finish()
+    for end in ends:
+        os.close(end)
+
+
+def test_one_job_at_a_time(writer: _log.Writer, fd: int) -> None:
+    with pytest.raises(RuntimeError, match="no job"):
+        writer.finish()
+    writer.submit([fd])
+    with pytest.raises(RuntimeError, match="under way"):
+        writer.submit([fd])
+    writer.finish()
+    with pytest.raises(RuntimeError, match="no job"):
+        writer.finish()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "text",
+        ["text"],
+        [(1, 2)],
+        [(1, 2, 3)],
+        [(1, -1, [b"x"])],
+        [(-1, 0, [b"x"])],
+        [(2**31, 0, [b"x"])],
+        [(1, 2**63, [b"x"])],
+        [(1, 0, [])],
+        [(1, 0, (b"x",))],
+        [(1, 0, [b"x", "text"])],
+        [None],
+        [-1],
+        [1] * 65,
+    ],
+)
+def test_what_is_no_job_is_refused_and_the_next_one_done(writer: _log.Writer, fd: int, steps: object) -> None:
+    with pytest.raises(TypeError):
+        writer.submit(steps)  # type: ignore[arg-type]
+    do(writer, [(fd, 0, [b"x"])])
+
+
+def test_closing_waits_for_the_job_and_ends_everything(fd: int) -> None:
+    writer = _log.Writer()
+    writer.submit([(fd, 0, [b"written"]), fd])
+    writer.close()
+    assert os.pread(fd, 1000, 0) == b"written"
+    writer.close()
+    for use in (writer.fileno, writer.finish, lambda: writer.submit([fd])):
+        with pytest.raises(RuntimeError):
+            use()
+
+
+def test_many_writers_come_and_go_without_a_leak(fd: int) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 (no path of the project's)
+    for _ in range(50):
+        writer = _log.Writer()
+        writer.submit([(fd, 0, [b"x"])])
+        del writer
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
