@@ -206,7 +206,7 @@ def main() -> None:
         )
     console = Console(stderr=True)
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, refresh_per_second=1) as progress:
         comparison = Comparison(arguments, times, progress)
         comparison.run()
     show(comparison.measured, comparison.about, Console())

@@ -15,6 +15,7 @@ from typing import Any
 from bench import growth_page
 from bench.plots import bars, tails
 from bench.results_file import RESULTS, ROOT
+from bench.summary import failed
 from bench.text_table import text_table
 
 PAGE = ROOT / "docs/performance.md"
@@ -92,7 +93,7 @@ def median_rows(result: Document) -> Iterator[list[str]]:
                 cells.append(
                     f"{number(one['median'])} ({number(one['min'])} to {number(one['max'])})" if one else "-"
                 )
-            if any(cell != "-" for cell in cells):
+            if cells[0] != "-":
                 durability = result["sides"].get(side, {}).get("durability", "")
                 yield [title_of(result, scenario), side, *cells, durability]
 
@@ -130,6 +131,9 @@ def compared(document: Document) -> Iterator[str]:
         one["figures"].get("acknowledged", 0) for one in result["measured"] if one["side"] == "ledgermq"
     )
     yield KEPT.format(total=total, lost=lost)
+    for one in failed(result["measured"]):
+        words = " ".join(one["figures"]["failed"].split())
+        yield f"Without figures: {one['side']}, {one['scenario']}, round {one['round'] + 1}: {words}"
 
 
 def pictures(result: Document) -> Iterator[str]:

@@ -69,7 +69,7 @@ def measure(scenario: Scenario, side: Side, topic: str, times: Times) -> dict[st
 
 def count_stored(namesrv: str, topic: str, acknowledged: int) -> dict[str, int]:
     """By offsets, and by reading every message again; `lost` is what neither may lack."""
-    stored = ask(namesrv, lambda cluster: cluster.stored(topic))
+    stored = ask(namesrv, lambda cluster: cluster.stored_in_the_end(topic, acknowledged))
     read_back = ask(namesrv, lambda cluster: cluster.read_back(topic))
     return {"stored": stored, "read_back": read_back, "lost": max(0, acknowledged - min(stored, read_back))}
 

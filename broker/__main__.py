@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import native
 from broker import collector
 from broker.app import Broker
 from broker.config import BrokerConfig, ConfigError, load_config
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         logger.error("the configuration cannot be used: %s", error)
         return EXIT_CONFIG
+    logger.info("compiled modules: %s", ", ".join(native.compiled_modules()) or "none, all is Python")
     for key in config.idle_keys:
         logger.warning("the key %s is known but changes nothing in this version", key)
     return run(serve(config))

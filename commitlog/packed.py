@@ -1,6 +1,6 @@
 """A put's records laid out by compiled code, in one buffer with room for the header of each one's entry."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, overload
 
 import native
@@ -26,6 +26,9 @@ class PackedBodies(Sequence[bytes]):
 
     def __len__(self) -> int:
         return self._count
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.unpack())
 
     @overload
     def __getitem__(self, at: int) -> bytes: ...

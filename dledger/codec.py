@@ -221,11 +221,13 @@ def _text(name: str, value: Any) -> str:
 
 
 def _enumerated(cls: type[enum.IntEnum]) -> Callable[[str, Any], enum.IntEnum]:
+    members = {member.value: member for member in cls}
+
     def read(name: str, value: Any) -> enum.IntEnum:
-        try:
-            return cls(_integer(name, value))
-        except ValueError as error:
-            raise PeerProtocolError(f"{name} is no {cls.__name__}: {value}") from error
+        member = members.get(_integer(name, value))
+        if member is None:
+            raise PeerProtocolError(f"{name} is no {cls.__name__}: {value}")
+        return member
 
     return read
 

@@ -134,11 +134,16 @@ class Persister:
     def _stepped(self, error: OSError | None) -> None:
         batch = self._batch
         assert batch is not None, "steps without a batch"
-        self._store.stepped(batch.writes, self._is_synced, error)
+        failure: BaseException | None = error
+        try:
+            self._store.stepped(batch.writes, self._is_synced, error)
+        except Exception as broken:  # noqa: BLE001 (as in _finish, which tells of it)
+            failure = broken
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            waiter.set_result(None)
-        self._finish(batch, error)
+            if not waiter.done():
+                waiter.set_result(None)
+        self._finish(batch, failure)
 
     def _write(self, batch: Batch) -> None:
         if batch.hard_state is not None:
@@ -175,9 +180,16 @@ class Persister:
         self._visits += 1
         try:
             await self._steps_end()
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        finally:
+        except BaseException:
             self._visits -= 1
+            raise
+        visit = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        visit.add_done_callback(self._visit_ended)
+        # Whoever is cancelled while the thread works for him does not end that work.
+        return await asyncio.shield(visit)
+
+    def _visit_ended(self, _visit: "asyncio.Future[Any]") -> None:
+        self._visits -= 1
 
     async def _steps_end(self) -> None:
         while self._steps is not None and self._steps.is_busy:

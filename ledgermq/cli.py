@@ -51,6 +51,17 @@ class Start(StrEnum):
 
 
 @app.command()
+def version() -> None:
+    """Say which version this is, and whether its hot path is compiled."""
+    from importlib import metadata
+
+    from native import compiled_modules
+
+    found = ", ".join(compiled_modules())
+    print(f"ledgermq {metadata.version('ledgermq')}, {f'compiled ({found})' if found else 'pure Python'}")
+
+
+@app.command()
 def up(
     data: DataDir = DEFAULT_DATA_DIR,
     nodes: Annotated[

@@ -44,7 +44,7 @@ public final class Failover {
                 }
                 took(System.nanoTime());
             } catch (Exception error) {
-                figures.failed(error.getMessage());
+                figures.failed(error);
                 Thread.sleep(PAUSE_MS);
             }
         }

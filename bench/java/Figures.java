@@ -7,7 +7,7 @@ import java.util.concurrent.atomic.AtomicLongArray;
 final class Figures {
     private static final int BUCKET_NANOS = 10_000;
     private static final int BUCKETS = 1_000_000;
-    private static final int TEXT_MAX = 80;
+    private static final int TEXT_MAX = 120;
     private static final double[] SHARES = {0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 1};
 
     private final AtomicLongArray latencies = new AtomicLongArray(BUCKETS);
@@ -17,8 +17,13 @@ final class Figures {
         latencies.incrementAndGet((int) Math.max(0, Math.min(nanos / BUCKET_NANOS, BUCKETS - 1)));
     }
 
+    /** An exception counts by its innermost cause's words: the client's own say only that it gave up. */
     synchronized void failed(Object error) {
-        String text = String.valueOf(error).replaceAll("\\d+", "N").replaceAll("[^\\w :.,-]", "?");
+        Object innermost = error;
+        while (innermost instanceof Throwable thrown) {
+            innermost = thrown.getCause() != null ? thrown.getCause() : thrown.getMessage();
+        }
+        String text = String.valueOf(innermost).replaceAll("\\d+", "N").replaceAll("[^\\w :.,-]", "?");
         errors.merge(text.substring(0, Math.min(TEXT_MAX, text.length())), 1, Integer::sum);
     }
 

@@ -76,7 +76,7 @@ public final class Latency {
             try {
                 producer.send(new Message(options.text("topic"), body(due)), callback);
             } catch (Exception error) {
-                figures.failed(error.getMessage());
+                figures.failed(error);
             }
         }
     }
@@ -93,7 +93,7 @@ public final class Latency {
 
         @Override
         public void onException(Throwable error) {
-            figures.failed(error.getMessage());
+            figures.failed(error);
         }
     };
 

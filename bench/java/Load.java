@@ -65,7 +65,7 @@ public final class Load {
             try {
                 took(started, producer.send(new Message(topic, body)));
             } catch (Exception error) {
-                failed(error);
+                figures.failed(error);
             }
         }
     }
@@ -79,7 +79,7 @@ public final class Load {
                 producer.send(new Message(topic, body), callback(started, window));
             } catch (Exception error) {
                 window.release();
-                failed(error);
+                figures.failed(error);
             }
         }
         window.acquire(inFlight);
@@ -95,7 +95,7 @@ public final class Load {
 
             @Override
             public void onException(Throwable error) {
-                failed(error);
+                figures.failed(error);
                 window.release();
             }
         };
@@ -104,16 +104,12 @@ public final class Load {
     private void took(long started, SendResult result) {
         long now = System.nanoTime();
         if (result.getSendStatus() != SendStatus.SEND_OK) {
-            failed(result.getSendStatus());
+            figures.failed(result.getSendStatus());
             return;
         }
         acknowledged.increment();
         if (started >= warm && now <= end) {
             figures.took(now - started);
         }
-    }
-
-    private void failed(Object error) {
-        figures.failed(error instanceof Exception exception ? exception.getMessage() : error);
     }
 }

@@ -27,12 +27,13 @@ _WARMUP_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """`seconds` is the whole of the loads; a body has `size` bytes."""
+    """`seconds` is the whole of the loads, a body has `size` bytes; the count may take `count_limit_s`."""
 
     namesrv: str
     seconds: float = 60.0
     size: int = 1024
     in_flight: tuple[int, ...] = (1, 64, 2000)
+    count_limit_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,11 @@ def bench(options: BenchOptions, *, as_json: bool) -> None:
     leader = ask(options.namesrv, lambda cluster: cluster.make_topic(topic, QUEUES, limit_s=10.0))
     try:
         rows = run_loads(options, topic, leader)
-        stored = ask(options.namesrv, lambda cluster: cluster.stored(topic))
+        acknowledged = sum(row.result.acknowledged for row in rows)
+        limit_s = options.count_limit_s
+        stored = ask(options.namesrv, lambda cluster: cluster.stored_in_the_end(topic, acknowledged, limit_s))
     finally:
         ask(options.namesrv, lambda cluster: cluster.delete_topic(topic))
-    acknowledged = sum(row.result.acknowledged for row in rows)
     figures = Figures(rows, durability, nodes, acknowledged, stored)
     if as_json:
         print(orjson.dumps(figures.as_json()).decode())

@@ -111,6 +111,16 @@ class LoadCluster:
         bounds = await self._per_queue(topic, self._bounds)
         return sum(high - low for low, high in bounds)
 
+    async def stored_in_the_end(self, topic: str, wanted: int, limit_s: float = 5.0) -> int:
+        """`stored`, asked again until it is `wanted` or more, or the limit is over.
+
+        A send is answered once it is committed; its place in the queue may show a moment later.
+        """
+        end_s = asyncio.get_running_loop().time() + limit_s
+        while (count := await self.stored(topic)) < wanted and asyncio.get_running_loop().time() < end_s:
+            await asyncio.sleep(_TRY_INTERVAL_S)
+        return count
+
     async def read_back(self, topic: str) -> int:
         """How many messages come when every queue is read from its beginning to its end."""
         return sum(await self._per_queue(topic, self._read_queue))

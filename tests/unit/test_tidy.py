@@ -34,7 +34,7 @@ def files() -> tuple[Path, ...]:
             if path.is_dir():
                 if path.name not in FOLDERS_OF_OTHERS and not path.name.endswith(".egg-info"):
                     pending.append(path)
-            elif path.suffix in TEXT_SUFFIXES:
+            elif path.suffix in TEXT_SUFFIXES and path.name not in FOLDERS_OF_OTHERS:
                 found.append(path.relative_to(ROOT))
     return tuple(sorted(found))
 

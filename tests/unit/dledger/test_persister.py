@@ -1,6 +1,7 @@
 """The persister over a real store on real files: the compiled thread and Python's own take turns."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -149,3 +150,61 @@ async def test_stopping_waits_for_what_is_under_way(tmp_path: Path) -> None:
         assert [batch.last_index for batch in bench.batches] == [0, 1]
         bench.append(b"too late")
         assert not bench.persister.is_busy
+
+
+async def test_a_store_that_breaks_after_the_steps_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(writes: object, sync: bool, error: OSError | None) -> None:
+        raise AssertionError("numbers do not fit")
+
+    async with open_bench(tmp_path) as bench:
+        bench.append(b"makes the files")
+        await bench.idle()
+        monkeypatch.setattr(bench.store, "stepped", broken)
+        bench.append(b"under way")
+        await bench.idle()
+        if native.compiled_modules():
+            assert [str(error) for error in bench.errors] == ["numbers do not fit"]
+            bench.append(b"never written")
+            assert not bench.persister.is_busy
+
+
+async def test_work_that_is_cancelled_while_it_waits_holds_nothing_up(tmp_path: Path) -> None:
+    async with open_bench(tmp_path) as bench:
+        bench.append(b"makes the files")
+        await bench.idle()
+        bench.append(b"under way")
+        visit = asyncio.create_task(bench.persister.run(lambda: None))
+        await asyncio.sleep(0)
+        visit.cancel()
+        await asyncio.gather(visit, return_exceptions=True)
+        await bench.idle()
+        bench.append(b"the next one")
+        await bench.idle()
+        assert bench.errors == []
+        assert bench.batches[-1].last_index == 2
+
+
+async def test_the_compiled_thread_waits_for_work_whose_owner_was_cancelled(tmp_path: Path) -> None:
+    async with open_bench(tmp_path) as bench:
+        bench.append(b"makes the files")
+        await bench.idle()
+        may_end = threading.Event()
+        ended: list[int] = []
+
+        def work() -> None:
+            may_end.wait(WAIT_S)
+            ended.append(len(bench.batches))
+
+        visit = asyncio.create_task(bench.persister.run(work))
+        await asyncio.sleep(0.01)
+        visit.cancel()
+        await asyncio.gather(visit, return_exceptions=True)
+        bench.append(b"behind the work")
+        await asyncio.sleep(0.01)
+        assert bench.persister.is_busy
+        may_end.set()
+        await bench.idle()
+        assert ended == [1]
+        assert [batch.last_index for batch in bench.batches] == [0, 1]

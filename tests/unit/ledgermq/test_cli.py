@@ -32,7 +32,7 @@ def taken_port() -> Iterator[int]:
 
 def test_help_names_every_command() -> None:
     output = CliRunner().invoke(app, ["--help"]).output
-    for command in ("up", "node", "status", "produce", "consume"):
+    for command in ("up", "node", "status", "produce", "consume", "version"):
         assert command in output
 
 
@@ -106,3 +106,9 @@ def test_ports_free_and_taken(taken_port: int) -> None:
     assert not is_free(taken_port)
     with pytest.raises(UserError, match=f"port {taken_port} for a test is in use on 127.0.0.1"):
         require_free({taken_port: "a test"})
+
+
+def test_version_tells_compiled_from_pure(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CliRunner().invoke(app, ["version"]).output.startswith("ledgermq ")
+    monkeypatch.setenv("LEDGERMQ_PURE", "1")
+    assert CliRunner().invoke(app, ["version"]).output.endswith(", pure Python\n")

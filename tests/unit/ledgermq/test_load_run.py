@@ -156,6 +156,17 @@ async def test_run_ends_when_told_to() -> None:
         assert result.acknowledged == sum(map(len, broker.queues.values()))
 
 
+async def test_count_waits_for_what_is_not_in_the_queue_yet() -> None:
+    async with loaded() as (broker, cluster, _):
+        counting = asyncio.create_task(cluster.stored_in_the_end(TOPIC, 2, limit_s=30.0))
+        broker.put(0, b"one")
+        while not broker.route_asks:
+            await asyncio.sleep(0)
+        broker.put(1, b"two")
+        assert await counting == 2
+        assert await cluster.stored_in_the_end(TOPIC, 3, limit_s=0.05) == 2
+
+
 def test_more_connections_than_sends_in_flight_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one a connection"):
         Load(in_flight=2, connections=3)
@@ -206,7 +217,7 @@ async def test_bench_runs_its_loads_and_deletes_its_topic(capsys: pytest.Capture
 async def test_bench_says_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     async with loaded(queue_count=8) as (broker, _, _):
         broker.forgets = True
-        options = BenchOptions(broker.address, seconds=0.6, size=20, in_flight=(4,))
+        options = BenchOptions(broker.address, seconds=0.6, size=20, in_flight=(4,), count_limit_s=0.1)
         with pytest.raises(UserError, match=r"were acknowledged and 0 are stored"):
             await asyncio.to_thread(bench, options, as_json=True)
         assert '"stored":0' in capsys.readouterr().out
