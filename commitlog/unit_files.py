@@ -38,14 +38,7 @@ class UnitFiles:
         """Bytes that may lie in several files; shorter where they end or cannot be read."""
         start = position - position % self.file_bytes
         part_bytes = min(size_bytes, start + self.file_bytes - position)
-        fd = self._fd(directory, start)
-        try:
-            data = self._fs.pread(fd, part_bytes, position - start)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            logger.error("%s: %s", directory / file_name(start), error.strerror)
-            return b""
+        data = self._pread(self._fd(directory, start), directory / file_name(start), part_bytes, position - start)
         if part_bytes < size_bytes and len(data) == part_bytes:
             return data + self.read(directory, position + part_bytes, size_bytes - part_bytes)
         return data
@@ -60,11 +53,21 @@ class UnitFiles:
     def read_once(self, directory: Path, position: int, size_bytes: int) -> bytes:
         """As `read`, of one file only, which is not kept open."""
         start = position - position % self.file_bytes
-        fd = self._fs.open(directory / file_name(start))
+        path = directory / file_name(start)
+        fd = self._fs.open(path)
         try:
-            return self._fs.pread(fd, min(size_bytes, start + self.file_bytes - position), position - start)
+            return self._pread(fd, path, min(size_bytes, start + self.file_bytes - position), position - start)
         finally:
             self._fs.close(fd)
+
+    def _pread(self, fd: int, path: Path, size_bytes: int, at: int) -> bytes:
+        try:
+            return self._fs.pread(fd, size_bytes, at)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            logger.error("%s: %s", path, error.strerror)
+            return b""
 
     def write(self, directory: Path, position: int, data: Buffer, is_synced: bool = True) -> None:
         """Write, and sync if that is wanted, making files as needed."""
