@@ -39,9 +39,8 @@ class ConsumeBench:
 
     def start(self, request: RemotingCommand, connection: FakeConnection | None = None) -> None:
         """Hand the request in; its answer is among the connection's when it comes."""
-        self.context.router.dispatch(
-            [((connection or self.connection).as_connection, [request], request.code)]
-        )
+        target = (connection or self.connection).as_connection
+        self.context.router.dispatch([(target, [request], request.code)])
 
     async def ask(
         self, request: RemotingCommand, connection: FakeConnection | None = None
