@@ -38,7 +38,9 @@ class UnitFiles:
         """Bytes that may lie in several files; shorter where they end or cannot be read."""
         start = position - position % self.file_bytes
         part_bytes = min(size_bytes, start + self.file_bytes - position)
-        data = self._pread(self._fd(directory, start), directory / file_name(start), part_bytes, position - start)
+        data = self._pread(
+            self._fd(directory, start), directory / file_name(start), part_bytes, position - start
+        )
         if part_bytes < size_bytes and len(data) == part_bytes:
             return data + self.read(directory, position + part_bytes, size_bytes - part_bytes)
         return data
@@ -56,7 +58,9 @@ class UnitFiles:
         path = directory / file_name(start)
         fd = self._fs.open(path)
         try:
-            return self._pread(fd, path, min(size_bytes, start + self.file_bytes - position), position - start)
+            return self._pread(
+                fd, path, min(size_bytes, start + self.file_bytes - position), position - start
+            )
         finally:
             self._fs.close(fd)
 

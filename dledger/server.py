@@ -153,6 +153,7 @@ class DLedgerServer:
         self._store.close()
 
     # -- what the host asks --------------------------------------------------------------------------------
+
     @property
     def role(self) -> Role:
         return self._node.role
@@ -314,9 +315,7 @@ class DLedgerServer:
     def _carry_out(self, output: Output) -> None:
         for operation in output.log_ops:
             self._apply(operation)
-        for envelope in output.send_now:
-            self._transport.send(envelope.to, envelope.message)
-        self._transport.flush()
+        self._transport.send_all(output.send_now)
         self._persister.gather(output)
         self._persister.kick(self._node.end_index, self._node.end_term)
         for event in output.events:
@@ -356,9 +355,7 @@ class DLedgerServer:
     def _on_persisted(self, batch: Batch) -> None:
         if not self._is_running:
             return
-        for envelope in batch.after:
-            self._transport.send(envelope.to, envelope.message)
-        self._transport.flush()
+        self._transport.send_all(batch.after)
         if batch.writes is not None:
             self._written_position = batch.end_position
             self._node.persisted(batch.last_index, batch.last_term, self._now_ms())

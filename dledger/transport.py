@@ -11,12 +11,13 @@ messages arrive later.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, PeerProtocolError, encode_frame
 from dledger.core.messages import Message
+from dledger.core.output import Envelope
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,12 @@ class Transport:
         """Writes what `send` queued: one write for each peer."""
         for link in self._links.values():
             link.flush()
+
+    def send_all(self, envelopes: Iterable[Envelope]) -> None:
+        """Sends each and flushes."""
+        for envelope in envelopes:
+            self.send(envelope.to, envelope.message)
+        self.flush()
 
     def is_connected(self, peer: str) -> bool:
         """Whether messages can reach the peer now."""

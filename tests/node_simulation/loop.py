@@ -110,12 +110,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def bury(self) -> None:
         """Closes what a killed process left behind, so that Python finds nothing to warn of."""
         assert self._is_dead, "a live loop"
-<<<<<<< HEAD
         for task in [task for task in self._tasks.values() if not task.done()]:
-=======
-        # In the order they were made, which their numbers tell: what they do at their end is part of a run.
-        for task in sorted(asyncio.all_tasks(self), key=lambda task: (len(task.get_name()), task.get_name())):
->>>>>>> speed
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine = cast("Generator[Any, Any, Any]", task.get_coro())
             with contextlib.suppress(Exception, ProcessKilledError):
