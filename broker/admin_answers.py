@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 
 from broker.put_errors import put_error
-from commitlog.log import DamagedRecordError, MessageLog, PutStatus
+from commitlog.errors import DamagedRecordError
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import CorruptRecordError, decode_record
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, success_response

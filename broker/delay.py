@@ -16,7 +16,8 @@ from broker.scheduling import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, SCHED
 from broker.state.changes import SetDelayOffset
 from broker.state.topics import HALF_TOPIC
 from commitlog.dispatch_batch import DispatchBatch
-from commitlog.log import DamagedRecordError, PositionError, PutStatus
+from commitlog.errors import DamagedRecordError, PositionError
+from commitlog.log import PutStatus
 from commitlog.record import (
     STORE_HOST_V6,
     CorruptRecordError,

@@ -9,7 +9,8 @@ from operator import itemgetter
 from typing import Protocol
 
 from broker.filters import TagFilter
-from commitlog.log import MessageLog, PositionError
+from commitlog.errors import PositionError
+from commitlog.log import MessageLog
 from native import function
 
 _take_units = function("_remoting", "take_units")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from commitlog.log import DamagedQueueError
+from commitlog.errors import DamagedQueueError
 from commitlog.unit_files import UnitFiles
 
 logger = logging.getLogger(__name__)

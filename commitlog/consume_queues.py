@@ -21,7 +21,7 @@ from commitlog.consume_queue import (
     UnitWrites,
 )
 from commitlog.dispatch_batch import DispatchBatch
-from commitlog.log import DamagedQueueError, DamagedRecordError
+from commitlog.errors import DamagedQueueError, DamagedRecordError
 from commitlog.queue_checkpoint import (
     NOTHING,
     Applied,

@@ -17,9 +17,10 @@ from commitlog.dispatch import Dispatcher
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.entry import HEADER_BYTES, Buffer, entry_position, write_physical_offset
 from commitlog.entry_store import EntryStore
+from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.indexed_log import IndexedLog
 from commitlog.indexer import Indexer, MessageLogConfig
-from commitlog.log import DamagedRecordError, PositionError, PutResult, PutStatus
+from commitlog.log import PutResult, PutStatus
 from commitlog.queue_checkpoint import Applied
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record

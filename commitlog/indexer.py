@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
-from commitlog.log import DamagedQueueError, DispatchListener
+from commitlog.errors import DamagedQueueError
+from commitlog.log import DispatchListener
 from commitlog.queue_flusher import QueueFlusher
 from commitlog.record_reader import ByteSource, RecordReader
 from commitlog.reput import DispatchSource, Reput

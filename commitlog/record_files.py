@@ -15,7 +15,7 @@ from typing import Final
 from commitlog.dispatch import Dispatcher
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.entry import Buffer
-from commitlog.log import PositionError
+from commitlog.errors import PositionError
 from commitlog.queue_checkpoint import Applied
 from commitlog.record import CorruptRecordError, own_words, record_size
 from commitlog.recovery import BLANK_STOP, MORE, CorruptLogError, find_record, judge_stop, scan_records

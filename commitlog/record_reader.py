@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from commitlog.entry import Buffer
+from commitlog.errors import DamagedQueueError, PositionError
 from commitlog.gathering import GAP_BYTES_MAX
-from commitlog.log import DamagedQueueError, PositionError
 from commitlog.record import (
     BORN_HOST_V6,
     PHYSICAL_OFFSET_AT,

@@ -12,7 +12,8 @@ from typing import Final, Protocol
 
 from commitlog.consume_queues import ConsumeQueues
 from commitlog.dispatch_batch import DispatchBatch
-from commitlog.log import DamagedRecordError, DispatchListener
+from commitlog.errors import DamagedRecordError
+from commitlog.log import DispatchListener
 from commitlog.queue_checkpoint import Applied
 from dledger.core.types import NO_INDEX
 

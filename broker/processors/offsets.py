@@ -15,7 +15,8 @@ from broker.readiness import Readiness
 from broker.state.state import StateChangeError
 from broker.state.topics import RETRY_PREFIX
 from commitlog.consume_queue import Boundary, ConsumeQueue
-from commitlog.log import MessageLog, PositionError, PutStatus
+from commitlog.errors import PositionError
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import CorruptRecordError, decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response

@@ -19,7 +19,7 @@ from broker.queue_reader import QueueReader, ReadLimits, ReadResult, ReadStatus
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import StateChangeError
 from broker.state.topics import PERM_READ
-from commitlog.log import DamagedRecordError
+from commitlog.errors import DamagedRecordError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError

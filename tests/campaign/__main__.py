@@ -6,6 +6,7 @@ scripts/sim --seconds 60           new seeds for a minute, then the table
 """
 
 import argparse
+import logging
 import multiprocessing
 import random
 import sys
@@ -42,6 +43,7 @@ def main() -> int:
         parser.error("a SEED to repeat, or --seconds for new ones")
     if options.trace:
         return print_trace(options.seed, options.world)
+    logging.getLogger().addHandler(logging.NullHandler())  # what the nodes log is part of a trace only
     first = options.seed if options.seed is not None else random.SystemRandom().getrandbits(SEED_BITS)
     last = first + options.count if options.seconds is None else sys.maxsize
     begin_s = time.monotonic()

@@ -65,6 +65,7 @@ class Damage:
         assert not machine.is_up, machine.name
         was_sound = machine.name not in self._checker.damaged
         self._checker.damaged.add(machine.name)
+        self._checker.ever_damaged.add(machine.name)
         fs, rng = machine.fs, self._rng
         if kind == "flip any":
             paths = self._paths(machine, lambda path: len(fs.content(path)) > 0)

@@ -58,6 +58,8 @@ class Checker:
     elections: int = 0
     damaged: set[str] = field(default_factory=set)
     """Nodes whose disks were damaged, and may not be sound yet: they count as holding what they promised."""
+    ever_damaged: set[str] = field(default_factory=set)
+    """All of these ever: a bit of a consume queue may be found long after the log is sound again."""
     _nodes: dict[str, NodeRecord] = field(default_factory=dict)
     _index_of: dict[int, int] = field(default_factory=dict)
     _next_offsets: dict[tuple[str, int], int] = field(default_factory=dict)

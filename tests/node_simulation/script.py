@@ -66,7 +66,7 @@ class NoWorkload:
 
     async def read_back(self, process: Process, address: str) -> int:
         queues = [Queue(TOPIC, number) for number in range(QUEUES)]
-        await read_queues_back(self.history, address, queues)
+        await read_queues_back(self.history, process.machine.name, address, queues)
         return 0
 
 

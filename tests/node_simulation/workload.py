@@ -146,14 +146,15 @@ class PlainWorkload:
         for unanswered in self._open.values():
             self.history.add(unanswered)
         self._open.clear()
-        client = RecordingClient(self.history, "reader")
+        reader = process.machine.name
+        client = RecordingClient(self.history, reader)
         for topic in self.acknowledged:
             for queue_id in range(self.options.queues):
-                await self._read_queue(client, address, Queue(topic, queue_id))
+                await self._read_queue(client, address, Queue(topic, queue_id), reader)
         await client.close()
         return 0
 
-    async def _read_queue(self, client: RemotingClient, address: str, queue: Queue) -> None:
+    async def _read_queue(self, client: RemotingClient, address: str, queue: Queue, reader: str) -> None:
         history = self.history
         invoked = history.now
         begin = await ask_offset(client, address, RequestCode.GET_MIN_OFFSET, queue)
@@ -168,7 +169,7 @@ class PlainWorkload:
             answer = await ask(client, address, RequestCode.PULL_MESSAGE, header)
             require(answer.code == ResponseCode.SUCCESS, "reading", queue, at, "gave", answer.code, end)
             at = int(answer.ext_fields["nextBeginOffset"])
-        history.add(Drain(f"reader/{queue}", invoked, history.now, queue, begin, end))
+        history.add(Drain(f"{reader}/{queue}", invoked, history.now, queue, begin, end))
 
 
 async def ask(client: RemotingClient, address: str, code: RequestCode, header: Any) -> RemotingCommand:

@@ -202,15 +202,15 @@ class GroupWorkload:
     # -- the end
 
     async def read_back(self, process: Process, address: str) -> int:
-        await read_queues_back(self.history, address, self._queues())
+        await read_queues_back(self.history, process.machine.name, address, self._queues())
         return 0
 
 
-async def read_queues_back(history: History, address: str, queues: Sequence[Queue]) -> None:
+async def read_queues_back(history: History, name: str, address: str, queues: Sequence[Queue]) -> None:
     """Every queue from its first offset to its last, at the leader's address."""
-    client = RecordingClient(history, "reader")
+    client = RecordingClient(history, name)
     for queue in queues:
-        reader = f"reader/{queue}"
+        reader = f"{name}/{queue}"
         invoked = history.now
         begin = await ask_offset(client, address, RequestCode.GET_MIN_OFFSET, queue)
         end = await ask_offset(client, address, RequestCode.GET_MAX_OFFSET, queue)

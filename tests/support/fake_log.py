@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, cast
 
 from commitlog.consume_queue import UNIT, Boundary
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
-from commitlog.log import DispatchListener, MessageLog, PositionError, PutResult, PutStatus
+from commitlog.errors import PositionError
+from commitlog.log import DispatchListener, MessageLog, PutResult, PutStatus
 from commitlog.record import (
     PROPERTY_DELAY,
     PROPERTY_TAGS,

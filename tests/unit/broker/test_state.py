@@ -16,7 +16,8 @@ from broker.state.snapshot import decode_snapshot
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import DEFAULT_TOPIC, STATE_TOPIC, TopicConfig, retry_topic
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
-from commitlog.log import DamagedRecordError, PutStatus
+from commitlog.errors import DamagedRecordError
+from commitlog.log import PutStatus
 from commitlog.record import Message
 from dledger.fs import Fs
 from tests.support.fake_log import FakeLog

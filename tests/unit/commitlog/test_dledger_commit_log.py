@@ -13,8 +13,9 @@ from commitlog.dledger_commit_log import TERM_TOPIC, DLedgerCommitLog, put_statu
 from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
+from commitlog.errors import DamagedQueueError, PositionError
 from commitlog.indexer import MessageLogConfig
-from commitlog.log import DamagedQueueError, MessageLog, PositionError, PutStatus
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, decode_record
 from dledger.core.types import ResponseCode, Role
 from tests.support.fake_engine import FakeEngine
@@ -46,9 +47,8 @@ class Bench:
         self.log.on_writable_change(self.writable.append)
 
     def listen(self, requests: DispatchBatch) -> None:
-        for request in requests:
-            record = decode_record(self.log.read(request.position, request.size))
-            assert record.physical_offset == request.position
+        for one in requests:
+            assert decode_record(self.log.read(one.position, one.size)).physical_offset == one.position
         self.heard += requests
 
     def lead(self, term: int = 1) -> None:

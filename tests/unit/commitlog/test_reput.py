@@ -8,7 +8,7 @@ import pytest
 from commitlog import reput
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
-from commitlog.log import DamagedRecordError
+from commitlog.errors import DamagedRecordError
 from commitlog.queue_checkpoint import Applied
 from commitlog.reput import Reput
 from tests.support.memory_fs import MemoryFs
