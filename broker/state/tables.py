@@ -61,10 +61,11 @@ class StateTables:
                 self.delay_offsets[level] = offset
 
     def _delete_topic(self, name: str, timestamp_ms: int) -> None:
-        if name in self.static_topics or self.topics.pop(name, None) is None:
+        if name in self.static_topics:
             return
-        self.offsets.drop_topic(name)
-        self.topics_version = self.topics_version.next(timestamp_ms)
+        self.offsets.drop_topic(name)  # a late consumer commits to a topic that is gone, too
+        if self.topics.pop(name, None) is not None:
+            self.topics_version = self.topics_version.next(timestamp_ms)
 
     def _delete_group(self, name: str, clean_offsets: bool, timestamp_ms: int) -> None:
         if clean_offsets:

@@ -131,6 +131,17 @@ async def test_full_tables_refuse_what_is_new_only(tmp_path: Path) -> None:
     assert await state.propose(PutTopic(TopicConfig("t2"))) is PutStatus.MESSAGE_ILLEGAL
 
 
+async def test_deleting_a_topic_that_is_gone_drops_what_a_late_consumer_committed_to_it(
+    tmp_path: Path,
+) -> None:
+    state = make_state(tmp_path, FakeLog())
+    await state.propose(PutTopic(TopicConfig("t")), DeleteTopic("t"), CommitOffsets("g", "t", {0: 39}))
+    version = state.data_version
+    await state.propose(DeleteTopic("t"))
+    assert state.offsets.get("g", "t", 0) is None
+    assert state.data_version == version
+
+
 async def test_every_change_is_rebuilt_alike_on_another_node(tmp_path: Path) -> None:
     log = FakeLog()
     state = make_state(tmp_path / "a", log)
