@@ -98,11 +98,6 @@ def median_rows(result: Document) -> Iterator[list[str]]:
                 yield [title_of(result, scenario), side, *cells, durability]
 
 
-def client_of(result: Document, scenario: str) -> str:
-    known = result["scenarios"].get(scenario)
-    return str(known["client"]) if known else ""
-
-
 def compared(document: Document) -> Iterator[str]:
     result, load = document["result"], document["load"]
     machine, versions = document["machine"], document["versions"]

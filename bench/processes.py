@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +16,7 @@ from typing import Self
 import psutil
 
 from bench.results_file import ROOT
+from ledgermq.ports import is_free
 
 STOP_LIMIT_S = 30.0
 PORTS_FROM, PORTS_TO = 21_000, 30_000
@@ -27,21 +27,9 @@ def free_base(offsets: Sequence[int]) -> int:
     """A port such that it and every offset from it can be listened on just now."""
     step = max(offsets) + 7
     for base in range(PORTS_FROM + os.getpid() % step, PORTS_TO, step):
-        if _are_free([base + offset for offset in offsets]):
+        if all(is_free(base + offset) for offset in offsets):
             return base
     raise SystemExit(f"No free ports between {PORTS_FROM} and {PORTS_TO}.")
-
-
-def _are_free(ports: Sequence[int]) -> bool:
-    with ExitStack() as held:
-        for port in ports:
-            probe = held.enter_context(socket.socket())
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                return False
-    return True
 
 
 def end_on_signals() -> None:

@@ -44,14 +44,6 @@ class ProposalQueue:
         self._records: deque[_Record] = deque()
         self._waiting = 0
         self._applied_offset = -1
-        self._last_put_offset = -1
-
-    @property
-    def is_settled(self) -> bool:
-        """True when nothing this node put in the log is still to be applied, so that its tables are the
-        newest.
-        """
-        return self._applied_offset >= self._last_put_offset
 
     def add(self, encoded: Sequence[bytes]) -> asyncio.Future[PutStatus]:
         """Put these encoded changes in the log together; see the module for when the future resolves."""
@@ -101,7 +93,7 @@ class ProposalQueue:
             self._records.remove(record)
             self._answer(proposals, result.status)
             return
-        record.queue_offset = self._last_put_offset = result.queue_offsets[0]
+        record.queue_offset = result.queue_offsets[0]
         self._answer_finished()
 
     def _done(self, record: _Record, status: PutStatus) -> None:

@@ -33,7 +33,7 @@ from broker.state.snapshot import (
     write_snapshot,
 )
 from broker.state.tables import StateTables
-from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, inherited_topic, static_topics
+from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_topics
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, Record, decode_record, host_bytes
@@ -151,20 +151,6 @@ class ReplicatedState:
                     raise InvalidChangeError(f"there are offsetsMax ({config.offsets_max}) consumer offsets")
             case _:
                 pass
-
-    async def ensure_topic(
-        self, name: str, default_topic: str, queue_nums: int, topic_sys_flag: int = 0
-    ) -> TopicConfig | None:
-        """The topic, created after `default_topic` when it is missing; None when that one does not let it be
-        created.
-
-        One proposal per name, however many ask. Raises StateChangeError.
-        """
-        existing = self.topics.get(name)
-        if existing is not None:
-            return existing
-        config = inherited_topic(name, self.topics.get(default_topic), queue_nums, topic_sys_flag)
-        return None if config is None else await self.ensure_topic_config(config)
 
     async def ensure_topic_config(self, config: TopicConfig) -> TopicConfig:
         """The topic of that name, created as `config` when it is missing. Raises StateChangeError."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from ledgermq.ports import is_free
 from remoting.codes import RequestCode
 from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for
@@ -39,25 +39,13 @@ class NodeProcess:
     replication: str
 
 
-def _are_free(ports: list[int]) -> bool:
-    with ExitStack() as held:
-        for port in ports:
-            probe = held.enter_context(socket.socket())
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                return False
-    return True
-
-
 def free_ports(nodes: int) -> tuple[int, int, int]:
     """A name server port, the first of the brokers' ports and an admin port: all free just now."""
     for attempt in range(PORT_TRIES):
         first = 21_000 + (os.getpid() * 37 + attempt * 101) % 9_000  # below the range of outgoing connections
         brokers = [first + NODE_PORT_STEP * (number + 1) for number in range(nodes)]
         family = [first, first + 1, *brokers, *(port + REPLICATION_PORT_OFFSET for port in brokers)]
-        if _are_free(family):
+        if all(map(is_free, family)):
             return first, brokers[0], first + 1
     raise AssertionError(f"no free family of ports in {PORT_TRIES} tries")
 

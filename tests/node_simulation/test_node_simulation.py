@@ -5,8 +5,6 @@ Repeat a seed with `python -m tests.node_simulation SEED --trace`. See docs/test
 
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator
 
@@ -14,6 +12,7 @@ import pytest
 
 from tests.node_simulation.damage import KINDS
 from tests.node_simulation.seeds import SeedOutcome, known_seeds, run_many, run_one
+from tests.support.repeated_runs import traces_of
 
 BASE_SEEDS = 6
 NEW_SEEDS_S = float(os.environ.get("LEDGERMQ_NODE_SIMULATION_SECONDS", "6"))
@@ -69,17 +68,4 @@ def test_many_new_seeds_hold() -> None:
 
 def test_seed_run_again_in_another_process_gives_the_same_run() -> None:
     """Nothing outside the seed decides a run, the order of hash tables included."""
-    traces = {_trace_of_seed_7(hash_seed) for hash_seed in ("1", "2")}
-    assert len(traces) == 1
-
-
-def _trace_of_seed_7(hash_seed: str) -> str:
-    finished = subprocess.run(
-        [sys.executable, "-m", "tests.node_simulation", "7", "--trace"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-    )
-    return finished.stdout
+    assert len(traces_of("tests.node_simulation", 7)) == 1

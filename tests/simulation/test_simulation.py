@@ -5,13 +5,12 @@ Repeat a seed with `python -m tests.simulation SEED --trace`. See docs/testing.m
 
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterable
 
 import pytest
 
 from tests.simulation.seeds import known_seeds, run_many, run_one
+from tests.support.repeated_runs import traces_of
 
 BASE_SEEDS = 300
 NEW_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_SEEDS", "60"))
@@ -63,17 +62,4 @@ def test_many_new_seeds_hold(is_damaging: bool) -> None:
 
 def test_seed_run_again_in_another_process_gives_the_same_run() -> None:
     """Nothing outside the seed decides a run, the order of hash tables included."""
-    traces = {_trace_of_seed_7(hash_seed) for hash_seed in ("1", "2")}
-    assert len(traces) == 1
-
-
-def _trace_of_seed_7(hash_seed: str) -> str:
-    finished = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", "7", "--trace"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-    )
-    return finished.stdout
+    assert len(traces_of("tests.simulation", 7)) == 1

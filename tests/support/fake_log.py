@@ -141,10 +141,6 @@ class FakeLog:
         """Every message that was put, in order."""
         return [message for call in self.put_calls for message in call]
 
-    @property
-    def waiting_puts(self) -> int:
-        return len(self._waiting)
-
     def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
         status = self.next_status if self._is_writable else PutStatus.SERVICE_NOT_AVAILABLE
         if status is not PutStatus.PUT_OK:

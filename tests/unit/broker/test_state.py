@@ -14,7 +14,7 @@ from broker.state.changes import CommitOffsets, DeleteGroup, DeleteTopic, PutGro
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.snapshot import decode_snapshot
 from broker.state.state import ReplicatedState, StateChangeError
-from broker.state.topics import DEFAULT_TOPIC, STATE_TOPIC, TopicConfig, retry_topic
+from broker.state.topics import DEFAULT_TOPIC, STATE_TOPIC, TopicConfig, inherited_topic, retry_topic
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
@@ -256,7 +256,7 @@ async def test_stop_answers_what_still_waits(tmp_path: Path) -> None:
 async def test_a_topic_many_ask_for_is_created_once(tmp_path: Path) -> None:
     log = FakeLog()
     state = make_state(tmp_path, log)
-    created = await asyncio.gather(*(state.ensure_topic("new", DEFAULT_TOPIC, 4) for _ in range(50)))
+    created = await asyncio.gather(*(state.ensure_topic_config(TopicConfig("new", 4, 4)) for _ in range(50)))
     assert set(map(id, created)) == {id(state.topics["new"])}
     assert state.topics["new"] == TopicConfig("new", 4, 4)
     assert len(state_records(log)) == 1
@@ -265,16 +265,15 @@ async def test_a_topic_many_ask_for_is_created_once(tmp_path: Path) -> None:
 
 async def test_a_topic_has_no_more_queues_than_its_template(tmp_path: Path) -> None:
     state = make_state(tmp_path, FakeLog())
-    topic = await state.ensure_topic("wide", DEFAULT_TOPIC, 1000)
+    topic = inherited_topic("wide", state.topics[DEFAULT_TOPIC], 1000)
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (8, 8, 6)
 
 
 async def test_topics_are_not_created_from_what_does_not_let_them(tmp_path: Path) -> None:
     state = make_state(tmp_path, FakeLog(), autoCreateTopicEnable=False)
-    assert await state.ensure_topic("new", DEFAULT_TOPIC, 4) is None
-    assert await state.ensure_topic("new", "BenchmarkTest", 4) is None
-    assert "new" not in state.topics
+    assert inherited_topic("new", state.topics.get(DEFAULT_TOPIC), 4) is None
+    assert inherited_topic("new", state.topics["BenchmarkTest"], 4) is None
 
 
 async def test_a_creation_that_fails_is_told_to_all_and_can_be_tried_again(tmp_path: Path) -> None:
