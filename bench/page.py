@@ -55,7 +55,9 @@ def merge(documents: Sequence[Document]) -> Document:
         result["measured"] = kept + later["measured"]
         result["idle"] = later["idle"] or result["idle"]
     result["ratios"] = list(rows.values())
-    return {**documents[-1], "result": result}
+    commands = "\n".join(document["load"]["command"] for document in documents)
+    load = {**documents[-1]["load"], "command": commands}
+    return {**documents[-1], "load": load, "result": result}
 
 
 def title_of(result: Document, scenario: str) -> str:
@@ -191,7 +193,7 @@ def page(document: Document | None) -> str:
     parts += profiled()
     commands = [one["load"]["command"] for one in growth_page.documents(read)]
     if document is not None:
-        commands.insert(0, document["load"]["command"])
+        commands = document["load"]["command"].splitlines() + commands
     parts += [
         "## To repeat it",
         REPEAT.format(commands="\n".join(f"    .venv/bin/{line}" for line in commands)),

@@ -70,7 +70,9 @@ def test_missed_aim_is_said() -> None:
 
 
 def test_later_comparison_replaces_its_scenarios_only() -> None:
-    merged = page.merge([document(1.0), document(2_000.0), document(3.0, "drain")])["result"]
+    whole = page.merge([document(1.0), document(2_000.0), document(3.0, "drain")])
+    assert whole["load"]["command"].count("bench.compare") == 3, "each has to be repeated"
+    merged = whole["result"]
     found = {(row["scenario"], row["ours"]) for row in merged["ratios"]}
     assert found == {("sync64", 2_000.0), ("drain", 3.0)}
     assert sorted({one["scenario"] for one in merged["measured"]}) == ["drain", "sync64"]
