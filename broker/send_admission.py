@@ -42,12 +42,14 @@ from remoting.command import RemotingCommand
 from remoting.errors import RequestError
 from remoting.headers import SendMessageRequestHeader
 from remoting.send_request import SendRequest
+from remoting.sequenced_send import SequencedSendRequestHeader
 
 PROPERTY_UNIQUE_KEY = "UNIQ_KEY"
 PROPERTY_CLUSTER = "CLUSTER"
 PROPERTY_TRANSACTION = "TRAN_MSG"
 MULTI_TAGS_FLAG = 0x2
-_PLAIN_SYS_FLAGS = 0x703
+TIMER_REMARK = "timer message is not under support: use a delay level instead"
+PLAIN_SYS_FLAGS = 0x703
 """Compressed, multi tags and the compression type: what a client may say of an ordinary message."""
 _INNER_BATCH_FLAGS = 0xC0
 _UNIQUE_KEY_START = PROPERTY_UNIQUE_KEY + "\x01"
@@ -57,6 +59,7 @@ _TRANSACTION_START = PROPERTY_TRANSACTION + "\x01"
 _CLUSTER_START = PROPERTY_CLUSTER + "\x01"
 
 _make_plain = function("_remoting", "PlainSends")
+_AnySend = SendMessageRequestHeader | SequencedSendRequestHeader
 
 
 class SendTables(Protocol):
@@ -116,7 +119,7 @@ class Admission:
         self._plain: Any = None
         if _make_plain is not None:
             classes = (SendRequest, SendMessageRequestHeader, Message)
-            limits = (self._body_bytes_max, PROPERTIES_BYTES_MAX, _PLAIN_SYS_FLAGS)
+            limits = (self._body_bytes_max, PROPERTIES_BYTES_MAX, PLAIN_SYS_FLAGS)
             self._plain = _make_plain(*classes, store_host, self._cluster_suffix, *limits)
 
     def forget_topics(self) -> None:
@@ -140,14 +143,15 @@ class Admission:
         taken: tuple[int, int] = self._plain.admit(requests, first, most, self._open, born_host, messages)
         return taken
 
+    def open_topic(self, header: SequencedSendRequestHeader) -> "_OpenTopic | NeedsTopic":
+        """The topic that a sequenced send goes to. Raises RequestError when it may not."""
+        return self._open.get(header.topic) or self._find_topic(header)
+
     def admit(self, header: SendMessageRequestHeader, body: bytes, born_host: bytes) -> Admitted | NeedsTopic:
         """What to do with a send. Raises RequestError with the answer when it is refused."""
-        topic = self._open.get(header.topic)
-        if topic is None:
-            found = self._find_topic(header)
-            if isinstance(found, NeedsTopic):
-                return found
-            topic = found
+        topic = self._open.get(header.topic) or self._find_topic(header)
+        if isinstance(topic, NeedsTopic):
+            return topic
         queue_id = header.queue_id
         if queue_id >= topic.queue_nums:
             raise RequestError(
@@ -164,7 +168,7 @@ class Admission:
             key_at < 0
             or (key_at > 0 and properties[key_at - 1] != "\x02")
             or header.is_batch
-            or header.sys_flag & ~_PLAIN_SYS_FLAGS
+            or header.sys_flag & ~PLAIN_SYS_FLAGS
             or _TIMER_PREFIX in properties
             or _DELAY_START in properties
             or _TRANSACTION_START in properties
@@ -192,7 +196,7 @@ class Admission:
         )
         return Admitted([message], queue_id, properties[key_at : properties.index("\x02", key_at)])
 
-    def _find_topic(self, header: SendMessageRequestHeader) -> _OpenTopic | NeedsTopic:
+    def _find_topic(self, header: _AnySend) -> _OpenTopic | NeedsTopic:
         name = header.topic
         error = topic_name_error(name)
         if error is not None:
@@ -210,7 +214,7 @@ class Admission:
         self._open[name] = topic
         return topic
 
-    def _topic_to_create(self, header: SendMessageRequestHeader) -> TopicConfig:
+    def _topic_to_create(self, header: _AnySend) -> TopicConfig:
         name = header.topic
         if name.startswith(RETRY_PREFIX):
             return retry_topic(name.removeprefix(RETRY_PREFIX))
@@ -239,7 +243,7 @@ class Admission:
             queue_id,
             body,
             flag=header.flag,
-            sys_flag=header.sys_flag & _PLAIN_SYS_FLAGS | topic_sys_flag,
+            sys_flag=header.sys_flag & PLAIN_SYS_FLAGS | topic_sys_flag,
             born_timestamp_ms=header.born_timestamp_ms,
             born_host=born_host,
             store_host=self._store_host,
@@ -310,9 +314,7 @@ def _refuse_unsupported(header: SendMessageRequestHeader, properties: Mapping[st
     if header.sys_flag & _INNER_BATCH_FLAGS:
         raise _illegal("inner batches are not supported")
     if any(name.startswith(_TIMER_PREFIX) for name in properties):
-        raise RequestError(
-            ResponseCode.SYSTEM_ERROR, "timer message is not under support: use a delay level instead"
-        )
+        raise RequestError(ResponseCode.SYSTEM_ERROR, TIMER_REMARK)
 
 
 def _illegal(remark: str) -> RequestError:
