@@ -18,7 +18,7 @@ from rocketmq_spark.jobs.archive_store import CHECKPOINT, NO_BATCH, ArchiveStore
 from rocketmq_spark.jobs.archive_task import RESULT_SCHEMA, TaskPlan, writing_task
 from rocketmq_spark.jobs.delta_log import DeltaLog
 from rocketmq_spark.jobs.errors import ArchiveError, JobError
-from rocketmq_spark.jobs.manifest import Batch, DataFile, Head, breaks, ends_after, parse_file
+from rocketmq_spark.jobs.manifest import Batch, DataFile, Head, breaks, parse_file, spans_after
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.starting_offsets import offsets_json
 from rocketmq_spark.jobs.streaming import run_query
@@ -111,7 +111,7 @@ def _query(
     spark: SparkSession, options: ArchiveOptions, store: ArchiveStore, writer: BatchWriter
 ) -> DataStreamWriter:
     source = source_options(options)
-    if writer.head.ends and options.checkpoint is None and not store.has_checkpoint():
+    if writer.head.spans and options.checkpoint is None and not store.has_checkpoint():
         source["startingOffsets"] = offsets_json(writer.head.ends)
     checkpoint = options.checkpoint or store.url(CHECKPOINT)
     return (
@@ -176,8 +176,8 @@ class BatchWriter:
         if not files:
             return
         self._check(files)
-        ends = ends_after(self.head.ends, files)
-        head = Head(sequence, query, batch_id, round(time.time() * 1000), ends)
+        spans = spans_after(self.head.spans, files)
+        head = Head(sequence, query, batch_id, round(time.time() * 1000), spans)
         batch = Batch(head, tuple(files))
         self._store.prepare(batch)
         if self._delta is not None:

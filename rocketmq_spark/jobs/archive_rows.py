@@ -141,38 +141,46 @@ class Digest:
     """BLAKE2b over the content of rows, column by column; how they were cut into batches does not matter."""
 
     def __init__(self) -> None:
-        self._columns = [hashlib.blake2b(digest_size=_DIGEST_BYTES) for _ in FILE_COLUMNS]
-        self._lengths = [hashlib.blake2b(digest_size=_DIGEST_BYTES) for _ in FILE_COLUMNS]
+        self._parts: dict[str, Any] = {}
 
     def update(self, rows: pa.RecordBatch) -> None:
-        for column, content, lengths in zip(rows.columns, self._columns, self._lengths, strict=True):
-            _feed(column, content, lengths)
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            self._feed(name, column)
 
     def hexdigest(self) -> str:
-        parts = b"".join(part.digest() for part in (*self._columns, *self._lengths))
+        parts = b"".join(self._parts[name].digest() for name in sorted(self._parts))
         return hashlib.blake2b(parts, digest_size=_DIGEST_BYTES).hexdigest()
 
+    def _feed(self, name: str, column: pa.Array) -> None:
+        """Values go to one part; how long each is, and which are null, to another."""
+        if pa.types.is_map(column.type):
+            self._part(f"{name} lengths").update(_map_lengths(column))
+            column = column.drop_null() if column.null_count else column
+            ends = column.offsets
+            start, end = ends[0].as_py(), ends[-1].as_py()
+            self._feed(f"{name} keys", column.keys.slice(start, end - start))
+            self._feed(f"{name} items", column.items.slice(start, end - start))
+        elif pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            self._part(f"{name} lengths").update(_lengths(pc.binary_length(column)))
+            self._part(name).update(_bytes_of(column))
+        else:
+            known = pc.if_else(column.is_valid(), pa.scalar(0, pa.int32()), None)
+            self._part(f"{name} lengths").update(_lengths(known))
+            values = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+            numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+            self._part(name).update(numbers.astype("<i8").tobytes())
 
-def _feed(column: pa.Array, content: Any, lengths: Any) -> None:
-    """Values go to `content`; how long each is, and which are null, to `lengths`."""
-    if pa.types.is_map(column.type):
-        lengths.update(_lengths(pc.list_value_length(column.cast(_as_list(column.type)))))
-        entries = column.cast(_as_list(column.type)).flatten()
-        for part in entries.flatten():
-            _feed(part, content, lengths)
-        return
-    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
-        lengths.update(_lengths(pc.binary_length(column)))
-        content.update(_bytes_of(column))
-        return
-    lengths.update(_lengths(pc.if_else(column.is_valid(), pa.scalar(0, pa.int32()), None)))
-    values = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-    content.update(pc.fill_null(values, 0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+    def _part(self, name: str) -> Any:
+        part = self._parts.get(name)
+        if part is None:
+            part = self._parts[name] = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        return part
 
 
-def _as_list(kind: pa.MapType) -> pa.DataType:
-    fields = [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]
-    return pa.list_(pa.field("entries", pa.struct(fields), nullable=False))
+def _map_lengths(column: pa.Array) -> bytes:
+    found = np.diff(column.offsets.to_numpy())
+    found[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return bytes(found.astype("<i4").tobytes())
 
 
 def _lengths(values: pa.Array) -> bytes:

@@ -28,7 +28,7 @@ from rocketmq_spark.jobs.manifest import Batch, Head, format_batch, parse_batche
 
 BATCHES_FOLDED: Final = 1000
 """So many manifest files of one batch become one file."""
-NO_BATCH: Final = Head(sequence=-1, query="", batch=-1, committed_ms=0, ends={})
+NO_BATCH: Final = Head(sequence=-1, query="", batch=-1, committed_ms=0, spans={})
 _MANIFEST: Final = "_manifest"
 _PENDING: Final = f"{_MANIFEST}/_pending.jsonl"
 _LOCK: Final = f"{_MANIFEST}/_lock"

@@ -133,6 +133,8 @@ class _OpenFile:
 
     def abandon(self) -> None:
         """The task failed: what is left of the file is dropped with the whole staging folder."""
+        self._gathered = []
+        self._writer.close()
         self._out.close()
 
     def _end_run(self) -> None:

@@ -28,6 +28,13 @@ class QueueName(NamedTuple):
         return f"{self.topic}/{self.broker_name}:{self.queue_id}"
 
 
+class Span(NamedTuple):
+    """Offsets from `start` up to `end`, which is not among them."""
+
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Offsets `first_offset` to `last_offset` of a queue, all of them, as they stand in a file.
@@ -67,13 +74,21 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A batch without its files. `ends` is, for every queue ever archived, the offset that comes next."""
+    """A batch without its files.
+
+    `spans` has every queue ever archived: its first offset, and the one that comes next.
+    """
 
     sequence: int
     query: str
     batch: int
     committed_ms: int
-    ends: Mapping[QueueName, int]
+    spans: Mapping[QueueName, Span]
+
+    @property
+    def ends(self) -> dict[QueueName, int]:
+        """The offset that comes next in each queue."""
+        return {queue: span.end for queue, span in self.spans.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +130,7 @@ def format_batch(batch: Batch) -> bytes:
         "batch": head.batch,
         "committed_ms": head.committed_ms,
         "files": len(batch.files),
-        "ends": [[*queue, offset] for queue, offset in sorted(head.ends.items())],
+        "spans": [[*queue, *span] for queue, span in sorted(head.spans.items())],
     }
     lines = [orjson.dumps(first), *(format_file(file) for file in batch.files)]
     return b"".join(line + b"\n" for line in lines)
@@ -152,11 +167,12 @@ def runs_of(files: Iterable[DataFile]) -> dict[QueueName, list[Run]]:
     return found
 
 
-def ends_after(ends: Mapping[QueueName, int], files: Iterable[DataFile]) -> dict[QueueName, int]:
-    """The offset that comes next in each queue, once these files are in the archive."""
-    found = dict(ends)
+def spans_after(spans: Mapping[QueueName, Span], files: Iterable[DataFile]) -> dict[QueueName, Span]:
+    """What each queue spans once these files are in the archive."""
+    found = dict(spans)
     for queue, runs in runs_of(files).items():
-        found[queue] = max(found.get(queue, 0), runs[-1].last_offset + 1)
+        start, end = found.get(queue, (runs[0].first_offset, 0))
+        found[queue] = Span(start, max(end, runs[-1].last_offset + 1))
     return found
 
 
@@ -193,12 +209,12 @@ def problems(batches: Sequence[Batch]) -> list[str]:
     for batch in ordered:
         found += [problem for file in batch.files for problem in file_problems(file)]
     found += breaks([file for batch in ordered for file in batch.files], {})
-    ends: Mapping[QueueName, int] = {}
+    spans: Mapping[QueueName, Span] = {}
     for batch in ordered:
-        ends = ends_after(ends, batch.files)
-        if dict(batch.head.ends) != ends:
-            found.append(f"the ends that batch {batch.head.sequence} names are not those of its files")
-            ends = batch.head.ends
+        spans = spans_after(spans, batch.files)
+        if dict(batch.head.spans) != spans:
+            found.append(f"the spans that batch {batch.head.sequence} names are not those of its files")
+            spans = batch.head.spans
     return found
 
 
@@ -229,9 +245,9 @@ def _head(fields: dict[str, Any]) -> tuple[Head, int]:
             f"version {fields.get('manifest')!r} of the manifest, known is {MANIFEST_VERSION}"
         )
     try:
-        ends = {QueueName(*queue): int(offset) for *queue, offset in fields["ends"]}
+        spans = {QueueName(*line[:3]): Span(*map(int, line[3:])) for line in fields["spans"]}
         numbers = (int(fields["sequence"]), str(fields["query"]), int(fields["batch"]))
-        return Head(*numbers, int(fields["committed_ms"]), ends), int(fields["files"])
+        return Head(*numbers, int(fields["committed_ms"]), spans), int(fields["files"])
     except (KeyError, TypeError, ValueError) as error:
         raise ManifestError(f"the head of a batch is unreadable: {error!r}") from None
 
