@@ -87,7 +87,7 @@ class NeedsTopic:
     config: TopicConfig
 
 
-class _OpenTopic(NamedTuple):
+class OpenTopic(NamedTuple):
     """A topic that sends may go to, with what they need to know of it."""
 
     queue_nums: int
@@ -115,7 +115,7 @@ class Admission:
         self._levels = len(config.delay_levels_ms)
         self._body_bytes_max = config.body_bytes_max
         self._cluster_suffix = f"{PROPERTY_CLUSTER}\x01{config.broker_cluster_name}\x02".encode()
-        self._open: dict[str, _OpenTopic] = {}
+        self._open: dict[str, OpenTopic] = {}
         self._plain: Any = None
         if _make_plain is not None:
             classes = (SendRequest, SendMessageRequestHeader, Message)
@@ -143,7 +143,7 @@ class Admission:
         taken: tuple[int, int] = self._plain.admit(requests, first, most, self._open, born_host, messages)
         return taken
 
-    def open_topic(self, header: SequencedSendRequestHeader) -> "_OpenTopic | NeedsTopic":
+    def open_topic(self, header: SequencedSendRequestHeader) -> OpenTopic | NeedsTopic:
         """The topic that a sequenced send goes to. Raises RequestError when it may not."""
         return self._open.get(header.topic) or self._find_topic(header)
 
@@ -196,7 +196,7 @@ class Admission:
         )
         return Admitted([message], queue_id, properties[key_at : properties.index("\x02", key_at)])
 
-    def _find_topic(self, header: _AnySend) -> _OpenTopic | NeedsTopic:
+    def _find_topic(self, header: _AnySend) -> OpenTopic | NeedsTopic:
         name = header.topic
         error = topic_name_error(name)
         if error is not None:
@@ -210,7 +210,7 @@ class Admission:
             raise RequestError(ResponseCode.NO_PERMISSION, f"the topic[{name}] can't be written to")
         multi_tags = MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0
         is_retry = name.startswith(RETRY_PREFIX)
-        topic = _OpenTopic(config.queue_nums, config.write_queue_nums, multi_tags, is_retry)
+        topic = OpenTopic(config.queue_nums, config.write_queue_nums, multi_tags, is_retry)
         self._open[name] = topic
         return topic
 

@@ -98,11 +98,11 @@ class SendAnswers:
             ext["transactionId"] = unique_key
         return encode_command(success_response(request, ext))
 
-    def sequenced(self, request: RemotingCommand, queue_id: int, queue_offset: int, repeats: int) -> bytes:
+    def sequenced(self, request: RemotingCommand, queue_offset: int, repeats: int) -> bytes:
         """The frame that ends a sequenced send: `repeats` of its messages, from the first on, were there
         already; `queue_offset` is that of the first one that was not, or -1.
         """
-        places = {"queueId": str(queue_id), "queueOffset": str(queue_offset), "repeats": str(repeats)}
+        places = {"queueOffset": str(queue_offset), "repeats": str(repeats)}
         return encode_command(success_response(request, {**self._trace, **places}))
 
     def error(

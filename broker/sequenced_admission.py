@@ -1,12 +1,13 @@
 """The checks of a sequenced send, and the messages it turns into. Asks the tables, changes nothing.
 
-As those of a batch send (broker/send_admission.py), but each message may have its own delay.
+As those of a batch send (broker/send_admission.py), but each message names its own queue, and may have its
+own delay.
 """
 
 from broker.batch_body import BatchBodyError, SubMessage, split_batch
 from broker.config import BrokerConfig
 from broker.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
-from broker.send_admission import PLAIN_SYS_FLAGS, TIMER_REMARK, Admission, Admitted, NeedsTopic
+from broker.send_admission import PLAIN_SYS_FLAGS, TIMER_REMARK, Admission, Admitted, NeedsTopic, OpenTopic
 from commitlog.record import PROPERTIES_BYTES_MAX, Message, MessageIllegalError, get_property
 from commitlog.sequences import SEQUENCE_BYTES_MAX, SEQUENCE_MAX, writer_error
 from remoting.codes import ResponseCode
@@ -36,35 +37,33 @@ class SequencedAdmission:
         if isinstance(topic, NeedsTopic):
             return topic
         _check_numbers(header)
-        if not 0 <= header.queue_id < topic.queue_nums:
-            remark = (
-                f"queueId[{header.queue_id}] is illegal, topic {header.topic} has {topic.queue_nums} queues"
-            )
-            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         if topic.is_retry or header.sys_flag & ~PLAIN_SYS_FLAGS:
             raise _illegal("a sequenced send is for ordinary messages to ordinary topics")
         if len(body) > self._body_bytes_max:
             raise _illegal(f"the body has {len(body)} bytes; {self._body_bytes_max} are possible")
         try:
             parts = split_batch(body, self._messages_max)
-            messages = [self._message(part, header, topic.sys_flag, born_host) for part in parts]
+            messages = [self._message(part, header, topic, born_host) for part in parts]
         except (BatchBodyError, MessageIllegalError) as error:
             raise _illegal(str(error)) from error
         if header.sequence + len(messages) - 1 > SEQUENCE_MAX:
             raise _illegal(f"the last message's number is beyond {SEQUENCE_MAX}")
-        return Admitted(messages, header.queue_id, "")
+        return Admitted(messages, messages[0].queue_id, "")
 
     def _message(
-        self, part: SubMessage, header: SequencedSendRequestHeader, topic_sys_flag: int, born_host: bytes
+        self, part: SubMessage, header: SequencedSendRequestHeader, topic: OpenTopic, born_host: bytes
     ) -> Message:
-        properties = part.properties
+        properties, queue_id = part.properties, part.queue_id
+        if not 0 <= queue_id < topic.queue_nums:
+            remark = f"queueId[{queue_id}] is illegal, topic {header.topic} has {topic.queue_nums} queues"
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         message = Message(
             header.topic,
-            header.queue_id,
+            queue_id,
             part.body,
             properties,
             part.flag,
-            header.sys_flag | topic_sys_flag,
+            header.sys_flag | topic.sys_flag,
             header.born_timestamp_ms,
             born_host,
             self._store_host,
@@ -75,7 +74,7 @@ class SequencedAdmission:
             if level > 0:
                 message = to_scheduled(message, level)
         if _TIMER_PREFIX in properties:
-            raise RequestError(ResponseCode.SYSTEM_ERROR, TIMER_REMARK)
+            raise _illegal(TIMER_REMARK)
         size_bytes = len(message.properties) + SEQUENCE_BYTES_MAX
         if size_bytes > PROPERTIES_BYTES_MAX:
             raise _illegal(f"the properties have {size_bytes} bytes; {PROPERTIES_BYTES_MAX} are possible")

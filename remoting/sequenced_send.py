@@ -1,7 +1,9 @@
 """The header of LEDGERMQ_SEND_SEQUENCED (65003), LedgerMQ's own send for exactly-once. Pure.
 
-The body is that of a batch send (code 320). Its messages carry the numbers from `sequence` on; the answer
-says in `repeats` how many of them, from the first on, stood in the log already.
+The body is that of a batch send (code 320), but in each message the id of its queue stands where the others
+have a magic of 0: the rows of a partition keep their order and their numbers, whatever queues they go to. They
+carry the numbers from `sequence` on; the answer says in `repeats` how many of them, from the first on, stood in
+the log already.
 """
 
 from remoting.header_fields import Int, Long, RequestHeader, request_header, wire_name
@@ -9,13 +11,12 @@ from remoting.header_fields import Int, Long, RequestHeader, request_header, wir
 
 @request_header
 class SequencedSendRequestHeader(RequestHeader):
-    """`queue_id` must name a queue: a send that is tried again has to go to the same one."""
+    """`broker_name`: the group that the sender means; for whoever reads along."""
 
     producer_group: str
     topic: str
     default_topic: str
     default_topic_queue_nums: Int
-    queue_id: Int
     sys_flag: Int
     writer_id: str
     partition: Int

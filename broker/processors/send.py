@@ -185,19 +185,19 @@ class SendProcessor:
             turn.add(SequencedSend(connection, request, admitted, verdict.repeats))
             turn.flights.append(verdict.flight)
             return
-        told = partial(self._answer_repeat, connection, request, header.queue_id, count)
+        told = partial(self._answer_repeat, connection, request, count)
         if verdict.original is not None:
             verdict.original.waiting.append(told)
         else:
             told(verdict.status)
 
     def _answer_repeat(
-        self, connection: Connection, request: RemotingCommand, queue_id: int, count: int, status: PutStatus
+        self, connection: Connection, request: RemotingCommand, count: int, status: PutStatus
     ) -> None:
         if status is not PutStatus.PUT_OK:
             self._refuse([(connection, request)], status)
         elif not request.flag & ONEWAY_FLAG:
-            connection.send_bytes(self._answers.sequenced(request, queue_id, -1, count))
+            connection.send_bytes(self._answers.sequenced(request, -1, count))
 
     def _hold(self, item: _Held, to_create: TopicConfig | None = None) -> None:
         """Put a send behind those of its topic; the first one begins the topic's creation."""
@@ -272,7 +272,7 @@ class SendProcessor:
         """The frame for a send whose first message is the result's number `first`."""
         admitted, queue_offset = part.admitted, result.queue_offsets[first]
         if isinstance(part, SequencedSend):
-            return self._answers.sequenced(part.request, admitted.queue_id, queue_offset, part.repeats)
+            return self._answers.sequenced(part.request, queue_offset, part.repeats)
         positions = result.positions[first : first + part.message_count]
         return self._answers.success(
             part.request, admitted.queue_id, admitted.unique_key, positions, queue_offset

@@ -12,13 +12,15 @@ from remoting.sequenced_send import SequencedSendRequestHeader
 _HEAD = struct.Struct(">iiiii")
 
 
-def batch_body(bodies: Sequence[bytes], properties: bytes = b"UNIQ_KEY\x01k\x02", flag: int = 3) -> bytes:
-    """The body of a batch send."""
+def batch_body(
+    bodies: Sequence[bytes], properties: bytes = b"UNIQ_KEY\x01k\x02", flag: int = 3, queue_id: int = 1
+) -> bytes:
+    """The body of a sequenced send."""
     parts = []
     for body in bodies:
         size = _HEAD.size + len(body) + 2 + len(properties)
         parts += [
-            _HEAD.pack(size, 0, 0, flag, len(body)),
+            _HEAD.pack(size, queue_id, 0, flag, len(body)),
             body,
             struct.pack(">h", len(properties)),
             properties,
@@ -27,13 +29,12 @@ def batch_body(bodies: Sequence[bytes], properties: bytes = b"UNIQ_KEY\x01k\x02"
 
 
 def sequenced_header(sequence: int = 0, **changes: object) -> SequencedSendRequestHeader:
-    """Of writer `w`, partition 0, batch 1, to queue 1 of topic `t`."""
+    """Of writer `w`, partition 0, batch 1, to topic `t`."""
     fields: dict[str, object] = {
         "producer_group": "p",
         "topic": "t",
         "default_topic": "TBW102",
         "default_topic_queue_nums": 4,
-        "queue_id": 1,
         "sys_flag": 0,
         "writer_id": "w",
         "partition": 0,
@@ -49,6 +50,7 @@ def sequenced_send(
     bodies: Sequence[bytes],
     opaque: int = 1,
     properties: bytes = b"UNIQ_KEY\x01k\x02",
+    queue_id: int = 1,
     **changes: object,
 ) -> RemotingCommand:
     header = sequenced_header(sequence, **changes)
@@ -56,7 +58,7 @@ def sequenced_send(
         RequestCode.LEDGERMQ_SEND_SEQUENCED,
         opaque,
         ext_fields=header.ext_fields(),
-        body=batch_body(bodies, properties),
+        body=batch_body(bodies, properties, queue_id=queue_id),
     )
 
 
