@@ -138,7 +138,7 @@ class RunBuilder:
 
 
 class Digest:
-    """BLAKE2b over the content of rows, column by column; how they were cut into batches does not matter."""
+    """SHA-256 over the content of rows, column by column; how they were cut into batches does not matter."""
 
     def __init__(self) -> None:
         self._parts: dict[str, Any] = {}
@@ -149,7 +149,7 @@ class Digest:
 
     def hexdigest(self) -> str:
         parts = b"".join(self._parts[name].digest() for name in sorted(self._parts))
-        return hashlib.blake2b(parts, digest_size=_DIGEST_BYTES).hexdigest()
+        return hashlib.sha256(parts).hexdigest()[: 2 * _DIGEST_BYTES]
 
     def _feed(self, name: str, column: pa.Array) -> None:
         """Values go to one part; how long each is, and which are null, to another."""
@@ -173,7 +173,7 @@ class Digest:
     def _part(self, name: str) -> Any:
         part = self._parts.get(name)
         if part is None:
-            part = self._parts[name] = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+            part = self._parts[name] = hashlib.sha256()
         return part
 
 
