@@ -25,8 +25,8 @@ RECORD_OVERHEAD_BYTES = 64 * 1024
 bytes.
 """
 
-IDLE_KEYS = frozenset({"fileReservedTime", "transactionCheckInterval", "transactionTimeOut"})
-"""Keys of features that are still to come: deletion of old files, transactions. Whoever sets one is told."""
+IDLE_KEYS = frozenset({"fileReservedTime"})
+"""Keys of features that are still to come: deletion of old files. Whoever sets one is told."""
 
 _NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
@@ -128,8 +128,10 @@ class BrokerConfig(BaseModel):
     short_polling_time_ms: int = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
     transaction_timeout_ms: int = Field(default=6_000, alias="transactionTimeOut", ge=1, le=86_400_000)
     transaction_check_interval_ms: int = Field(
-        default=30_000, alias="transactionCheckInterval", ge=1, le=86_400_000
+        default=30_000, alias="transactionCheckInterval", ge=10, le=86_400_000
     )
+    transaction_check_max: int = Field(default=15, alias="transactionCheckMax", ge=0, le=250)
+    reject_transactions: bool = Field(default=False, alias="rejectTransactionMessage")
 
     file_reserved_hours: int = Field(default=72, alias="fileReservedTime", ge=1, le=24 * 3650)
     data_file_bytes: int = Field(default=1024 * MIB, alias="mappedFileSizeCommitLog", ge=8 * MIB, le=2**40)

@@ -7,7 +7,7 @@ or topic with a rule of its own takes the long one.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from broker.config import BrokerConfig
 from broker.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import (
+    HALF_TOPIC,
     PERM_READ,
     PERM_WRITE,
     RETRY_PREFIX,
@@ -27,10 +28,12 @@ from broker.state.topics import (
     retry_topic,
     topic_name_error,
 )
+from broker.transactions.half import HALF_QUEUE_ID, PROPERTY_TRANSACTION, half_properties, is_half
 from broker.unique_keys import UniqueKeys
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
     TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
     Message,
     MessageIllegalError,
     format_properties,
@@ -46,7 +49,6 @@ from remoting.sequenced_send import SequencedSendRequestHeader
 
 PROPERTY_UNIQUE_KEY = "UNIQ_KEY"
 PROPERTY_CLUSTER = "CLUSTER"
-PROPERTY_TRANSACTION = "TRAN_MSG"
 MULTI_TAGS_FLAG = 0x2
 TIMER_REMARK = "timer message is not under support: use a delay level instead"
 PLAIN_SYS_FLAGS = 0x703
@@ -106,12 +108,14 @@ class Admission:
         store_host: bytes,
         unique_keys: UniqueKeys,
         rng: random.Random,
+        may_prepare: Callable[[], bool] = lambda: True,
     ) -> None:
         self._config = config
         self._tables = tables
         self._store_host = store_host
         self._unique_keys = unique_keys
         self._rng = rng
+        self._may_prepare = may_prepare
         self._levels = len(config.delay_levels_ms)
         self._body_bytes_max = config.body_bytes_max
         self._cluster_suffix = f"{PROPERTY_CLUSTER}\x01{config.broker_cluster_name}\x02".encode()
@@ -238,6 +242,9 @@ class Admission:
     ) -> Admitted | NeedsTopic:
         properties = parse_properties(header.properties.encode())
         _refuse_unsupported(header, properties)
+        prepares = is_half(header.sys_flag, properties, header.reconsume_times)
+        if prepares:
+            self._check_half(header)
         message = Message(
             header.topic,
             queue_id,
@@ -258,14 +265,31 @@ class Admission:
                     return NeedsTopic(dlq)
                 properties[PROPERTY_DELAY] = "-1"
                 message.topic, message.queue_id = dlq.name, 0
-        return self._finish_ruled(message, properties)
+                prepares = False
+        return self._finish_ruled(message, properties, header.producer_group if prepares else None)
 
-    def _finish_ruled(self, message: Message, properties: dict[str, str]) -> Admitted:
+    def _check_half(self, header: SendMessageRequestHeader) -> None:
+        if self._config.reject_transactions:
+            remark = f"the broker[{self._config.broker_ip}] sending transaction message is forbidden"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
+        if header.is_batch:
+            raise _illegal("a batch can't be a transaction")
+        if not self._may_prepare():
+            raise RequestError(ResponseCode.SYSTEM_BUSY, "too many transactions are open")
+
+    def _finish_ruled(
+        self, message: Message, properties: dict[str, str], half_of: str | None = None
+    ) -> Admitted:
+        """`half_of` is the producer group whose transaction it prepares."""
         properties[PROPERTY_CLUSTER] = self._config.broker_cluster_name
         unique_key = properties.setdefault(PROPERTY_UNIQUE_KEY, "") or self._unique_keys.next()
         properties[PROPERTY_UNIQUE_KEY] = unique_key
         queue_id = message.queue_id
         level = effective_level(properties.get(PROPERTY_DELAY), self._levels)
+        if half_of is not None:
+            properties = half_properties(properties, message.topic, queue_id, half_of, unique_key)
+            message.topic, message.queue_id = HALF_TOPIC, HALF_QUEUE_ID
+            level = 0
         try:
             message.properties = format_properties(properties)
             if level > 0:
@@ -306,11 +330,8 @@ class Admission:
 
 
 def _refuse_unsupported(header: SendMessageRequestHeader, properties: Mapping[str, str]) -> None:
-    is_half = properties.get(PROPERTY_TRANSACTION) == "true" and not (
-        header.reconsume_times > 0 and effective_level(properties.get(PROPERTY_DELAY), 1) > 0
-    )
-    if is_half or header.sys_flag & TRANSACTION_MASK:
-        raise RequestError(ResponseCode.NO_PERMISSION, "transactions are not supported yet")
+    if header.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        raise _illegal("a message can't be sent rolled back")
     if header.sys_flag & _INNER_BATCH_FLAGS:
         raise _illegal("inner batches are not supported")
     if any(name.startswith(_TIMER_PREFIX) for name in properties):

@@ -68,7 +68,12 @@ class SendProcessor:
         self._answers = SendAnswers(context.store_host, config.region_id, config.trace_on)
         unique_keys = UniqueKeys.of_process(context.store_host, context.clock, context.environment.rng)
         self._admission = Admission(
-            config, context.state, context.store_host, unique_keys, context.environment.rng
+            config,
+            context.state,
+            context.store_host,
+            unique_keys,
+            context.environment.rng,
+            lambda: context.may_prepare(),
         )
         self._sequenced_admission = SequencedAdmission(config, self._admission, context.store_host)
         self._sequencing = Sequencing(context.log, lambda: context.state.writers, context.clock)
