@@ -37,10 +37,17 @@ class ConnectionOptions:
 class OptionReader:
     """Reads one option map. Every getter names the option in its error."""
 
-    def __init__(self, options: Mapping[str, str], known: Iterable[str], what: str) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        known: Iterable[str],
+        what: str,
+        hints: Mapping[str, str] | None = None,
+    ) -> None:
         """Refuse what is unknown.
 
-        known: the option names as documented; `what` they belong to, for the message.
+        known: the option names as documented; `what` they belong to, for the message. hints: what to say of
+        names that are options elsewhere.
 
         Raises:
             OptionError: naming all unknown options, each with the nearest known ones.
@@ -50,7 +57,9 @@ class OptionReader:
         names = {name.lower(): name for name in known}
         unknown = [name for name in options if name.lower() not in names]
         if unknown:
-            raise OptionError("; ".join(_unknown(name, names, what) for name in sorted(unknown)))
+            notes = {name.lower(): f"option {name} {hint}" for name, hint in (hints or {}).items()}
+            problems = (notes.get(name.lower()) or _unknown(name, names, what) for name in sorted(unknown))
+            raise OptionError("; ".join(problems))
 
     def has(self, name: str) -> bool:
         return name.lower() in self._values

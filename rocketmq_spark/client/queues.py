@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -53,17 +53,16 @@ def bounds(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueu
     Raises:
         RequestRefusedError, ClusterUnavailableError: naming the queue or the broker.
     """
-    asked: dict[str, list[MessageQueue]] = {}
-    for queue in queues:
-        asked.setdefault(queue.broker_name, []).append(queue)
-    found = {}
-    for broker_name, of_broker in asked.items():
-        # The end is asked for first: retention may move the beginning on meanwhile, never beyond the end.
-        ends = _ask_many(cluster, broker_name, of_broker, RequestCode.GET_MAX_OFFSET)
-        starts = _ask_many(cluster, broker_name, of_broker, RequestCode.GET_MIN_OFFSET)
-        for queue, first, end in zip(of_broker, starts, ends, strict=True):
-            found[queue] = QueueBounds(min(max(first, 0), end), end)
-    return found
+    wanted = list(queues)
+    # The beginning is asked for last: what retention takes meanwhile is not counted as being there.
+    ends = _ask_by_broker(cluster, wanted, RequestCode.GET_MAX_OFFSET)
+    starts = _ask_by_broker(cluster, wanted, RequestCode.GET_MIN_OFFSET)
+    return {queue: QueueBounds(min(max(starts[queue], 0), ends[queue]), ends[queue]) for queue in wanted}
+
+
+def max_offsets(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    """Where many queues end, asked for in bulk. Raises as `bounds`."""
+    return _ask_by_broker(cluster, queues, RequestCode.GET_MAX_OFFSET)
 
 
 def earliest_time_ms(cluster: Cluster, queue: MessageQueue) -> int:
@@ -93,13 +92,35 @@ def consumer_offset(cluster: Cluster, group: str, queue: MessageQueue) -> int | 
     return _number(answer, "offset", f"the offset of group {group} in {queue}")
 
 
-def commit_consumer_offset(cluster: Cluster, group: str, queue: MessageQueue, offset: int) -> None:
-    """Store the group's offset: the number of the next message that it wants."""
+def commit_consumer_offsets(
+    cluster: Cluster, group: str, offsets: Mapping[MessageQueue, int], deadline_s: float | None = None
+) -> None:
+    """Store the group's offsets: the number of the next message that it wants of each queue.
+
+    Raises:
+        RequestRefusedError, ClusterUnavailableError: some may be stored.
+    """
+    for broker_name, queues in by_broker(offsets).items():
+        commands = [_commit_command(group, queue, offsets[queue]) for queue in queues]
+        answers = cluster.invoke_leader_many(broker_name, commands, deadline_s)
+        for queue, answer in zip(queues, answers, strict=True):
+            if answer.code != ResponseCode.SUCCESS:
+                what = f"committing {offsets[queue]} of {queue} for group {group}"
+                raise RequestRefusedError(what, answer.code, answer.remark)
+
+
+def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    """The queues by the name of their broker, each in its place."""
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker_name, []).append(queue)
+    return found
+
+
+def _commit_command(group: str, queue: MessageQueue, offset: int) -> RemotingCommand:
     command = _queue_command(RequestCode.UPDATE_CONSUMER_OFFSET, queue)
     command.ext_fields |= {"consumerGroup": group, "commitOffset": str(offset)}
-    answer = cluster.invoke_leader(queue.broker_name, lambda: command)
-    if answer.code != ResponseCode.SUCCESS:
-        raise RequestRefusedError(f"committing {offset} of {queue} for {group}", answer.code, answer.remark)
+    return command
 
 
 def _queue_command(code: RequestCode, queue: MessageQueue) -> RemotingCommand:
@@ -111,14 +132,15 @@ def _ask_number(cluster: Cluster, queue: MessageQueue, command: RemotingCommand,
     return _number(answer, field, f"{RequestCode(command.code).name} of {queue}")
 
 
-def _ask_many(
-    cluster: Cluster, broker_name: str, queues: Sequence[MessageQueue], code: RequestCode
-) -> list[int]:
-    answers = cluster.invoke_leader_many(broker_name, [_queue_command(code, queue) for queue in queues])
-    return [
-        _number(answer, "offset", f"{code.name} of {queue}")
-        for answer, queue in zip(answers, queues, strict=True)
-    ]
+def _ask_by_broker(
+    cluster: Cluster, queues: Iterable[MessageQueue], code: RequestCode
+) -> dict[MessageQueue, int]:
+    found = {}
+    for broker_name, asked in by_broker(queues).items():
+        answers = cluster.invoke_leader_many(broker_name, [_queue_command(code, queue) for queue in asked])
+        for queue, answer in zip(asked, answers, strict=True):
+            found[queue] = _number(answer, "offset", f"{code.name} of {queue}")
+    return found
 
 
 def _number(answer: RemotingCommand, field: str, what: str) -> int:
