@@ -187,8 +187,8 @@ class Cluster:
     def invoke_leader_many(
         self, broker_name: str, commands: Sequence[RemotingCommand], deadline_s: float | None = None
     ) -> list[RemotingCommand]:
-        """The answers to many requests, in their order. They are sent ahead of each other; after a failure some
-        may be carried out twice.
+        """The answers to many requests, in their order. They are sent ahead of each other; after a failure
+        some may be carried out twice.
         """
         found: list[RemotingCommand] = []
 

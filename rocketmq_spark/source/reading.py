@@ -38,7 +38,7 @@ class RangeTask:
     format: RowFormat
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, in the queue's order. Where a plan has no part Spark makes up one of its own."""
+        """The rows of a part, in the queue's order. A plan without parts gets one that Spark made up."""
         if not isinstance(partition, RangePartition):
             return
         wanted, connection = partition.wanted, self.connection

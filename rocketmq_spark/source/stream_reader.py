@@ -52,6 +52,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._admission = Admission(self._options)
         self._cluster: Cluster | None = None
         self._ends: Ends | None = None
+        self._committed: Offsets | None = None
         self._targets: Offsets | None = None
         """Where a query of Trigger.AvailableNow ends."""
 
@@ -80,6 +81,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
         """Where the batch that begins at `start` ends; never before it. Raises RocketmqSparkError."""
         begins = from_json(start)
+        self._commit(begins)
         ends = self._known_ends()
         newest = ends.newest() if self._targets is None else self._targets
         ends.require_not_before(begins, newest, waits=self._targets is not None)
@@ -102,21 +104,29 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._task.read(partition)
 
     def commit(self, end: OffsetJson) -> None:
-        """Tell the consumer group, if there is one, what was processed. The checkpoint alone counts: a commit
-        that fails is logged, and the next one covers it.
+        """Spark says so once it has planned the next batch; `latestOffset`, which begins there, has told the
+        group already.
         """
-        group = self._options.commit_group
-        if group is None:
-            return
-        try:
-            commit_consumer_offsets(self._connected(), group, from_json(end), COMMIT_DEADLINE_S)
-        except RocketmqSparkError as error:
-            _log.warning("offsets of group %s are not committed: %s", group, error)
+        self._commit(from_json(end))
 
     def stop(self) -> None:
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
+
+    def _commit(self, processed: Offsets) -> None:
+        """Tell the consumer group, if there is one, what was processed. The checkpoint alone counts: a commit
+        that fails is logged, and the next one covers it.
+        """
+        group = self._options.commit_group
+        if group is None or processed == self._committed:
+            return
+        try:
+            commit_consumer_offsets(self._connected(), group, processed, COMMIT_DEADLINE_S)
+        except RocketmqSparkError as error:
+            _log.warning("offsets of group %s are not committed: %s", group, error)
+        else:
+            self._committed = processed
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
