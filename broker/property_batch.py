@@ -77,7 +77,7 @@ class PropertyBatch:
         return b"".join(self._pieces)
 
     def _add(self, units: Sequence[Unit]) -> None:
-        data = self._log.read_many([(position, size) for position, size, _ in units])
+        data = self._log.read_many([(position, size) for position, size, _ in units if size])
         end = 0
         for _, size, _ in units:
             start, end = end, end + size
