@@ -20,7 +20,7 @@ from rocketmq_spark.jobs.delta_log import DeltaLog
 from rocketmq_spark.jobs.errors import ArchiveError, JobError
 from rocketmq_spark.jobs.manifest import Batch, DataFile, Head, breaks, parse_file, spans_after
 from rocketmq_spark.jobs.progress import Progress, Silent
-from rocketmq_spark.jobs.starting_offsets import offsets_json
+from rocketmq_spark.jobs.starting_offsets import continued
 from rocketmq_spark.jobs.streaming import run_query
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _query(
 ) -> DataStreamWriter:
     source = source_options(options)
     if writer.head.spans and options.checkpoint is None and not store.has_checkpoint():
-        source["startingOffsets"] = offsets_json(writer.head.ends)
+        source = continued(source, writer.head.ends)
     checkpoint = options.checkpoint or store.url(CHECKPOINT)
     return (
         spark.readStream.format("rocketmq")
