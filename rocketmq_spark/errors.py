@@ -37,5 +37,11 @@ class RequestRefusedError(RocketmqSparkError):
         return type(self), (self.what, self.code, self.remark)
 
 
+class DeliveryError(RocketmqSparkError):
+    """Rows cannot be written exactly once: the broker does not support it, or the writer's numbers do not fit
+    what the broker knows of it.
+    """
+
+
 class CorruptDataError(RocketmqSparkError):
     """Bytes that should be records, or a compressed body, are not."""
