@@ -49,7 +49,7 @@ class DeltaLog:
             return
         actions = [
             AddAction(
-                path=file.name.replace("%", "%25"),
+                path=file.name,
                 size=file.file_bytes,
                 partition_values=partition_values(file),
                 modification_time=batch.head.committed_ms,
