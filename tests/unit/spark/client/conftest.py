@@ -1,0 +1,25 @@
+"""A clock that only moves when somebody sleeps."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from rocketmq_spark.client import backoff
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time as `Backoff` sees it."""
+    fake = Clock()
+    monkeypatch.setattr(backoff, "time", SimpleNamespace(monotonic=lambda: fake.now_s, sleep=fake.sleep))
+    return fake
