@@ -18,7 +18,7 @@ from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import bounds
 from rocketmq_spark.jobs.archive_store import ArchiveStore, absolute
 from rocketmq_spark.jobs.errors import JobError
-from rocketmq_spark.jobs.limiter import Rate, shares
+from rocketmq_spark.jobs.limiter import BURST_S, Rate, shares
 from rocketmq_spark.jobs.manifest import QueueName
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.replay_plan import (
@@ -33,6 +33,7 @@ from rocketmq_spark.jobs.replay_plan import (
 )
 from rocketmq_spark.jobs.replay_state import ReplayState, StateFile
 from rocketmq_spark.jobs.replay_task import SENT_QUEUE_SCHEMA, SENT_SCHEMA, ReplayTask, topic_reader
+from rocketmq_spark.sink_options import BATCH_BYTES, Delivery
 from rocketmq_spark.source.reading import range_task
 from rocketmq_spark.source.schema import FULL_SCHEMA
 from rocketmq_spark.source.source_options import STORE_TIME_SKEW_MS, Missing, batch_options
@@ -41,6 +42,8 @@ from rocketmq_spark.source.subscribing import find_queues, resolve
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+AT_LEAST_ONCE: Final = Delivery.AT_LEAST_ONCE.value
+SMALL_MESSAGE_BYTES: Final = 128
 DEFAULT_BATCH_MESSAGES: Final = 50_000
 BATCH_S: Final = 30.0
 """A batch at a bounded rate takes about so long: it is what is sent again after a kill."""
@@ -54,6 +57,7 @@ class ReplayOptions:
 
     From the archive `archive`, only its `topics` if any are named; without an archive from the live `topics`.
     `start_ms` to before `end_ms` are store times. `rate` bounds all tasks together. `state` is a file.
+    `delivery` is the sink's; `create_queues` makes a missing topic with so many queues.
     """
 
     namesrv: str
@@ -65,7 +69,8 @@ class ReplayOptions:
     end_ms: int | None = None
     rate: Rate = field(default_factory=Rate)
     keep_queues: bool = False
-    exactly_once: bool = True
+    delivery: str = "auto"
+    create_queues: int = 0
     batch_messages: int | None = None
 
 
@@ -215,11 +220,24 @@ def _send(spark: SparkSession, options: ReplayOptions, state: ReplayState) -> in
 
 
 def sink_options(options: ReplayOptions, state: ReplayState) -> dict[str, str]:
-    """The options of the sink; with `exactly_once` the batch has a name that a repeat has, too."""
-    found = {"namesrv": options.namesrv, "topic": options.to}
-    if options.exactly_once:
+    """The options of the sink. Where writing exactly once is possible, the batch has a name for it."""
+    found = {"namesrv": options.namesrv, "topic": options.to, "delivery": options.delivery}
+    if options.delivery != AT_LEAST_ONCE:
         found |= {"writerId": state.replay_id, "batchId": str(state.batch)}
-    return found
+    if options.create_queues:
+        found["createTopicQueues"] = str(options.create_queues)
+    request_bytes = request_bytes_at(options.rate)
+    return found if request_bytes is None else found | {"batchBytes": str(request_bytes)}
+
+
+def request_bytes_at(rate: Rate) -> int | None:
+    """How large the sink's requests may get, so that messages do not gather there for long."""
+    bounds_s = []
+    if rate.messages is not None:
+        bounds_s.append(rate.messages * BURST_S * SMALL_MESSAGE_BYTES)
+    if rate.body_bytes is not None:
+        bounds_s.append(rate.body_bytes * BURST_S)
+    return max(1, min(BATCH_BYTES, round(min(bounds_s)))) if bounds_s else None
 
 
 def _left(waiting: Waiting, state: ReplayState) -> int:
