@@ -95,6 +95,9 @@ async def test_the_groups_heartbeat_counts_when_the_pull_brings_no_expression(be
     await put(bench, {"a": "5"}, {"a": "6"})
     await beat(bench, ("t", "a = 6", "SQL92"))
     assert numbers(await bench.ask(registered_pull())) == [1]
+    go = registered_pull()
+    go.ext_fields |= {"expressionType": "TAG", "subVersion": "0"}  # Go writes these whatever it subscribed to
+    assert numbers(await bench.ask(go)) == [1]
 
 
 @pytest.mark.parametrize("expression", ["a =", "", "a > 'x'", "a = 9223372036854775808"])
