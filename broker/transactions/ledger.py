@@ -17,7 +17,7 @@ from broker.transactions.half import HALF_QUEUE_ID, committed, discarded
 from broker.transactions.loading import Loaded, Loader
 from broker.transactions.ops import OpRecordError, OpWriter
 from broker.transactions.window import Ending, TransactionWindow
-from commitlog.errors import DamagedRecordError, PositionError
+from commitlog.errors import DamagedQueueError, DamagedRecordError, PositionError
 from commitlog.log import PutStatus
 from commitlog.record import CorruptRecordError, Message, Record, decode_record
 
@@ -29,6 +29,8 @@ SNAPSHOT_NEWS_MIN = 5_000
 """A snapshot is written when so much has happened, or as much as there are open transactions if that is
 more: what a new leader has to read.
 """
+MESSAGES_PER_END_MAX = 2
+"""What the log must take at once."""
 RETRY_S = 0.2
 """After a put that the log refused."""
 
@@ -93,6 +95,7 @@ class TransactionLedger:
         """Whether half messages may be taken."""
         window = self.window
         is_full = window is not None and window.held_bytes >= self._window_bytes_max
+        is_full = is_full or self._context.config.pending_appends_max < MESSAGES_PER_END_MAX
         if is_full and not self._was_full:
             logger.warning("too many transactions are open: half messages are refused")
         self._was_full = is_full
@@ -192,9 +195,9 @@ class TransactionLedger:
     async def _load(self) -> None:
         try:
             loaded = await self._loader.load()
-            while not self._take_over(loaded):
+            while not (self._begin(loaded) and self._finish_unfinished(loaded)):
                 await asyncio.sleep(RETRY_S)
-        except (OpRecordError, CorruptRecordError) as error:
+        except (OpRecordError, CorruptRecordError, DamagedQueueError) as error:
             logger.error("open transactions cannot be read; none is ended or checked: %s", error)
             return
         finally:
@@ -206,30 +209,36 @@ class TransactionLedger:
             logger.info("%d transactions are open", loaded.window.open_count)
         self._tell(True)
 
-    def _take_over(self, loaded: Loaded) -> bool:
-        """Begin with a snapshot, so that whatever comes behind it is by this leader alone, and finish what
-        the last one had begun. Whether the log took it.
+    def _begin(self, loaded: Loaded) -> bool:
+        """Put a snapshot into the log before anything else, so that whatever comes behind it is by this
+        leader alone. Whether the log took it.
         """
-        if not loaded.news:
-            return True
-        messages = self._writer.snapshot(loaded.window, self._context.clock())
-        decision: Decision | None = None
-        if loaded.unfinished is not None:
-            try:
-                record = self.half(loaded.unfinished.offset)
-            except DamagedRecordError:
+        if loaded.news:
+            messages = self._writer.snapshot(loaded.window, self._context.clock())
+            if self._log.put(messages, _ignore).status is not PutStatus.PUT_OK:
                 return False
-            if record is not None:
-                decision = self.decision(record, loaded.unfinished.ending)
-                messages += self._messages(decision)
-        status = self._log.put(messages, _ignore).status
-        if status is PutStatus.MESSAGE_ILLEGAL and decision is not None:
-            logger.error("the transaction %d cannot be finished; its producer is asked", decision.offset)
-            loaded.unfinished = None
-        if status is not PutStatus.PUT_OK:
+            loaded.news = 0
+        return True
+
+    def _finish_unfinished(self, loaded: Loaded) -> bool:
+        """Put into the log, as a whole, what the last leader had begun to. Whether the log took it."""
+        unfinished = loaded.unfinished
+        if unfinished is None:
+            return True
+        try:
+            record = self.half(unfinished.offset)
+        except DamagedRecordError:
             return False
-        if decision is not None:
-            loaded.window.finish(decision.offset, decision.ending)
+        if record is not None:
+            decision = self.decision(record, unfinished.ending)
+            status = self._log.put(self._messages(decision), _ignore).status
+            if status is PutStatus.PUT_OK:
+                loaded.window.finish(decision.offset, decision.ending)
+            elif status is not PutStatus.MESSAGE_ILLEGAL:
+                return False
+            else:
+                logger.error("the transaction %d cannot be finished: it is open again", decision.offset)
+        loaded.unfinished = None
         return True
 
     def _tell(self, is_ready: bool) -> None:

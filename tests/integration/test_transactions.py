@@ -1,5 +1,4 @@
-"""The unchanged Java TransactionMQProducer, 5.x and 4.9.x, on a three-node cluster, with and without its leader
-dying.
+"""The unchanged Java TransactionMQProducer, 5.x and 4.9.x, on three nodes, with and without the leader dying.
 
 How a transaction ends follows from its number, as in Transact.java. What is asserted is the log itself: each
 committed message once, and nothing else.
@@ -66,7 +65,7 @@ class Transactions:
         return [line for line in read_report(self.out) if line["event"] == kind]
 
     def wait_events(self, kind: str, count: int, limit_s: float = 60.0) -> None:
-        wait_for(f"{count} × {kind}", lambda: len(self.events(kind)) >= count, limit_s)
+        wait_for(f"{count} times {kind}", lambda: len(self.events(kind)) >= count, limit_s)
 
     def delivered(self) -> Counter[str]:
         queues = asyncio.run(read_topic(self.cluster.namesrv, self.topic))
