@@ -70,6 +70,13 @@ def parse_log_options(options: Mapping[str, str]) -> LogOptions:
     )
 
 
+def parse_format(name: str, text: str) -> Literal["auto", "dledger", "commitlog"]:
+    """One of FORMATS. Raises OptionError naming the option."""
+    if text not in FORMATS:
+        raise OptionError(f"{name} is {text!r}, must be one of {', '.join(FORMATS)}")
+    return cast("Literal['auto', 'dledger', 'commitlog']", text)
+
+
 def split_paths(text: str) -> tuple[str, ...]:
     """One URL or pattern, several with commas, or a JSON list of them. Raises OptionError."""
     paths: object = None

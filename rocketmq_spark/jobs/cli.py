@@ -8,12 +8,12 @@ from typing import Final
 from typer import Typer
 
 from rocketmq_spark.errors import RocketmqSparkError
-from rocketmq_spark.jobs import cli_archive, cli_replay
+from rocketmq_spark.jobs import cli_archive, cli_audit, cli_replay, cli_report
 from rocketmq_spark.jobs.cli_app import spark_app, tell
 
 INTERRUPTED: Final = 130
 
-_COMMANDS: Final = (cli_archive.archive, cli_replay.replay)
+_COMMANDS: Final = (cli_archive.archive, cli_audit.audit, cli_replay.replay, cli_report.report)
 """Each module puts its command into the app when it is imported."""
 
 

@@ -63,17 +63,23 @@ def log_begin(log: Log) -> Point:
     return start, first if unit is not None and unit[0] == start else UNKNOWN
 
 
+def committed_end(log: Log) -> Point:
+    """Where the committed entries of a DLedger log end, and the last one's index; UNKNOWN for none."""
+    committed = log.checkpoint.committed_index if log.checkpoint is not None else UNKNOWN
+    begin = log_begin(log)
+    if not log.data.starts or committed == UNKNOWN or committed < begin[1]:
+        return begin[0], UNKNOWN
+    end = end_of_entry(log, open_index(log), committed)
+    return log.data.file_end(log.data.starts[-1]) if end is None else end, committed
+
+
 def _plan_entries(log: Log, step: int, include_uncommitted: bool) -> list[LogRange]:
     index = open_index(log)
     begin = log_begin(log)
-    committed = log.checkpoint.committed_index if log.checkpoint is not None else UNKNOWN
-    synced = log.checkpoint.end_index if log.checkpoint is not None else UNKNOWN
-    last = UNKNOWN if include_uncommitted else committed
-    if not include_uncommitted and (last == UNKNOWN or last < begin[1]):
+    end_position, last = (log.data.end, UNKNOWN) if include_uncommitted else committed_end(log)
+    if not include_uncommitted and last == UNKNOWN:
         return []
-    end = None if include_uncommitted else end_of_entry(log, index, last)
-    row_end = log.data.end if include_uncommitted else log.data.file_end(log.data.starts[-1])
-    end_position = row_end if end is None else end
+    synced = log.checkpoint.end_index if log.checkpoint is not None else UNKNOWN
     high = _units_end(log) if include_uncommitted else last + 1
     places = boundaries(log, begin[0], end_position, step)
     points = [begin, *_entry_points(log, index, places, max(begin[1], 0), high)]

@@ -77,6 +77,19 @@ def write_entries(
     node: str = NODE,
 ) -> Path:
     """A DLedger store below `root`, committed up to that entry (the last unless given); its folder."""
+    bodies = [(put.term, record) for put, record in zip(puts, records(puts), strict=True)]
+    return write_bodies(root, bodies, committed=committed, data_file_bytes=data_file_bytes, node=node)
+
+
+def write_bodies(
+    root: Path,
+    bodies: Sequence[tuple[int, bytes]],
+    *,
+    committed: int | None = None,
+    data_file_bytes: int = DATA_FILE_BYTES,
+    node: str = NODE,
+) -> Path:
+    """As `write_entries`, of (term, record)."""
     config = EntryStoreConfig(
         data_file_bytes=data_file_bytes,
         index_file_bytes=INDEX_FILE_BYTES,
@@ -85,8 +98,8 @@ def write_entries(
         unsynced_bytes_max=16 * data_file_bytes,
     )
     store = open_entry_store(root / node, config, write_physical_offset)
-    for record, put in zip(records(puts), puts, strict=True):
-        store.append_bodies(store.end_index + 1, put.term, [record])
+    for term, record in bodies:
+        store.append_bodies(store.end_index + 1, term, [record])
         writes = store.take_writes()
         assert writes is not None
         store.write(writes, True)
@@ -119,8 +132,10 @@ async def _write_records(root: Path, puts: Sequence[Put], data_file_bytes: int) 
     async with asyncio.timeout(20):
         while len(done) < len(puts):
             await asyncio.sleep(0)
-        while puts and log.applied_index < log.max_position - 1:
+        keys = {(put.topic, put.queue_id) for put in puts}
+        while log.applied_index < log.end_position - 1:
             await asyncio.sleep(0)
+        assert sum(log.queues.next_offset(*key) for key in keys) == len(puts)
     await log.stop()
     assert not fatal
 
