@@ -3,20 +3,21 @@
     tag d  body "12,"          the transaction has ended, as the property LMQ_ENDING says; of a committed or
                                discarded one the message that comes of it is the next record of the log
     tag c  body "12,13,14,"    these are checked once more
-    tag s  body JSON           all that is open (a part of it): a reader needs nothing from before
+    tag s  body binary         all that is open (a part of it): a reader needs nothing from before
+
+    version 1 byte | part 4 | parts 4 | half messages so far 8 | zlib: rows of TransactionWindow      (tag s)
 
 Tag d and its body are RocketMQ's; the other two are our own.
 """
 
+import struct
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import index
-
-import orjson
 
 from broker.state.topics import OP_HALF_TOPIC
-from broker.transactions.window import Ending, TransactionWindow
+from broker.transactions.window import ROW_BYTES, Ending, TransactionWindow
 from commitlog.record import Message, Record, format_properties, get_property, tags_code
 
 OP_QUEUE_ID = 0
@@ -26,7 +27,9 @@ TAG_CHECKED = "c"
 TAG_SNAPSHOT = "s"
 SNAPSHOT_TAGS_CODE = tags_code(TAG_SNAPSHOT)
 SNAPSHOT_VERSION = 1
-PART_ROWS_MAX = 10_000
+PART_ROWS_MAX = 512
+
+_PART = struct.Struct(">BIIq")
 
 
 class OpRecordError(ValueError):
@@ -55,8 +58,7 @@ class SnapshotPart:
     part: int
     parts: int
     end: int
-    rows: tuple[tuple[int, int], ...]
-    """Offset and checks of open ones."""
+    rows: bytes
 
 
 Op = Ended | Checked | SnapshotPart
@@ -76,23 +78,12 @@ class OpWriter:
 
     def snapshot(self, window: TransactionWindow, now_ms: int) -> list[Message]:
         """Everything that is open, in as many records as it takes."""
-        rows = window.open_halves()
-        pieces = list(iter(lambda: list(islice(rows, PART_ROWS_MAX)), [])) or [[]]
+        rows = window.rows()
+        joined = list(iter(lambda: b"".join(islice(rows, PART_ROWS_MAX)), b"")) or [b""]
+        heads = (_PART.pack(SNAPSHOT_VERSION, part, len(joined), window.end) for part in range(len(joined)))
         return [
-            self._message(
-                TAG_SNAPSHOT,
-                orjson.dumps(
-                    {
-                        "version": SNAPSHOT_VERSION,
-                        "part": part,
-                        "parts": len(pieces),
-                        "end": window.end,
-                        "open": piece,
-                    }
-                ),
-                now_ms,
-            )
-            for part, piece in enumerate(pieces)
+            self._message(TAG_SNAPSHOT, head + zlib.compress(data, 1), now_ms)
+            for head, data in zip(heads, joined, strict=True)
         ]
 
     def _message(
@@ -121,7 +112,7 @@ def decode_op(record: Record) -> Op:
             return Checked(_offsets(record.body))
         if tag == TAG_SNAPSHOT:
             return _snapshot_part(record.body)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, struct.error, zlib.error) as error:
         raise OpRecordError(
             f"the transaction record {record.queue_offset} cannot be read: {error!r}"
         ) from error
@@ -129,18 +120,25 @@ def decode_op(record: Record) -> Op:
 
 
 def join_parts(parts: Sequence[Op]) -> TransactionWindow | None:
-    """The table of a whole snapshot; None when these are not its parts, all of them in order."""
+    """The table of a whole snapshot; None when these are not its parts, all of them in order.
+
+    Raises OpRecordError.
+    """
     found = [part for part in parts if isinstance(part, SnapshotPart)]
     if not found or len(found) != len(parts) or len(parts) != found[0].parts:
         return None
     if any((part.part, part.end) != (number, found[0].end) for number, part in enumerate(found)):
         return None
-    return TransactionWindow.restored(found[0].end, _rows(found))
+    try:
+        return TransactionWindow.restored(found[0].end, _rows(found))
+    except ValueError as error:
+        raise OpRecordError(f"a snapshot of open transactions cannot be read: {error}") from error
 
 
-def _rows(parts: Iterable[SnapshotPart]) -> Iterator[tuple[int, int]]:
+def _rows(parts: Iterable[SnapshotPart]) -> Iterator[bytes]:
     for part in parts:
-        yield from part.rows
+        for start in range(0, len(part.rows), ROW_BYTES):
+            yield part.rows[start : start + ROW_BYTES]
 
 
 def _offsets(body: bytes) -> tuple[int, ...]:
@@ -148,8 +146,11 @@ def _offsets(body: bytes) -> tuple[int, ...]:
 
 
 def _snapshot_part(body: bytes) -> SnapshotPart:
-    data = orjson.loads(body)
-    if data["version"] != SNAPSHOT_VERSION:
-        raise ValueError(f"snapshot of version {data['version']}; this node knows {SNAPSHOT_VERSION}")
-    rows = tuple((index(offset), index(checks)) for offset, checks in data["open"])
-    return SnapshotPart(index(data["part"]), index(data["parts"]), index(data["end"]), rows)
+    version, part, parts, end = _PART.unpack_from(body)
+    if version != SNAPSHOT_VERSION:
+        raise ValueError(f"snapshot of version {version}; this node knows {SNAPSHOT_VERSION}")
+    rows_reader = zlib.decompressobj()
+    rows = rows_reader.decompress(body[_PART.size :], PART_ROWS_MAX * ROW_BYTES + 1)
+    if not rows_reader.eof:
+        raise ValueError("the rows have no end")
+    return SnapshotPart(part, parts, end, rows)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 PIECE = 1_024
 """Half messages of one piece; a single open one keeps so many bytes."""
+ROW_BYTES = 8 + PIECE
 CHECKS_MAX = 250
 """Most checks that are counted."""
 
@@ -126,26 +127,29 @@ class TransactionWindow:
                 if self.is_open(offset):
                     yield offset, self.checks(offset)
 
-    @classmethod
-    def restored(cls, end: int, open_halves: Iterable[tuple[int, int]]) -> "TransactionWindow":
-        """The table that has this end and these open transactions, in order. Raises ValueError."""
-        window = cls(end)
-        for offset, checks in open_halves:
-            window._reopen(offset, checks)
-        window._pieces = dict(sorted(window._pieces.items()))
-        return window
+    def rows(self) -> Iterator[bytes]:
+        """What `restored` makes the table of: each piece's number and states."""
+        for number, piece in self._pieces.items():
+            yield number.to_bytes(8, "big") + piece.states
 
-    def _reopen(self, offset: int, checks: int) -> None:
-        if not 0 <= offset < self.end or not 0 <= checks <= CHECKS_MAX or self.is_open(offset):
-            raise ValueError(f"the half message {offset} of {self.end}, checked {checks} times")
-        piece = self._pieces.get(offset // PIECE)
-        if piece is None:
-            piece = self._add_piece(offset - offset % PIECE)
-            piece.states[:] = _FORGOTTEN_PIECE
-            piece.left = 0
-        piece.states[offset - piece.first] = checks
-        piece.left += 1
-        self.open_count += 1
+    @classmethod
+    def restored(cls, end: int, rows: Iterable[bytes]) -> "TransactionWindow":
+        """The table that has this end and these rows, in order. Raises ValueError."""
+        window = cls()
+        last = -1
+        for row in rows:
+            number = int.from_bytes(row[:8], "big")
+            if len(row) != ROW_BYTES or not last < number <= (end - 1) // PIECE:
+                raise ValueError(f"a row of {len(row)} bytes, piece {number} behind {last}, end {end}")
+            last = number
+            piece = window._add_piece(number * PIECE)
+            piece.states[:] = row[8:]
+            piece.left = len(_OPEN.findall(row, 8))
+            window.open_count += piece.left - max(0, (number + 1) * PIECE - end)
+        if end % PIECE and last != end // PIECE:
+            raise ValueError(f"no row has the end {end}")
+        window.end = end
+        return window
 
     def _add_piece(self, first: int) -> _Piece:
         piece = self._pieces[first // PIECE] = _Piece(first)

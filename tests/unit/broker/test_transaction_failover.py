@@ -1,6 +1,8 @@
 """A new leader knows from the log what the old one knew, wherever the log ends."""
 
 import random
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -175,7 +177,10 @@ async def test_a_new_leader_reads_no_further_back_than_the_last_snapshot(
 async def test_a_snapshot_cut_off_is_passed_over(
     bench: TransactionBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.transactions.ops.PART_ROWS_MAX", 2)
+    monkeypatch.setattr("broker.transactions.ops.PART_ROWS_MAX", 1)
+    monkeypatch.setattr("broker.transactions.window.PIECE", 3)
+    monkeypatch.setattr("broker.transactions.window.ROW_BYTES", 11)
+    monkeypatch.setattr("broker.transactions.ops.ROW_BYTES", 11)
     halves = [await bench.prepare(b"%d" % number) for number in range(5)]
     await bench.end(halves[3], COMMIT)
     bench.ledger.snapshot()
@@ -224,12 +229,16 @@ async def test_half_messages_that_retention_took_are_not_open(bench: Transaction
     assert new.open_count == 1
 
 
-@pytest.mark.parametrize("open_count", [0, 1, 7])
-def test_a_snapshot_is_read_as_it_was_written(open_count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("begin", "open_count"), [(0, 0), (4_096, 0), (4_097, 0), (5_000, 1), (5_000, 9_000)]
+)
+def test_a_snapshot_is_read_as_it_was_written(
+    begin: int, open_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("broker.transactions.ops.PART_ROWS_MAX", 3)
-    window = TransactionWindow(5_000)
-    window.extend(5_000 + 2 * open_count)
-    for offset in range(5_000, window.end, 2):
+    window = TransactionWindow(begin)
+    window.extend(begin + 2 * open_count)
+    for offset in range(begin, window.end, 2):
         window.finish(offset, Ending.COMMIT)
     messages = OpWriter(bytes(8)).snapshot(window, 1)
     parts = [decode_op(record_of(message)) for message in messages]
@@ -252,10 +261,9 @@ def test_a_snapshot_is_read_as_it_was_written(open_count: int, monkeypatch: pyte
         (b"TAGS\x01d\x02LMQ_ENDING\x01COMMIT\x02", b"x"),
         (b"TAGS\x01d\x02LMQ_ENDING\x01PERHAPS\x02", b"1,"),
         (b"TAGS\x01c\x02", b"1,x"),
-        (b"TAGS\x01s\x02", b"{}"),
-        (b"TAGS\x01s\x02", b'{"version":2,"part":0,"parts":1,"end":0,"open":[]}'),
-        (b"TAGS\x01s\x02", b'{"version":1,"part":0,"parts":1,"end":0.5,"open":[]}'),
-        (b"TAGS\x01s\x02", b'{"version":1,"part":0,"parts":1,"end":3,"open":[1]}'),
+        (b"TAGS\x01s\x02", b""),
+        (b"TAGS\x01s\x02", struct.pack(">BIIq", 2, 0, 1, 0) + zlib.compress(b"")),
+        (b"TAGS\x01s\x02", struct.pack(">BIIq", 1, 0, 1, 0) + b"?"),
     ],
 )
 def test_records_that_no_broker_wrote_are_told(properties: bytes, body: bytes) -> None:
@@ -265,3 +273,8 @@ def test_records_that_no_broker_wrote_are_told(properties: bytes, body: bytes) -
 
 def record_of(message: Message) -> Record:
     return decode_record(encode_record(message, 0, 1))
+
+
+def test_a_snapshot_whose_rows_cannot_be_is_told() -> None:
+    with pytest.raises(OpRecordError):
+        join_parts([SnapshotPart(0, 1, 5, bytes(7))])

@@ -91,7 +91,7 @@ def test_a_restored_table_is_the_one_that_was_written_down() -> None:
         for offset, _ in window.open_halves():
             for _ in range(rng.randint(0, 2)):
                 window.check(offset)
-        again = TransactionWindow.restored(window.end, window.open_halves())
+        again = TransactionWindow.restored(window.end, window.rows())
         assert list(again.open_halves()) == list(window.open_halves())
         assert (again.open_count, again.begin, again.end) == (window.open_count, window.begin, window.end)
         for both in (window, again):
@@ -103,7 +103,32 @@ def test_a_restored_table_is_the_one_that_was_written_down() -> None:
         assert again.held_bytes <= PIECE
 
 
-@pytest.mark.parametrize("rows", [[(5, 0)], [(-1, 0)], [(1, 251)], [(1, -1)], [(1, 0), (1, 0)]])
-def test_rows_that_cannot_be_are_refused(rows: list[tuple[int, int]]) -> None:
-    with pytest.raises(ValueError, match="half message"):
-        TransactionWindow.restored(5, rows)
+def row(number: int, states: int = PIECE) -> bytes:
+    return number.to_bytes(8, "big") + bytes(states)
+
+
+@pytest.mark.parametrize(
+    ("end", "rows"),
+    [
+        (5, []),
+        (5, [row(1)]),
+        (5, [row(0, PIECE - 1)]),
+        (5, [b""]),
+        (PIECE, [row(1)]),
+        (3 * PIECE, [row(1), row(1)]),
+        (3 * PIECE, [row(2), row(1)]),
+        (3 * PIECE + 1, [row(2)]),
+        (0, [row(0)]),
+    ],
+)
+def test_rows_that_cannot_be_are_refused(end: int, rows: list[bytes]) -> None:
+    with pytest.raises(ValueError, match=r"row"):
+        TransactionWindow.restored(end, rows)
+
+
+def test_how_a_transaction_ended_is_restored_too() -> None:
+    window = TransactionWindow()
+    window.extend(PIECE + 2)
+    window.finish(3, Ending.ROLLBACK)
+    again = TransactionWindow.restored(window.end, window.rows())
+    assert again.ending(3) is Ending.ROLLBACK
