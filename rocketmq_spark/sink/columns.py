@@ -67,9 +67,7 @@ def _check_names(names: Sequence[str], topic: str | None) -> None:
     if doubled:
         raise OptionError(f"the DataFrame has the column {doubled[0]} more than once")
     if ("body" in names) == ("value" in names):
-        raise OptionError(
-            "the DataFrame needs a column body (or value) with the messages' bodies, one of both"
-        )
+        raise OptionError("the DataFrame needs one column with the messages' bodies: body, or value")
     if topic is None and "topic" not in names:
         raise OptionError("no topic is given: neither the option topic nor a column topic")
 

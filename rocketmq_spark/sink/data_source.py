@@ -1,4 +1,6 @@
-"""The writers that Spark calls: at the driver to begin and end a write, in its workers to write partitions."""
+"""The writers that Spark calls: at the driver to begin and end a write, in its workers to write its
+partitions.
+"""
 
 import logging
 import uuid
