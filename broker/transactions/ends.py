@@ -2,7 +2,8 @@
 
 All requests of a loop turn go into the log with one put. Clients send them oneway, or do not look at the
 answer: one that cannot be taken is lost, and the check makes up for it. While this node still reads which
-transactions are open, and while the log is full, requests are held, at most HELD_MAX.
+transactions are open, while the log is full, and until the node itself has what a majority has acknowledged,
+requests are held, at most HELD_MAX.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from broker.state.topics import HALF_TOPIC
 from broker.transactions.half import HALF_QUEUE_ID, producer_group_of
 from broker.transactions.ledger import Decision, TransactionLedger
 from broker.transactions.window import Ending
+from commitlog.dispatch_batch import DispatchBatch
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
 from commitlog.record import (
@@ -70,9 +72,12 @@ class EndTransactions:
         self._log = context.log
         self._ledger = ledger
         self._held: list[_Asked] = []
+        self._early: list[_Asked] = []
+        """Their half messages are on the disks of a majority, but not on this node's yet."""
         self._retry: asyncio.TimerHandle | None = None
         self._turn_max = max(1, min(TURN_DECISIONS_MAX, context.config.pending_appends_max // 2))
         ledger.on_ready(self._on_ready)
+        context.log.add_listener(self._on_dispatch)
 
     def handle(self, batches: Sequence[Batch]) -> None:
         """All requests of one loop turn."""
@@ -97,7 +102,7 @@ class EndTransactions:
     def _take(self, asked: _Asked) -> None:
         if self._ledger.window is None and not self._ledger.is_loading:
             self._refuse([asked], PutStatus.SERVICE_NOT_AVAILABLE)
-        elif len(self._held) >= HELD_MAX:
+        elif len(self._held) + len(self._early) >= HELD_MAX:
             self._refuse([asked], PutStatus.OS_PAGE_CACHE_BUSY)
         else:
             self._held.append(asked)
@@ -109,8 +114,14 @@ class EndTransactions:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        held, self._held = self._held, []
+        held, self._held, self._early = self._held + self._early, [], []
         self._refuse(held, PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def _on_dispatch(self, batch: DispatchBatch) -> None:
+        if self._early:
+            self._held, self._early = self._held + self._early, []
+            if self._retry is None:
+                self._retry = asyncio.get_running_loop().call_later(0, self._flush)
 
     def _flush(self) -> None:
         """Put what is held into the log, as far as it takes it."""
@@ -146,6 +157,9 @@ class EndTransactions:
         return True
 
     def _decide_or_answer(self, asked: _Asked, turn: _Turn) -> None:
+        if self._log.max_position <= asked.header.position < (self._context.end_position() or 0):
+            self._early.append(asked)
+            return
         try:
             decision = self._decide(asked.header, turn)
         except RequestError as error:

@@ -144,7 +144,7 @@ class TransactionWindow:
             last = number
             piece = window._add_piece(number * PIECE)
             piece.states[:] = row[8:]
-            piece.left = len(_OPEN.findall(row, 8))
+            piece.left = PIECE - sum(row.count(ending.value, 8) for ending in Ending)
             window.open_count += piece.left - max(0, (number + 1) * PIECE - end)
         if end % PIECE and last != end // PIECE:
             raise ValueError(f"no row has the end {end}")

@@ -1,14 +1,16 @@
 """Half messages and how their transactions end."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from broker.transactions.half import is_half
+from broker.transactions.half import half_properties, is_half
 from broker.transactions.window import PIECE
 from commitlog.log import PutStatus
-from commitlog.record import parse_properties
-from remoting.codes import ResponseCode
+from commitlog.record import Message, format_properties, parse_properties
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
 from tests.support.fake_connection import FakeConnection
 from tests.support.transaction_bench import (
     COMMIT,
@@ -193,6 +195,41 @@ async def test_a_follower_refuses(bench: TransactionBench) -> None:
     bench.log.set_writable(False)
     answer = await bench.end(half, COMMIT)
     assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+async def test_a_half_message_that_others_have_and_this_node_not_yet_is_waited_for(
+    bench: TransactionBench,
+) -> None:
+    """A leader whose own disk is slow acknowledges what it cannot read yet."""
+    bench.log.auto_commit = False
+    result = bench.log.put([bench_half()], lambda _: None)
+    end_position = result.positions[0] + 1_000
+    bench.context.end_position = lambda: end_position
+    ext = {"producerGroup": "p", "tranStateTableOffset": "0", "commitOrRollback": str(COMMIT)}
+    ext["commitLogOffset"] = str(result.positions[0])
+    bench.send_end(RemotingCommand(RequestCode.END_TRANSACTION, 1, ext_fields=ext))
+    await bench.settle()
+    assert bench.producer.take_answers() == []
+    bench.log.auto_commit = True
+    bench.log.commit()
+    await asyncio.sleep(0)
+    await bench.settle()
+    assert [answer.code for answer in bench.producer.take_answers()] == [0]
+    assert bench.delivered == [b"hello"]
+
+
+async def test_a_position_behind_the_log_is_not_waited_for(bench: TransactionBench) -> None:
+    half = await bench.prepare()
+    bench.context.end_position = lambda: bench.log.max_position + 10
+    assert (await bench.end(half, COMMIT, commitLogOffset=bench.log.max_position + 10)).code == 1
+    bench.send_end(bench.end_request(half, COMMIT, commitLogOffset=bench.log.max_position + 9))
+    bench.log.set_writable(False)
+    assert [answer.code for answer in bench.producer.take_answers()] == [ResponseCode.SLAVE_NOT_AVAILABLE]
+
+
+def bench_half() -> Message:
+    properties = half_properties({"TRAN_MSG": "true", "UNIQ_KEY": "K"}, "t", 2, "p", "K")
+    return Message("RMQ_SYS_TRANS_HALF_TOPIC", 0, b"hello", format_properties(properties))
 
 
 async def test_requests_wait_while_the_table_is_read(bench: TransactionBench) -> None:
