@@ -61,7 +61,9 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         common = self._options.common
         cluster = self._connected()
         found = bounds(cluster, find_queues(cluster, common.subscription))
-        return to_json(resolve(cluster, common.start, found, common.missing, common.group))
+        start = resolve(cluster, common.start, found, common.missing, common.group)
+        self._committed = start  # nothing is processed yet
+        return to_json(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of the limits, to tell Spark that there is one: all of them are applied together."""

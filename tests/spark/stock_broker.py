@@ -6,21 +6,27 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from ledgermq.ports import is_free
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.queues import MessageQueue, min_offset
 from rocketmq_spark.errors import RocketmqSparkError
 from tests.integration.client_runs import CACHE, ROOT, need
 from tests.integration.waiting import wait_for
 
-VERSIONS = ("5.4.0", "4.9.8")
+VERSIONS = ("5.4.0", "4.9.7")
 POM = ROOT / "bench/java/pom.xml"
 FETCH_LIMIT_S = 300.0
 READY_LIMIT_S = 60.0
 STOP_LIMIT_S = 10.0
 PORT_TRIES = 100
+FILE_BYTES = 1 << 20
+"""Of the log's files: small, so that old ones are there to be deleted."""
 _FAST_PORT, _HA_PORT = -2, 1
 """Where a broker listens besides its port."""
 
@@ -62,7 +68,10 @@ class StockBroker:
         settings: dict[str, object] = {"namesrvAddr": self.namesrv, "brokerIP1": "127.0.0.1"}
         settings |= {"listenPort": self._broker_port, "brokerName": "stock", "brokerId": 0}
         settings |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
-        settings |= {"mappedFileSizeCommitLog": 64 << 20, "diskMaxUsedSpaceRatio": 99}
+        settings |= {"mappedFileSizeCommitLog": FILE_BYTES, "diskMaxUsedSpaceRatio": 99}
+        # No file is kept for its age, but deleting begins only when it is asked for.
+        settings |= {"fileReservedTime": 0, "deleteWhen": (time.localtime().tm_hour + 12) % 24}
+        settings |= {"cleanResourceInterval": 200, "deleteCommitLogFilesInterval": 0}
         settings |= {"haListenPort": self._broker_port + _HA_PORT}
         config = self._write("broker.conf", settings)
         self._spawn("broker", "org.apache.rocketmq.broker.BrokerStartup", config, 512)
@@ -79,6 +88,14 @@ class StockBroker:
                 process.kill()
                 process.wait()
         self._processes.clear()
+
+    def delete_old_files(self, topic: str) -> int:
+        """Have the broker delete what its retention allows; the first offset that is then kept of queue 0."""
+        with Cluster(self.namesrv) as cluster:
+            queue = MessageQueue(topic, "stock", 0)
+            request = RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG)
+            assert cluster.invoke_leader("stock", lambda: request).code == ResponseCode.SUCCESS
+            return wait_for("old files are deleted", lambda: min_offset(cluster, queue), READY_LIMIT_S)
 
     def _is_ready(self) -> bool:
         for process in self._processes:
