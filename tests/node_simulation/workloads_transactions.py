@@ -88,6 +88,7 @@ class TransactionWorkload:
         self._taken: Counter[str] = Counter()
         self._rng = random.Random(f"transaction workload's decisions {seed}")
         self._values = 0
+        self._in_flight = 0
 
     def programs(self) -> dict[str, Program]:
         programs: dict[str, Program] = {
@@ -100,7 +101,7 @@ class TransactionWorkload:
         self.is_stopping = True
 
     def is_done(self) -> bool:
-        return self.is_stopping and not self._missing()
+        return self.is_stopping and not self._in_flight and not self._missing()
 
     def _missing(self) -> set[str]:
         """A value whose preparing was acknowledged has to be decided, and to be there if it is committed."""
@@ -148,18 +149,28 @@ class TransactionWorkload:
             address = None if self.is_stopping else await _leader(routes)
             if address is None:
                 continue
-            self._values += 1
-            value = f"v{self._values}"
-            answer = await _invoke(client, address, self._half(value, rng))
-            if answer is None or answer.code != ResponseCode.SUCCESS:
-                continue
-            self.prepared.add(value)
-            await asyncio.sleep(rng.random() * options.pause_max_ms / 1_000)
-            how = self._decide(value)
-            if rng.random() >= options.silence_probability:
+            self._in_flight += 1
+            try:
+                await self._transact(client, routes, address, rng)
+            finally:
+                self._in_flight -= 1
+
+    async def _transact(
+        self, client: RemotingClient, routes: RouteTable, address: str, rng: random.Random
+    ) -> None:
+        options = self.options
+        self._values += 1
+        value = f"v{self._values}"
+        answer = await _invoke(client, address, self._half(value, rng))
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            return
+        self.prepared.add(value)
+        await asyncio.sleep(rng.random() * options.pause_max_ms / 1_000)
+        how = self._decide(value)
+        if rng.random() >= options.silence_probability:
+            await self._end(client, routes, answer, how)
+            if rng.random() < options.repeat_probability:
                 await self._end(client, routes, answer, how)
-                if rng.random() < options.repeat_probability:
-                    await self._end(client, routes, answer, how)
 
     def _half(self, value: str, rng: random.Random) -> RemotingCommand:
         header = SendMessageRequestHeader(
