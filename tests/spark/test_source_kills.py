@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -14,26 +15,38 @@ from tests.spark.producing import create_topic, numbered, send
 from tests.spark.queries import Sink, batch, meanwhile, places, stopping, stream
 
 QUEUES = 2
+MARK_OFFSET = 300
 SIZE = 4_096
 """Large enough that a query of all messages takes many pulls."""
 
 
-def slowly(offset: int) -> int:
-    time.sleep(0.0005)
-    return offset
+def slow_step(mark: Path) -> Callable[[int], int]:
+    """Passes offsets on slowly, so that pulling goes on meanwhile; leaves a mark when it is well under way."""
+
+    def step(offset: int) -> int:
+        time.sleep(0.0005)
+        if offset == MARK_OFFSET:
+            mark.touch()
+        return offset
+
+    return step
 
 
-def test_a_batch_query_survives_its_leader(spark: SparkSession, killable_cluster: Cluster) -> None:
-    """The rows pass a slow step, so that the leader is killed while they are being pulled."""
+def test_a_batch_query_survives_its_leader(
+    spark: SparkSession, killable_cluster: Cluster, tmp_path: Path
+) -> None:
+    """The leader is killed when some rows have come and most have not been pulled yet."""
     cluster = killable_cluster
     create_topic(cluster.namesrv, "Killed", QUEUES)
-    sent = places(send(cluster.namesrv, "Killed", numbered(6_000, QUEUES, size=SIZE)))
+    sent = places(send(cluster.namesrv, "Killed", numbered(8_000, QUEUES, size=SIZE)))
+    mark = tmp_path / "mark"
+    step = F.udf(slow_step(mark), "long", useArrow=False)
     frame = batch(spark, cluster.namesrv, subscribe="Killed")
-    frame = frame.select("queueId", F.udf(slowly, "long")("queueOffset").alias("queueOffset"), "body")
+    frame = frame.select("queueId", step("queueOffset").alias("queueOffset"), "body")
     leader = cluster.wait_leader()
 
     def kill() -> None:
-        time.sleep(1.5)
+        wait_for("the query is under way", mark.exists, 60.0)
         cluster.kill(leader)
 
     with meanwhile(kill):
