@@ -12,7 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rocketmq_spark import register
-from tests.integration.client_runs import ROOT
+from rocketmq_spark.jobs.errors import SetupError
+from rocketmq_spark.jobs.session import require_java
+from tests.integration.client_runs import ROOT, need
 from tests.integration.cluster import Cluster
 from tests.spark.stock_broker import VERSIONS, StockBroker
 
@@ -39,9 +41,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.integration)
 
 
+def need_java() -> None:
+    """Skip the test where Spark has no Java, unless scripts/test has said that there is one."""
+    try:
+        require_java(os.environ)
+    except SetupError as error:
+        need("spark", False, str(error))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The only session of the process, on two local cores, with our formats registered."""
+    need_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(ROOT)  # of the workers: this checkout
     folder = tmp_path_factory.mktemp("spark")
