@@ -189,8 +189,9 @@ class TransactionChecks:
     async def _discard(self, records: list[Record]) -> bool:
         try:
             await self._context.state.ensure_topic_config(TopicConfig(CHECK_MAX_TIME_TOPIC, 1, 1))
-        except StateChangeError:
-            return False
+        except StateChangeError as error:
+            logger.warning("nothing can be put aside now, without %s: %s", CHECK_MAX_TIME_TOPIC, error)
+            return True
         for record in records:
             logger.warning(
                 "the transaction of the half message %d of %s was checked in vain: put aside in %s",

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from broker.state.state import StateChangeError
+from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, TopicConfig
 from broker.transactions.checks import BATCH_MAX, REUNION_MS
 from broker.transactions.ledger import GROUP
 from commitlog.log import PutStatus
@@ -216,6 +217,24 @@ async def test_one_that_cannot_be_put_aside_ends(tmp_path: Path) -> None:
     bench.log.put = refuse_it  # type: ignore[method-assign]
     await bench.run_round()
     assert (bench.put_aside, bench.open_count) == ([], 0)
+
+
+async def test_others_are_asked_while_nothing_can_be_put_aside(
+    bench: TransactionBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(config: TopicConfig) -> TopicConfig:
+        raise StateChangeError(PutStatus.MESSAGE_ILLEGAL)
+
+    monkeypatch.setattr(bench.context.state, "ensure_topic_config", refuse)
+    bench.checks._check_max = 1
+    await bench.prepare(b"old")
+    bench.at(6 * SECOND)
+    await bench.run_round()
+    for number in range(BATCH_MAX):
+        await bench.prepare(b"%d" % number)
+    bench.at(12 * SECOND)
+    assert bodies(await bench.run_round()) == [b"%d" % number for number in range(BATCH_MAX)]
+    assert bench.open_count == BATCH_MAX + 1
 
 
 async def test_a_follower_asks_nobody(bench: TransactionBench) -> None:
