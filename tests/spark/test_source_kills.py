@@ -21,7 +21,7 @@ SIZE = 4_096
 
 
 def slow_step(mark: Path) -> Callable[[int], int]:
-    """Passes offsets on slowly, so that pulling goes on meanwhile; leaves a mark when it is well under way."""
+    """Passes offsets on slowly, so that pulling goes on meanwhile; leaves a mark once it is under way."""
 
     def step(offset: int) -> int:
         time.sleep(0.0005)
