@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,7 +30,30 @@ ledgermq spark audit --verify audit.json --sign-key audit.key
 KEY_BYTES_MAX = 4096
 
 
-@spark_app.command(cls=StrictCommand, epilog=AUDIT_EPILOG)
+class AuditCommand(StrictCommand):
+    """Wrong usage is exit code 1: 2 says that the replicas differ."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _usage_errors_as_1():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_errors_as_1():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_errors_as_1() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # Of typer's or of click's own class, depending on the version of typer.
+        if any(kind.__name__ == "UsageError" for kind in type(error).__mro__):
+            error.exit_code = 1  # type: ignore[attr-defined]
+        raise
+
+
+@spark_app.command(cls=AuditCommand, epilog=AUDIT_EPILOG)
 def audit(
     stores: Annotated[
         list[str] | None,
