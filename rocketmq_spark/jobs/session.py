@@ -33,6 +33,7 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _PANDAS_WARNING: Final = "PySpark does not yet fully support pandas"
 
 _ALWAYS: Final = {
+    "spark.python.authenticate.socketTimeout": "60s",  # a worker may take long to start on a busy machine
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

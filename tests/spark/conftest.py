@@ -28,6 +28,7 @@ SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.task.maxFailures": "4",
+    "spark.python.authenticate.socketTimeout": "120s",  # a worker takes long to start on a busy machine
     # A test ends before the second compiler pays: half the CPU time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
