@@ -159,7 +159,10 @@ class Cluster:
         return address
 
     def forget_leader(self, broker_name: str) -> None:
-        """Close the connection to the leader as known and ask the name server next time."""
+        """Close the connection to the leader as known. The next question goes to another name server, if
+        there are several: one may be behind.
+        """
+        self._namesrvs.append(self._namesrvs.pop(0))
         address = self._leaders.pop(broker_name, None)
         self._routes.clear()
         if address is not None:
@@ -252,7 +255,7 @@ class Cluster:
     ) -> RemotingCommand:
         backoff = Backoff(f"name server request {code.name}", min(deadline_s, self.deadline_s))
         while True:
-            failures = []
+            failures, unwanted = [], None
             for address in tuple(self._namesrvs):
                 try:
                     answer = self._connections.get(address).invoke(RemotingCommand(code, ext_fields=ext))
@@ -260,9 +263,13 @@ class Cluster:
                     failures.append(str(error))
                     self._namesrvs.append(self._namesrvs.pop(0))  # the next question goes elsewhere first
                     continue
-                if answer.code == ResponseCode.SUCCESS or answer.code in expected:
+                if answer.code == ResponseCode.SUCCESS:
                     return answer
+                if answer.code in expected:
+                    unwanted = answer  # another one may know better: this one may have just been started
                 failures.append(f"{address}: code {answer.code}, {answer.remark}")
+            if unwanted is not None:
+                return unwanted
             backoff.failed("; ".join(failures))
 
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from commitlog.record import PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.command import OWN_LANGUAGE, RemotingCommand
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import RequestRefusedError
@@ -43,6 +44,17 @@ class PullResult:
     min_offset: int
     max_offset: int
     data: bytes = b""
+    is_exact: bool = False
+    """Whether `min_offset` surely is what the node holds. A Java broker finds out some seconds after it has
+    deleted a file, and until then passes over what was in it.
+    """
+
+    @property
+    def first_offset(self) -> int | None:
+        """The offset of the first record, None without one."""
+        if len(self.data) < PHYSICAL_OFFSET_AT:
+            return None
+        return int.from_bytes(self.data[QUEUE_OFFSET_AT:PHYSICAL_OFFSET_AT], "big")
 
 
 _STATUSES = {
@@ -118,4 +130,5 @@ def pull_result(answer: RemotingCommand, queue: MessageQueue, offset: int) -> Pu
         first, end = int(ext["minOffset"]), int(ext["maxOffset"])
     except (KeyError, ValueError):
         raise RequestRefusedError(what, answer.code, f"unreadable offsets in {ext!r}") from None
-    return PullResult(status, next_offset, first, end, answer.body if status is PullStatus.FOUND else b"")
+    data = answer.body if status is PullStatus.FOUND else b""
+    return PullResult(status, next_offset, first, end, data, answer.language == OWN_LANGUAGE)

@@ -33,6 +33,8 @@ IN_FLIGHT_MAX: Final = 4
 """Pulls on their way at once: what is being answered while the last answer becomes rows."""
 COUNT_START: Final = 32
 """Asked for at first; as many as a Java broker ever gives."""
+GAP_WAIT_S: Final = 12.0
+"""A Java broker looks for deleted files every 10 s."""
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ class RangeReader:
         self._in_flight_max = IN_FLIGHT_MAX if settings.tags == ALL_TAGS else 1
         self._pending: deque[_Stretch] = deque()
         self._stall: Backoff | None = None
+        self._asks_for_gaps = settings.tags == ALL_TAGS
 
     def __iter__(self) -> Iterator[bytes]:
         """Raises DataLossError, ClusterUnavailableError, RequestRefusedError."""
@@ -140,6 +143,7 @@ class RangeReader:
         """Move on by one answer, and return its records."""
         is_passed = result.status in (PullStatus.FOUND, PullStatus.NO_MATCH)
         if is_passed and result.next_offset > self._next:
+            self._explain_gap(result)
             self._move_on(result)
             return result.data
         self._recover(result)
@@ -158,6 +162,22 @@ class RangeReader:
                 self._count_max = self._count  # the broker's own limit
         elif _has_room(result):
             self._count = min(self._count * 2, self._count_max)
+
+    def _explain_gap(self, result: PullResult) -> None:
+        """Offsets before an answer's first message may never have had one, or have been in a file that was
+        just deleted. The queue's beginning tells, in time; what a filter leaves out looks the same.
+        """
+        first = result.first_offset
+        if first is None or first <= self._next or result.is_exact or not self._asks_for_gaps:
+            return
+        backoff = Backoff(f"the beginning of {self._queue}", GAP_WAIT_S)
+        while (kept := min_offset(self._cluster, self._queue)) <= self._next:
+            try:
+                backoff.failed(f"is {kept}")
+            except ClusterUnavailableError:
+                self._asks_for_gaps = False  # such a queue may have many
+                return
+        self._lose(min(kept, first, self._wanted.stop))
 
     def _recover(self, result: PullResult) -> None:
         """Nothing is to be had at `_next`: find out by the leader's word whether it is lost.

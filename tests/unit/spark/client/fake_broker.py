@@ -31,6 +31,7 @@ class FakeBroker:
     bytes_max: int = 4096
     faults: deque[str] = field(default_factory=deque)
     removing: frozenset[int] = frozenset()
+    language: str = "PYTHON"
     asked: list[int] = field(default_factory=list)
 
     @property
@@ -92,7 +93,9 @@ class FakeBroker:
     ) -> RemotingCommand:
         ext = {"nextBeginOffset": str(next_offset), "suggestWhichBrokerId": "0"}
         ext |= {"minOffset": str(self.min_offset), "maxOffset": str(self.max_offset)}
-        return _answer(request, code, ext, remark, body)
+        answer = _answer(request, code, ext, remark, body)
+        answer.language = self.language
+        return answer
 
 
 def _answer(

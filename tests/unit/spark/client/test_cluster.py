@@ -113,6 +113,15 @@ def test_the_next_name_server_is_asked(serve: Serve, clock: Clock) -> None:
     assert clock.now_s == 0
 
 
+def test_a_name_server_that_knows_less_is_not_believed(serve: Serve) -> None:
+    empty = NameServer()
+    empty.topics = []
+    with Cluster(f"{serve(empty.answer).address};{serve(NameServer().answer).address}") as cluster:
+        assert len(cluster.queues("T")) == 3
+        with pytest.raises(TopicNotFoundError):
+            cluster.queues("Other")
+
+
 def test_no_name_server_is_told_with_what_was_tried(clock: Clock) -> None:
     address = gone()
     with Cluster(address) as cluster, pytest.raises(ClusterUnavailableError) as caught:

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commitlog.record import decode_record, record_size
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
 from rocketmq_spark.client.range_reader import QueueRange, RangeReader, ReadSettings
 from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, RequestRefusedError
 from tests.unit.spark.client.conftest import Clock
@@ -153,3 +155,33 @@ def test_a_refusal_is_not_tried_again(clock: Clock) -> None:
     with pytest.raises(RequestRefusedError, match="pull of T/broker-a:0 from 0 was refused with code 16"):
         read(Closed(numbered(5)), 0, 5)
     assert clock.now_s == 0
+
+
+class Lagging(FakeBroker):
+    """A Java broker that deleted files of the first 6 messages, and finds that out at the third question."""
+
+    questions = 0
+
+    def answer(self, request: RemotingCommand, fault: str) -> RemotingCommand:
+        if request.code == RequestCode.GET_MIN_OFFSET:
+            self.questions += 1
+            self.min_offset = 6 if self.questions >= 3 else 0
+        return super().answer(request, fault)
+
+
+def test_a_deleted_file_is_loss_though_its_broker_is_late_to_say_so(clock: Clock) -> None:
+    bodies = [*[None] * 6, *numbered(4)]
+    with pytest.raises(DataLossError, match="offsets 2 to 5 of"):
+        read(Lagging(bodies, language="JAVA"), 2, 10)
+    allowed = ReadSettings(fail_on_data_loss=False)
+    assert read(Lagging(bodies, language="JAVA"), 2, 10, allowed) == [6, 7, 8, 9]
+
+
+def test_offsets_that_no_message_had_are_no_loss(clock: Clock) -> None:
+    """A Java broker is given the time to say otherwise; ours knows."""
+    bodies = [b"0", None, None, *numbered(3)]
+    more = [*bodies, None, b"3", None, b"4"]
+    assert read(FakeBroker(more, language="JAVA", bytes_max=150), 1, 10) == [3, 4, 5, 7, 9]
+    assert 10.0 < clock.now_s < 13.0
+    assert read(FakeBroker(bodies), 1, 6) == [3, 4, 5]
+    assert clock.now_s < 13.0
