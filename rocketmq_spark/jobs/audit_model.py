@@ -1,12 +1,15 @@
 """What an audit's tasks find and its driver judges. Pure."""
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from rocketmq_spark.log.discovery import Log
-from rocketmq_spark.log.stretch import UNKNOWN, LogRange
+from rocketmq_spark.log.stretch import LogRange
 
 QueueKey = tuple[str, int]
 """(topic, queue id)."""
+PROBLEMS_KEPT_MAX: Final = 100
+"""Of one range; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,6 @@ class RangeResult:
     """By replica: same, different, partial (holds a part, the same) or absent."""
     epochs: list[tuple[int, int, int]] = field(default_factory=list)
     """(term, index, position) of the first entry of each term in the range."""
-    last_term: int = 0
     runs: dict[QueueKey, list[QueueRun]] = field(default_factory=dict)
     """More than one run where the offsets do not continue."""
     problems: list[Problem] = field(default_factory=list)
@@ -98,18 +100,3 @@ class RangeResult:
         self.problem_count += 1
         if len(self.problems) < PROBLEMS_KEPT_MAX:
             self.problems.append(problem)
-
-
-PROBLEMS_KEPT_MAX = 100
-"""Of one range; all are counted."""
-
-__all__ = [
-    "PROBLEMS_KEPT_MAX",
-    "UNKNOWN",
-    "Problem",
-    "QueueKey",
-    "QueueRun",
-    "QueueUnits",
-    "RangeResult",
-    "Replica",
-]

@@ -34,7 +34,7 @@ class _Part:
     wanted: LogRange
 
     @property
-    def is_of_all(self) -> tuple[int, int]:
+    def span(self) -> tuple[int, int]:
         return self.wanted.first_position, self.wanted.end_position
 
 
@@ -63,7 +63,7 @@ class _RangeAudit:
         found.states = {replica.name: "absent" for replica in self._replicas}
         if not self._parts:
             return found
-        lead = max(self._parts.values(), key=lambda part: part.is_of_all[1] - part.is_of_all[0])
+        lead = max(self._parts.values(), key=lambda part: part.span[1] - part.span[0])
         self._examine_lead(lead)
         same = [name for name in self._parts if name not in self._differs and name != lead.replica.name]
         for name in self._differs:
@@ -72,7 +72,6 @@ class _RangeAudit:
         content = self._contents[best]
         found.entries, found.size_bytes, found.sha256 = content.entries, content.size_bytes, content.sha256
         found.epochs, found.runs = content.epochs(), content.runs
-        found.last_term = int(content.extents[-1].terms[-1]) if content.epochs() else 0
         for name in self._parts:
             own = self._contents.get(name) or self._contents[lead.replica.name]
             self._judge(name, own, best, name in same)
@@ -80,9 +79,9 @@ class _RangeAudit:
 
     def _examine_lead(self, lead: _Part) -> None:
         others = [part for part in self._parts.values() if part is not lead]
-        begin, end = lead.is_of_all
+        begin, end = lead.span
         for part in others:
-            if part.is_of_all[0] < begin or part.is_of_all[1] > end:
+            if part.span[0] < begin or part.span[1] > end:
                 self._differs.add(part.replica.name)
 
         def compare(stretch: Stretch) -> None:
@@ -102,16 +101,16 @@ class _RangeAudit:
 
     def _best(self, lead: str, same: Sequence[str]) -> str:
         """The replica whose bytes most of those that hold the whole range have; an undamaged one if any."""
-        whole = self._parts[lead].is_of_all
+        whole = self._parts[lead].span
         votes = Counter(
-            content.sha256 for name, content in self._contents.items() if self._parts[name].is_of_all == whole
+            content.sha256 for name, content in self._contents.items() if self._parts[name].span == whole
         )
-        votes[self._contents[lead].sha256] += sum(self._parts[name].is_of_all == whole for name in same)
+        votes[self._contents[lead].sha256] += sum(self._parts[name].span == whole for name in same)
 
         def rank(name: str) -> tuple[bool, bool, int, bool]:
             content = self._contents[name]
-            is_of_all = self._parts[name].is_of_all == whole
-            return is_of_all, content.is_whole, votes[content.sha256], name == lead
+            holds_all = self._parts[name].span == whole
+            return holds_all, content.is_whole, votes[content.sha256], name == lead
 
         return max(self._contents, key=rank)
 
@@ -120,7 +119,7 @@ class _RangeAudit:
         part, content = self._parts[name], self._contents[best]
         for damage in own.damages if name in self._contents else ():
             self._found.add(_damage_problem(name, damage))
-        is_partial = part.is_of_all != self._parts[best].is_of_all
+        is_partial = part.span != self._parts[best].span
         is_same = name == best or own.sha256 == content.sha256 or (is_same_as_lead and own is content)
         if not is_same:
             difference = _first_difference(content, self._parts[best].replica.log, part)
@@ -134,7 +133,7 @@ class _RangeAudit:
     def _check_beside(self, part: _Part, content: Content) -> None:
         """Index, blanks and consume queues of a replica that holds the entries of `content`."""
         name, log = part.replica.name, part.replica.log
-        begin, end = part.is_of_all
+        begin, end = part.span
         for position, length in content.gaps():
             if begin <= position and position + length <= end and not _is_blank(log, position, length):
                 self._found.add(
@@ -176,7 +175,7 @@ def read_whole(log: Log, position: int, size_bytes: int) -> bytes | None:
 def _first_difference(content: Content, log: Log, part: _Part) -> Problem | None:
     """Where the replica first differs from what `content` found in `log`; None when nowhere."""
     name, own = part.replica.name, part.replica.log
-    begin, end = part.is_of_all
+    begin, end = part.span
     for extent in content.extents:
         first, last = max(extent.position, begin), min(extent.end, end)
         if first >= last:
@@ -234,7 +233,7 @@ def _is_blank(log: Log, position: int, length: int) -> bool:
 def _index_problem(part: _Part, extent: Extent) -> Problem | None:
     """The first of the replica's index units that is not what its entries say."""
     name, row = part.replica.name, part.replica.log.index
-    begin, end = part.is_of_all
+    begin, end = part.span
     places = extent.position + extent.starts
     chosen = np.flatnonzero((places >= begin) & (places < end))
     if row is None or not len(chosen):

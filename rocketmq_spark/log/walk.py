@@ -3,6 +3,7 @@
 Every byte of a range is accounted for: it belongs to an entry that is yielded, to a blank, or to a `Damage`.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ SEARCH_BYTES_MAX: Final = 64 * 1024 * 1024
 """Then the next file is looked at. Behind the log's end files are empty for a gigabyte."""
 
 
+READS_AGAIN_MAX: Final = 3
+READ_AGAIN_S: Final = 0.01
+
+
 @dataclass(slots=True)
 class Place:
     """Where a walk stands: the next entry expected; UNKNOWN accepts any."""
@@ -37,6 +42,8 @@ class Walk(ABC):
         self.log = log
         self.wanted = wanted
         self._window_bytes = window_bytes
+        self._read_again_at = -1
+        self._reads_left = 0
 
     def __iter__(self) -> Iterator[Stretch | Damage]:
         place = Place(self.wanted.first_position, self.wanted.first_index)
@@ -74,10 +81,24 @@ class Walk(ABC):
                     window_bytes = max(self._window_bytes, taken.bytes_needed)
             elif taken.stop == BLANK_STOP:
                 place.position = self.log.data.file_end(place.position)
+            elif self._may_be_being_written(place):
+                continue
             elif self.wanted.is_open and self._ends_here(place, data[taken.size_bytes :]):
                 return
             else:
                 yield from self._over_damage(place, "corrupt", taken.stop)
+
+    def _may_be_being_written(self, place: Place) -> bool:
+        """Whether to read once more: a running broker may have been in the middle of writing."""
+        if not self.wanted.is_open or place.position < self.wanted.synced_position:
+            return False
+        if place.position != self._read_again_at:
+            self._read_again_at, self._reads_left = place.position, READS_AGAIN_MAX
+        self._reads_left -= 1
+        if self._reads_left < 0:
+            return False
+        time.sleep(READ_AGAIN_S)
+        return True
 
     def _is_done(self, place: Place) -> bool:
         last = self.wanted.last_index

@@ -66,9 +66,18 @@ def wait_committed(logs: list[Path], topic: str, count: int) -> None:
         batches = (batch for part in reader.partitions() for batch in reader.read(part))
         return sum(batch.column(0).to_pylist().count(topic) for batch in batches)
 
+    waiting = list(logs)
+    seen: dict[Path, bytes] = {}
+
     def all_count() -> bool:
-        is_likely = all((log / "checkpoint").exists() for log in logs)
-        return is_likely and all(counted(log) >= count for log in logs)
+        for log in list(waiting):
+            path = log / "checkpoint"
+            content = path.read_bytes() if path.exists() else b""
+            if seen.get(log) != content and content:
+                seen[log] = content
+                if counted(log) >= count:
+                    waiting.remove(log)
+        return not waiting
 
     wait_for("checkpoints of all nodes", all_count, COMMITTED_LIMIT_S)
 
