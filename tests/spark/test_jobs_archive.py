@@ -29,7 +29,7 @@ from tests.integration.waiting import wait_for
 from tests.spark.conftest import SESSION_SETTINGS, TopicName
 from tests.spark.producing import Stored, create_topic, numbered, send
 
-BATCHES_LIMIT_S = 120.0
+BATCHES_LIMIT_S = 240.0
 PRODUCER_PAUSE_S = 0.2
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 END_LIMIT_S = 30.0
