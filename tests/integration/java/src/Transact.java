@@ -40,10 +40,11 @@ final class Transact implements TransactionListener {
         producer.setNamesrvAddr(options.text("namesrv", null));
         producer.setPollNameServerInterval(options.number("poll_ms", 1000));
         producer.setHeartbeatBrokerInterval(options.number("poll_ms", 1000));
-        producer.setSendMsgTimeout(1000);
+        producer.setSendMsgTimeout(2000);
         producer.setRetryTimesWhenSendFailed(0); // a repeated half message is another transaction
         producer.setTransactionListener(this);
         producer.start();
+        connect(producer);
         int threads = options.number("threads", 1);
         AtomicInteger numbers = new AtomicInteger();
         ExecutorService senders = Executors.newFixedThreadPool(threads);
@@ -55,6 +56,21 @@ final class Transact implements TransactionListener {
         report.line("event", "sent");
         await(options.text("end", null));
         producer.shutdown();
+    }
+
+    /** Sends that all begin at once would share the time that connecting takes, and give up. */
+    private void connect(TransactionMQProducer producer) throws Exception {
+        for (int tries = 0; ; tries++) {
+            try {
+                producer.send(Samples.message(options.text("topic", null) + "Connect", "connect", 0));
+                return;
+            } catch (Exception error) {
+                if (tries == 20) {
+                    throw error;
+                }
+                sleep(500);
+            }
+        }
     }
 
     private void send(TransactionMQProducer producer, AtomicInteger numbers) {
