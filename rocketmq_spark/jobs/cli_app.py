@@ -48,6 +48,10 @@ Namesrv = Annotated[
         help="The name server; several with `;`.",
     ),
 ]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="MOMENT", help="Only what was stored then or later.")
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="MOMENT", help="Only what was stored before.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

@@ -11,6 +11,22 @@ from rocketmq_spark.jobs.cli_app import DEFAULT_NAMESRV, AsJson, Conf, Master, N
 from rocketmq_spark.jobs.session import parse_conf
 from rocketmq_spark.jobs.strict_command import StrictCommand
 
+Verify = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="Only prove an archive: no gap, no repeat, same rows."),
+]
+Pattern = Annotated[
+    str | None, typer.Option(metavar="REGEX", help="All topics that this matches, new ones too.")
+]
+Start = Annotated[
+    str,
+    typer.Option("--from", metavar="WHEN", help="Where new queues begin: earliest, latest or a moment."),
+]
+Source = Annotated[list[str] | None, typer.Option("--source", metavar="K=V", help="An option of the source.")]
+Checkpoint = Annotated[
+    str | None, typer.Option(metavar="URL", help="Spark's checkpoint.", show_default="in the archive")
+]
+
 ARCHIVE_EPILOG = """Examples:
 
 ledgermq spark archive Orders --to archive
@@ -25,18 +41,10 @@ ledgermq spark archive --verify archive
 def archive(
     topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...")] = None,
     to: Annotated[str | None, typer.Option(metavar="PATH", help="The archive: a folder or a URL.")] = None,
-    verify: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Only prove an archive: no gap, no repeat, same rows."),
-    ] = None,
-    pattern: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="All topics that this matches, new ones too.")
-    ] = None,
+    verify: Verify = None,
+    pattern: Pattern = None,
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    start: Annotated[
-        str,
-        typer.Option("--from", metavar="WHEN", help="Where new queues begin: earliest, latest or a moment."),
-    ] = "earliest",
+    start: Start = "earliest",
     continuous: Annotated[bool, typer.Option("--continuous", help="Go on until Ctrl-C.")] = False,
     every: Annotated[str, typer.Option(metavar="TIME", help="How far apart batches are at least.")] = "30s",
     file_format: Annotated[
@@ -55,12 +63,8 @@ def archive(
     allow_data_loss: Annotated[
         bool, typer.Option("--allow-data-loss", help="Go on when messages are gone before they were read.")
     ] = False,
-    source: Annotated[
-        list[str] | None, typer.Option("--source", metavar="K=V", help="An option of the source.")
-    ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's checkpoint.", show_default="in the archive")
-    ] = None,
+    source: Source = None,
+    checkpoint: Checkpoint = None,
     master: Master = None,
     conf: Conf = None,
     as_json: AsJson = False,

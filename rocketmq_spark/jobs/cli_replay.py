@@ -7,8 +7,29 @@ from typing import Annotated
 import orjson
 import typer
 
-from rocketmq_spark.jobs.cli_app import DEFAULT_NAMESRV, AsJson, Conf, Master, Namesrv, job, spark_app
+from rocketmq_spark.jobs.cli_app import (
+    DEFAULT_NAMESRV,
+    AsJson,
+    Conf,
+    From,
+    Master,
+    Namesrv,
+    Until,
+    job,
+    spark_app,
+)
 from rocketmq_spark.jobs.strict_command import StrictCommand
+
+State = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Where the replay notes how far it is.", show_default="./TOPIC.replay.json"
+    ),
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC", help="Read this topic (of an archive: all); repeatable."),
+]
 
 EPILOG = """Examples:
 
@@ -26,17 +47,10 @@ def replay(
     archive: Annotated[
         str | None, typer.Option(metavar="PATH", help="Read this archive.", show_default="the live topics")
     ] = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="TOPIC", help="Read this topic (of an archive: all); repeatable."),
-    ] = None,
+    topics: Topics = None,
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    start: Annotated[
-        str | None, typer.Option("--from", metavar="MOMENT", help="Only what was stored then or later.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="MOMENT", help="Only what was stored before.")
-    ] = None,
+    start: From = None,
+    until: Until = None,
     rate: Annotated[
         float | None, typer.Option(min=0.001, help="Messages a second at most, of all tasks together.")
     ] = None,
@@ -55,12 +69,7 @@ def replay(
     batch_messages: Annotated[
         int | None, typer.Option(min=1, help="Messages in one batch.", show_default="30 s, 50,000 at most")
     ] = None,
-    state: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Where the replay notes how far it is.", show_default="./TOPIC.replay.json"
-        ),
-    ] = None,
+    state: State = None,
     master: Master = None,
     conf: Conf = None,
     as_json: AsJson = False,

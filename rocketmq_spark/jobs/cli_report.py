@@ -7,7 +7,17 @@ from typing import Annotated
 import orjson
 import typer
 
-from rocketmq_spark.jobs.cli_app import DEFAULT_NAMESRV, AsJson, Conf, Master, Namesrv, job, spark_app
+from rocketmq_spark.jobs.cli_app import (
+    DEFAULT_NAMESRV,
+    AsJson,
+    Conf,
+    From,
+    Master,
+    Namesrv,
+    Until,
+    job,
+    spark_app,
+)
 from rocketmq_spark.jobs.strict_command import StrictCommand
 
 EPILOG = """Examples:
@@ -28,12 +38,8 @@ def report(
         str | None, typer.Option(metavar="PATH", help="Read this archive.", show_default="the live topics")
     ] = None,
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    start: Annotated[
-        str | None, typer.Option("--from", metavar="MOMENT", help="Only what was stored then or later.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="MOMENT", help="Only what was stored before.")
-    ] = None,
+    start: From = None,
+    until: Until = None,
     groups: Annotated[
         list[str] | None, typer.Option("--group", help="Only these consumer groups; may be repeated.")
     ] = None,
