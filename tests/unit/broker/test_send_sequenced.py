@@ -130,6 +130,19 @@ async def test_what_follows_a_refused_send_is_refused_too(bench: Bench) -> None:
     assert numbers_of(bench.stored) == [0, 1]
 
 
+async def test_what_was_refused_behind_sends_on_their_way_is_expected_still(bench: Bench) -> None:
+    bench.log.auto_commit = False
+    bench.handle(sequenced_send(0, [b"a"], 1))
+    bench.log.next_status = PutStatus.OS_PAGE_CACHE_BUSY
+    bench.handle(sequenced_send(1, [b"b"], 2))
+    bench.log.next_status = PutStatus.PUT_OK
+    bench.handle(sequenced_send(2, [b"c"], 3), sequenced_send(1, [b"b"], 4))
+    bench.log.commit()
+    codes = {answer.opaque: answer.code for answer in bench.connection.take_answers()}
+    assert codes == {1: 0, 2: ResponseCode.SYSTEM_BUSY, 3: ResponseCode.LEDGERMQ_SEQUENCE_GAP, 4: 0}
+    assert numbers_of(bench.stored) == [0, 1]
+
+
 async def test_a_turn_of_more_than_one_put_stops_at_the_first_that_is_refused(bench: Bench) -> None:
     bench.processor._put_max = 3
     bench.log.next_status = PutStatus.OS_PAGE_CACHE_BUSY
