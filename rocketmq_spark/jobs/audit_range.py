@@ -158,9 +158,9 @@ def _holds(part: _Part, stretch: Stretch) -> bool:
     end = min(stretch.position + stretch.size_bytes, part.wanted.end_position)
     if begin >= end:
         return True
-    expected = memoryview(stretch.data)[begin - stretch.position : end - stretch.position]
     found = read_whole(part.replica.log, begin, end - begin)
-    return found is not None and memoryview(found) == expected
+    # The quickest way to hold bytes against a part of others: neither is copied.
+    return found is not None and stretch.data.startswith(found, begin - stretch.position)
 
 
 def read_whole(log: Log, position: int, size_bytes: int) -> bytes | None:

@@ -21,6 +21,7 @@ from commitlog.entry import (
 from commitlog.recovery import MORE, scan_entries
 from dledger.core.types import CorruptRangeError, EntryRange
 from rocketmq_spark.log.stretch import Int64s, int64s
+from rocketmq_spark.source.records import take
 
 HEAD_TYPE: Final = np.dtype(
     [
@@ -36,7 +37,6 @@ HEAD_TYPE: Final = np.dtype(
     ]
 )
 _INT32: Final = struct.Struct(">i")
-_HEAD_PLACES: Final = np.arange(HEADER_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,7 @@ class Taken:
 
 def entry_heads(data: bytes, starts: Int64s) -> npt.NDArray[Any]:
     """The headers, of HEAD_TYPE, of the entries that begin there and have one."""
-    raw = np.frombuffer(data, np.uint8)
-    heads = raw[starts[:, np.newaxis] + _HEAD_PLACES]
-    return np.ascontiguousarray(heads).reshape(-1).view(HEAD_TYPE)
+    return take(np.frombuffer(data, np.uint8), starts, HEADER_BYTES).reshape(-1).view(HEAD_TYPE)
 
 
 def take_entries(data: bytes, position: int, room: int, index: int, term: int) -> Taken:

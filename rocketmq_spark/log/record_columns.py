@@ -18,7 +18,7 @@ from commitlog.record import (
     decode_record,
 )
 from rocketmq_spark.log.stretch import Int64s
-from rocketmq_spark.source.records import Records
+from rocketmq_spark.source.records import Records, take
 
 _HEAD_TYPE: Final = np.dtype(
     [
@@ -178,7 +178,7 @@ class RecordColumns:
         if len(self._raw) < width:
             return np.zeros(len(at) * width, np.uint8)
         within = np.clip(at, 0, len(self._raw) - width)
-        return np.ascontiguousarray(self._raw[within[:, np.newaxis] + np.arange(width)]).reshape(-1)
+        return take(self._raw, within, width).reshape(-1)
 
     def _number(self, at: Int64s, form: str, is_there: npt.NDArray[np.bool_]) -> Int64s:
         values = self._gather(at, _WIDTHS[form]).view(form).astype(np.int64)

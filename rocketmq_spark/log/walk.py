@@ -81,15 +81,18 @@ class Walk(ABC):
                     window_bytes = max(self._window_bytes, taken.bytes_needed)
             elif taken.stop == BLANK_STOP:
                 place.position = self.log.data.file_end(place.position)
-            elif self._may_be_being_written(place):
-                continue
             elif self.wanted.is_open and self._ends_here(place, data[taken.size_bytes :]):
                 return
+            elif self._may_be_being_written(place):
+                continue
             else:
                 yield from self._over_damage(place, "corrupt", taken.stop)
 
     def _may_be_being_written(self, place: Place) -> bool:
-        """Whether to read once more: a running broker may have been in the middle of writing."""
+        """Whether to read once more: a running broker may have been in the middle of writing.
+
+        It writes in order: when something stood whole behind this place, so does what is read here now.
+        """
         if not self.wanted.is_open or place.position < self.wanted.synced_position:
             return False
         if place.position != self._read_again_at:
