@@ -105,7 +105,8 @@ class Transactions:
         self.wait_quiet()
         self.tell("end")
         finish(process, self.out)
-        assert self.delivered() == Counter(wanted)
+        delivered = self.delivered()
+        assert delivered == Counter(wanted), (delivered - Counter(wanted), Counter(wanted) - delivered)
 
     def wait_quiet(self) -> None:
         """Nobody is asked any more: of no transaction is it still open how it ends."""

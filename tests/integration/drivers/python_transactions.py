@@ -29,6 +29,7 @@ class Transactions:
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
         self._asked: dict[int, int] = {}
+        self._failed: set[int] = set()
         self._lock = threading.Lock()
         self._out = Path(options["out"]).open("w", encoding="utf-8")  # noqa: SIM115 - open until os._exit
 
@@ -57,6 +58,8 @@ class Transactions:
             else:
                 self._write(event="prepared", number=number, status=int(result.status), id=result.msg_id)
                 return
+        with self._lock:
+            self._failed.add(number)
 
     def _execute(self, message: Any, _: object) -> Any:
         number = int(message.get_property("number"))
@@ -69,12 +72,14 @@ class Transactions:
     def _check(self, message: Any) -> Any:
         number = int(message.get_property("number"))
         with self._lock:
-            has_run = number in self._asked
-            times = self._asked[number] = self._asked.get(number, 0) + 1
+            has_run, has_failed = number in self._asked, number in self._failed
+            times = self._asked.get(number, 0) + 1
+            if has_run:
+                self._asked[number] = times
         self._write(event="checked", number=number, topic=message.topic)
-        if not has_run or number % KINDS in (1, 3):
+        if has_failed or (has_run and number % KINDS in (1, 3)):
             return TransactionStatus.ROLLBACK
-        if number % KINDS == 4 and times < 2:
+        if not has_run or (number % KINDS == 4 and times < 2):
             return TransactionStatus.UNKNOWN
         return TransactionStatus.COMMIT
 

@@ -19,7 +19,8 @@ type transactions struct {
 	out  *report
 	lock sync.Mutex
 	// How often each that ran here was asked about.
-	asked map[int]int
+	asked  map[int]int
+	failed map[int]bool
 }
 
 func number(message *primitive.Message) int {
@@ -51,13 +52,13 @@ func (t *transactions) CheckLocalTransaction(message *primitive.MessageExt) prim
 	if ran {
 		t.asked[n]++
 	}
-	times := t.asked[n]
+	times, failed := t.asked[n], t.failed[n]
 	t.lock.Unlock()
 	t.out.line(map[string]any{"event": "checked", "number": n, "topic": message.Topic, "id": message.TransactionId})
 	switch {
-	case !ran || n%kinds == 1 || n%kinds == 3:
+	case failed || ran && (n%kinds == 1 || n%kinds == 3):
 		return primitive.RollbackMessageState
-	case n%kinds == 4 && times < 2:
+	case !ran || n%kinds == 4 && times < 2:
 		return primitive.UnknowState
 	default:
 		return primitive.CommitMessageState
@@ -65,7 +66,7 @@ func (t *transactions) CheckLocalTransaction(message *primitive.MessageExt) prim
 }
 
 func transact(o options, out *report) {
-	listener := &transactions{out: out, asked: map[int]int{}}
+	listener := &transactions{out: out, asked: map[int]int{}, failed: map[int]bool{}}
 	client, err := rocketmq.NewTransactionProducer(listener,
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{o.namesrv})),
 		producer.WithGroupName(o.group),
@@ -76,6 +77,9 @@ func transact(o options, out *report) {
 	for i := 0; i < o.sync; i++ {
 		result, err := client.SendMessageInTransaction(context.Background(), sample(o.topic, "transaction", i))
 		if err != nil {
+			listener.lock.Lock()
+			listener.failed[i] = true
+			listener.lock.Unlock()
 			out.line(map[string]any{"event": "failed", "number": i, "error": err.Error()})
 			continue
 		}

@@ -1,6 +1,7 @@
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -23,6 +24,7 @@ final class Transact implements TransactionListener {
     private final Options options;
     private final Report report;
     private final Map<Integer, AtomicInteger> checks = new ConcurrentHashMap<>();
+    private final Set<Integer> failed = ConcurrentHashMap.newKeySet();
 
     private Transact(Options options, Report report) {
         this.options = options;
@@ -89,6 +91,7 @@ final class Transact implements TransactionListener {
                         "id", result.getTransactionId(),
                         "state", result.getLocalTransactionState().name());
             } catch (Exception error) {
+                failed.add(i);
                 report.line("event", "failed", "number", i, "error", String.valueOf(error.getMessage()));
                 sleep(10);
             }
@@ -115,12 +118,14 @@ final class Transact implements TransactionListener {
         }
     }
 
-    /** A transaction that never ran here, since its send failed, is rolled back. */
+    /** A transaction whose send failed never runs, and is rolled back; one whose send has no answer yet may. */
     @Override
     public LocalTransactionState checkLocalTransaction(MessageExt message) {
         int n = Integer.parseInt(message.getUserProperty("number"));
         AtomicInteger times = checks.get(n);
-        LocalTransactionState state = times == null ? LocalTransactionState.ROLLBACK_MESSAGE : answer(n, times.incrementAndGet());
+        LocalTransactionState unsent =
+                failed.contains(n) ? LocalTransactionState.ROLLBACK_MESSAGE : LocalTransactionState.UNKNOW;
+        LocalTransactionState state = times == null ? unsent : answer(n, times.incrementAndGet());
         report.line(
                 "event", "checked",
                 "number", n,
