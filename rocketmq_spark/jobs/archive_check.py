@@ -13,6 +13,7 @@ from rocketmq_spark.jobs.archive_rows import FILE_COLUMNS, RunBuilder, stretches
 from rocketmq_spark.jobs.archive_store import ArchiveStore, absolute
 from rocketmq_spark.jobs.errors import ArchiveError
 from rocketmq_spark.jobs.manifest import DataFile, Run, format_file, parse_file, problems
+from rocketmq_spark.jobs.parquet_batches import batches_of
 from rocketmq_spark.jobs.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ PROBLEMS_MAX: Final = 1000
 """More are counted and not kept."""
 FILES_A_STEP: Final = 256
 """Files that are looked at between two words of progress."""
-BATCH_ROWS: Final = 4096
 _FIRST_OFFSETS: Final = 5
 
 
@@ -112,7 +112,7 @@ def _runs_in(parquet: Any, file: DataFile) -> Iterator[Run]:
     if len(topics) != 1:
         raise KeyError(f"rows of {len(topics)} topics in one file")
     (topic,) = topics
-    for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=list(FILE_COLUMNS)):
+    for batch in batches_of(parquet, list(FILE_COLUMNS)):
         names = pa.array([topic], pa.string()).take(pa.array([0] * batch.num_rows, pa.int32()))
         for stretch in stretches(batch.append_column("topic", names)):
             if not file.name.startswith(f"{stretch.folder}/"):

@@ -48,6 +48,7 @@ DEFAULT_BATCH_MESSAGES: Final = 50_000
 BATCH_S: Final = 30.0
 """A batch at a bounded rate takes about so long: it is what is sent again after a kill."""
 ARROW_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 ARROW_BURST_S: Final = 0.5
 
 
@@ -252,13 +253,16 @@ def _done(state: ReplayState, sent: int) -> ReplayState:
 @contextmanager
 def _paced_arrow(spark: SparkSession, rate: Rate) -> Iterator[None]:
     """Spark gathers rows for the sink: never more than the rate allows in ARROW_BURST_S."""
-    rows = rate.messages_in(ARROW_BURST_S)
-    if rows is None:
-        yield
-        return
-    before = spark.conf.get(ARROW_ROWS)
-    spark.conf.set(ARROW_ROWS, str(min(rows, int(before or rows))))
+    bounds = {}
+    if rate.messages is not None:
+        bounds[ARROW_ROWS] = str(rate.messages_in(ARROW_BURST_S))
+    if rate.body_bytes is not None:
+        bounds[ARROW_BYTES] = str(max(1, round(rate.body_bytes * ARROW_BURST_S)))
+    before = {name: spark.conf.get(name) for name in bounds}
+    for name, value in bounds.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(ARROW_ROWS, str(before))
+        for name, kept in before.items():
+            spark.conf.set(name, str(kept))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from rocketmq_spark.jobs.archive_rows import FILE_COLUMNS
 from rocketmq_spark.jobs.archive_store import ArchiveStore, absolute
 from rocketmq_spark.jobs.limiter import Limiter, Rate, pieces
+from rocketmq_spark.jobs.parquet_batches import batches_of
 from rocketmq_spark.jobs.replay_plan import NO_FILE, Slice, Window
 
 SENT_COLUMNS: Final = ("keys", "tags", "properties", "body")
@@ -22,7 +23,6 @@ QUEUE_COLUMN: Final = "queueId"
 SENT_SCHEMA: Final = "keys string, tags string, properties map<string,string>, body binary"
 SENT_QUEUE_SCHEMA: Final = f"{SENT_SCHEMA}, queueId int"
 _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "storeTimestamp", *SENT_COLUMNS)
-_BATCH_ROWS: Final = 4096
 _OFFSET_COLUMN: Final = list(FILE_COLUMNS).index("queueOffset")
 """Its number in Parquet, too: only columns behind it are nested."""
 
@@ -87,7 +87,7 @@ def read_file(store: ArchiveStore, one: Slice) -> Batches:
         groups = [
             at for at in range(parquet.num_row_groups) if _may_hold(parquet.metadata.row_group(at), one)
         ]
-        yield from parquet.iter_batches(_BATCH_ROWS, row_groups=groups, columns=list(_NEEDED))
+        yield from batches_of(parquet, _NEEDED, groups)
 
 
 def paced(
