@@ -33,6 +33,9 @@ SESSION_SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
+PATIENT = {"electionTimeoutMinMs": "4000", "electionTimeoutMaxMs": "6000", "maxWaitAckTimeMs": "15000"}
+"""Of the cluster that nobody breaks: a machine full of Spark's processes must not make it elect."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this folder starts real processes."""
@@ -74,7 +77,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A running three-node cluster with a leader, shared: tests must leave it as they found it."""
     running = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
-        running.start()
+        running.start(PATIENT)
         yield running
     finally:
         running.stop()
