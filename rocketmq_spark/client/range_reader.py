@@ -29,8 +29,11 @@ from rocketmq_spark.client.pulling import (
 from rocketmq_spark.client.queues import MessageQueue, max_offset, min_offset
 from rocketmq_spark.errors import ClusterUnavailableError, DataLossError
 
-IN_FLIGHT_MAX: Final = 4
+IN_FLIGHT_MIN: Final = 4
+IN_FLIGHT_MAX: Final = 16
 """Pulls on their way at once: what is being answered while the last answer becomes rows."""
+IN_FLIGHT_BYTES: Final = 1 << 20
+"""As many as bring about so much, where answers cannot be longer: a Java broker's are small."""
 COUNT_START: Final = 32
 """Asked for at first; as many as a Java broker ever gives."""
 GAP_WAIT_S: Final = 12.0
@@ -89,7 +92,7 @@ class RangeReader:
         self._count = COUNT_START
         self._count_max = COUNT_MAX
         # What a filter leaves out makes the length of an answer unknown: then one at a time.
-        self._in_flight_max = IN_FLIGHT_MAX if settings.tags == ALL_TAGS else 1
+        self._in_flight_max = IN_FLIGHT_MIN if settings.tags == ALL_TAGS else 1
         self._pending: deque[_Stretch] = deque()
         self._stall: Backoff | None = None
         self._asks_for_gaps = settings.tags == ALL_TAGS
@@ -162,6 +165,9 @@ class RangeReader:
                 self._count_max = self._count  # the broker's own limit
         elif _has_room(result):
             self._count = min(self._count * 2, self._count_max)
+        if self._in_flight_max > 1 and result.data and self._count >= self._count_max:
+            wanted = IN_FLIGHT_BYTES // len(result.data)
+            self._in_flight_max = max(IN_FLIGHT_MIN, min(IN_FLIGHT_MAX, wanted))
 
     def _explain_gap(self, result: PullResult) -> None:
         """Offsets before an answer's first message may never have had one, or have been in a file that was

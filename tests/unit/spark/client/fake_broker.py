@@ -147,3 +147,7 @@ class FakeCluster(Cluster):
         if not self._connection.is_open:
             self._connection = FakeConnection(self._broker)
         return self._connection
+
+    def forget_leader(self, broker_name: str) -> None:
+        super().forget_leader(broker_name)
+        self._connection.close()
