@@ -22,6 +22,7 @@ from rocketmq_spark.jobs.manifest import Batch, DataFile, Head, breaks, parse_fi
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.starting_offsets import continued
 from rocketmq_spark.jobs.streaming import run_query
+from rocketmq_spark.jobs.words import bytes_words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -213,4 +214,4 @@ class BatchWriter:
         added = (1, len(batch.files), batch.messages, batch.body_bytes)
         self._added = [old + new for old, new in zip(self._added, added, strict=True)]
         batches, _, messages, body_bytes = self._added
-        self._progress.update(messages, None, f"messages, {body_bytes / 1e6:,.1f} MB, {batches:,} batches")
+        self._progress.update(messages, None, f"{bytes_words(body_bytes)}, {batches:,} batches")

@@ -97,7 +97,7 @@ def archive(
         source_options=_starting(start) | ({"groupId": group} if group else {}) | parse_conf(source or []),
     )
     with job("archive", master, conf) as spark:
-        done = run_archive(spark, options, progress_on(name="archive"))
+        done = run_archive(spark, options, progress_on(name="messages archived"))
     if as_json:
         print(orjson.dumps(done).decode())
     else:
@@ -122,7 +122,7 @@ def _verify(path: str, master: str | None, conf: list[str] | None, as_json: bool
     from rocketmq_spark.jobs.words import bytes_words
 
     with job("archive --verify", master, conf) as spark:
-        found = run_verify(spark, path, progress_on(name="verify"))
+        found = run_verify(spark, path, progress_on(name="files verified"))
     if as_json:
         print(orjson.dumps(found).decode())
     else:

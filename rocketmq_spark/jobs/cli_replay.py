@@ -99,7 +99,7 @@ def replay(
         batch_messages=batch_messages,
     )
     with job("replay", master, conf) as spark:
-        done = run_replay(spark, options, progress_on(name="replay"))
+        done = run_replay(spark, options, progress_on(name="messages replayed"))
     if as_json:
         print(orjson.dumps(done).decode())
     else:

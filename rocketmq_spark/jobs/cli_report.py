@@ -76,7 +76,7 @@ def report(
         lag_every_s=parse_seconds("--lag-every", lag_every),
     )
     with job("report", master, conf) as spark:
-        done = run_report(spark, options, progress_on(name="report"))
+        done = run_report(spark, options, progress_on(name="steps of the report"))
     if as_json:
         print(orjson.dumps(done).decode())
     else:

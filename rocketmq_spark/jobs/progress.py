@@ -98,7 +98,8 @@ class Lines(Silent):
         self._next_s = self._clock_s() + LINE_INTERVAL_S
 
 
-def progress_on(out: TextIO = sys.stderr, name: str = "") -> Progress:
-    """A bar when `out` is a terminal, lines otherwise."""
+def progress_on(name: str, out: TextIO | None = None) -> Progress:
+    """On stderr unless told otherwise: a bar when that is a terminal, lines otherwise."""
+    out = out or sys.stderr
     console = Console(file=out)
     return Bar(name, console) if console.is_terminal else Lines(name, out)

@@ -108,7 +108,7 @@ def run_replay(spark: SparkSession, options: ReplayOptions, progress: Progress |
             state = _done(state, _send(spark, options, state))
             file.write(state)
             batches += 1
-            told.update(total - _left(waiting, state), total, "messages")
+            told.update(total - _left(waiting, state), total)
     return ReplayResult(state.sent - sent_before, state.sent, batches, state.replay_id)
 
 

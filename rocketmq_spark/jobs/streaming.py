@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+STARTS_MAX: Final = 3
+WORKER_IS_LATE: Final = "Python worker failed to connect back"
+"""Spark gives the process that plans a Python source ten seconds to start, and has no setting for it: too
+short on a busy machine.
+"""
 
 
 def run_query(
@@ -21,14 +27,23 @@ def run_query(
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds")
+    for starts_left in reversed(range(STARTS_MAX)):
+        try:
+            _run_once(writer)
+        except Exception as error:
+            own = problem()
+            if own is not None:
+                raise own from error
+            if starts_left and WORKER_IS_LATE in str(error):
+                continue
+            raise
+        return
+
+
+def _run_once(writer: DataStreamWriter) -> None:
     query = writer.start()
     try:
         query.awaitTermination()
-    except Exception as error:
-        own = problem()
-        if own is not None:
-            raise own from error
-        raise
     finally:
         if query.isActive:
             query.stop()

@@ -39,9 +39,9 @@ def test_a_terminal_gets_a_bar_and_a_file_lines() -> None:
         def isatty(self) -> bool:
             return True
 
-    assert isinstance(progress_on(io.StringIO(), "x"), Lines)
+    assert isinstance(progress_on("x", io.StringIO()), Lines)
     out = Terminal()
-    shown = progress_on(out, "archive")
+    shown = progress_on("archive", out)
     assert isinstance(shown, Bar)
     with shown as told:
         told.update(1, None, "3 MB")
