@@ -77,11 +77,12 @@ def sequenced_command(
 
 
 def batch_command(
-    group: str, queue: MessageQueue, messages: Sequence[bytes], unique_key: str, born_ms: int
+    group: str, queue: MessageQueue, messages: Sequence[bytes], born_ms: int
 ) -> RemotingCommand:
-    """320: messages as of `encode_message`, all to one queue."""
-    properties = f"UNIQ_KEY\x01{unique_key}\x02"
-    header = _header(group, queue, properties, 0, born_ms, is_batch=True)
+    """320: messages as of `encode_message`, all to one queue. It has no properties of its own: RocketMQ 5
+    would add them to each message's, a unique key too.
+    """
+    header = _header(group, queue, "", 0, born_ms, is_batch=True)
     return RemotingCommand(
         RequestCode.SEND_BATCH_MESSAGE, ext_fields=by_letters(header), body=b"".join(messages)
     )

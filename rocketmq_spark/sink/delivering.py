@@ -1,6 +1,5 @@
 """Gathers a partition's messages in batches and sends them: in numbered streams, or to queues."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -112,13 +111,10 @@ class SequencedDelivering:
 class PlainDelivering:
     """At least once: a batch for each queue; what is delayed goes alone, since a batch cannot be."""
 
-    def __init__(
-        self, sender: Sender, options: SinkOptions, partition: int, unique_key: Callable[[int], str]
-    ) -> None:
+    def __init__(self, sender: Sender, options: SinkOptions, partition: int) -> None:
         self._sender = sender
         self._options = options
         self._partition = partition
-        self._unique_key = unique_key
         self._gathered: dict[MessageQueue, _Gathered] = {}
         self._gathered_bytes = 0
 
@@ -153,7 +149,6 @@ class PlainDelivering:
         if not gathered.messages:
             return
         self._gathered_bytes -= gathered.size_bytes
-        key = self._unique_key(gathered.first_row)
-        command = batch_command(self._options.producer_group, queue, gathered.messages, key, now_ms())
+        command = batch_command(self._options.producer_group, queue, gathered.messages, now_ms())
         request = Request(command, len(gathered.messages), gathered.what(queue, self._partition))
         self._sender.send(queue.broker_name, request)

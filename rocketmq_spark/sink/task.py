@@ -45,7 +45,7 @@ def write_partition(plan: SinkPlan, place: TaskPlace, batches: "Iterable[RecordB
         if plan.is_sequenced:
             delivering = SequencedDelivering(sender, options, place)
         else:
-            delivering = PlainDelivering(sender, options, place.partition, reader.unique_key)
+            delivering = PlainDelivering(sender, options, place.partition)
         placements = Placements(cluster, options)
         for batch in batches:
             _write_batch(plan, place.partition, reader, batch, placements, delivering)

@@ -7,24 +7,19 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from commitlog.record import parse_properties
 from commitlog.sequences import sequence_of
 from tests.integration.cluster import Cluster
+from tests.integration.waiting import wait_for
 from tests.spark.conftest import TopicName
 from tests.spark.faults import failing_at_first
 from tests.spark.producing import create_topic
 from tests.spark.reading import read_bodies, read_topic
+from tests.spark.writing import write
 
 DELIVERIES = ["at-least-once", "exactly-once"]
-
-
-def write(frame: DataFrame, cluster: Cluster, **options: object) -> None:
-    writer = frame.write.format("rocketmq").mode("append").option("namesrv", cluster.namesrv)
-    for name, value in options.items():
-        writer = writer.option(name, str(value))
-    writer.save()
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
@@ -41,7 +36,7 @@ def test_every_column_arrives(
         ('{other}', binary(''), 'k2', null, map('b', 'ü'), null, 0)
         as rows(topic, body, keys, tags, properties, queueId, flag)"""
     )
-    write(frame.coalesce(1), cluster, delivery=delivery)
+    write(frame.coalesce(1), cluster.namesrv, delivery=delivery)
     found = {queue.queue_id: records for queue, records in read_topic(cluster.namesrv, one).items()}
     first, second = found[2]
     assert [len(records) for records in found.values()] == [0, 0, 2, 0]
@@ -64,7 +59,7 @@ def test_many_rows_are_spread_over_all_queues_and_keys_keep_their_order(
     frame = spark.range(0, 21_000, 1, 3).selectExpr(
         "cast(id as string) value", "case when id % 3 = 0 then concat('key', id % 30) end keys"
     )
-    write(frame, cluster, topic=topic, delivery=delivery, batchBytes=20_000, createTopicQueues=4)
+    write(frame, cluster.namesrv, topic=topic, delivery=delivery, batchBytes=20_000, createTopicQueues=4)
     found = read_topic(cluster.namesrv, topic)
     assert Counter(record.body for records in found.values() for record in records) == Counter(
         str(number).encode() for number in range(21_000)
@@ -91,8 +86,8 @@ def test_empty_partitions_and_an_empty_frame_are_fine(
     create_topic(cluster.namesrv, topic)
     frame = spark.range(0, 2, 1, 5).selectExpr("cast(id as string) body")
     for delivery in DELIVERIES:
-        write(frame.where("body = 'none'"), cluster, topic=topic, delivery=delivery)
-        write(frame, cluster, topic=topic, delivery=delivery)
+        write(frame.where("body = 'none'"), cluster.namesrv, topic=topic, delivery=delivery)
+        write(frame, cluster.namesrv, topic=topic, delivery=delivery)
     assert sorted(read_bodies(cluster.namesrv, topic)) == ["0", "0", "1", "1"]
 
 
@@ -107,7 +102,7 @@ def test_a_task_that_fails_after_sending_repeats_rows_only_at_least_once(
     try:
         frame = spark.range(0, 1_200, 1, 2).selectExpr("rpad(string(id), 1000, '.') body")
         failing = frame.mapInArrow(failing_at_first(tmp_path, 300), "body string")
-        write(failing, cluster, topic=topic, delivery=delivery, batchBytes=5_000)
+        write(failing, cluster.namesrv, topic=topic, delivery=delivery, batchBytes=5_000)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert len(list(tmp_path.iterdir())) == 2
@@ -123,10 +118,10 @@ def test_a_write_with_a_writers_id_can_be_run_again(
     frame = spark.range(0, 300, 1, 2).selectExpr("cast(id as string) body")
     options: dict[str, object] = {"topic": topic, "delivery": "exactly-once", "writerId": topic}
     for batch_id in (4, 4, 5):
-        write(frame, cluster, **options, batchId=batch_id, createTopicQueues=2)
+        write(frame, cluster.namesrv, **options, batchId=batch_id, createTopicQueues=2)
     assert set(Counter(read_bodies(cluster.namesrv, topic)).values()) == {2}
     with pytest.raises(PySparkException, match="batch 4 is over"):
-        write(frame, cluster, **options, batchId=4)
+        write(frame, cluster.namesrv, **options, batchId=4)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +145,7 @@ def test_what_cannot_be_written_is_named(
     if options.get("topic") == "NoSuchTopic":
         del given["createTopicQueues"]
     with pytest.raises(PySparkException, match=words):
-        write(spark.sql(query), cluster, **given)
+        write(spark.sql(query), cluster.namesrv, **given)
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
@@ -160,5 +155,9 @@ def test_a_delayed_row_comes_later(
     topic = topic_name("SinkDelayed")
     create_topic(cluster.namesrv, topic, 1)
     frame = spark.sql("select * from values ('late', 1), ('at once', null) as rows(body, delayLevel)")
-    write(frame.coalesce(1), cluster, topic=topic, delivery=delivery)
-    assert read_bodies(cluster.namesrv, topic) == ["at once"]
+    write(frame.coalesce(1), cluster.namesrv, topic=topic, delivery=delivery)
+    wait_for("both rows", lambda: len(read_bodies(cluster.namesrv, topic)) == 2, 30.0)
+    first, late = (record for records in read_topic(cluster.namesrv, topic).values() for record in records)
+    assert (first.body, late.body) == (b"at once", b"late")
+    assert late.store_timestamp_ms >= first.store_timestamp_ms + 1_000
+    assert late.prepared_transaction_offset == 0

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from commitlog.sequences import sequence_of
 from tests.integration.cluster import Cluster
@@ -71,7 +71,7 @@ def test_every_row_is_in_the_topic_exactly_once(
         query.stop()
         assert last_batch(tmp_path) < FILES // 2 - 1, "the query was over before it was stopped"
         query = start(spark, tmp_path, cluster, topic)
-        assert query.awaitTermination(LIMIT_S)
+        assert query.awaitTermination(round(LIMIT_S))
         assert query.exception() is None
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")

@@ -37,7 +37,7 @@ def numbered(first: int, bodies: Sequence[bytes], batch_id: int = 3) -> Request:
 
 def plain(bodies: Sequence[bytes]) -> Request:
     messages = [encode_message(body, b"") for body in bodies]
-    return Request(batch_command("g", QUEUE, messages, "key", 5), len(bodies), "rows")
+    return Request(batch_command("g", QUEUE, messages, 5), len(bodies), "rows")
 
 
 def sender_of(leader: Leader, window_bytes: int = 200, deadline_s: float = 60.0) -> Sender:
@@ -158,7 +158,7 @@ def test_what_a_broker_will_never_take_is_not_tried_on_and_on(clock: Clock, code
 
 
 def test_batches_and_single_sends_carry_the_letters_that_java_reads() -> None:
-    batch = batch_command("g", QUEUE, [encode_message(b"x", b"")], "key", 5)
+    batch = batch_command("g", QUEUE, [encode_message(b"x", b"")], 5)
     single = single_command("g", QUEUE, b"body", b"A\x01b\x02", 7, 5)
     assert (batch.code, single.code) == (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2)
     assert batch.ext_fields.keys() <= set("abcdefghijklmn") >= single.ext_fields.keys()

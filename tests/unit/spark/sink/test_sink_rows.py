@@ -24,7 +24,6 @@ from rocketmq_spark.sink.placing import RUN, Placement
 from rocketmq_spark.sink.rows import OutRow, RowError, RowReader
 from rocketmq_spark.sink_options import BATCH_MESSAGES_MAX, SinkOptions
 
-
 STRINGS = pa.map_(pa.string(), pa.string())
 
 
@@ -188,7 +187,7 @@ def test_a_batch_has_a_bounded_number_of_messages() -> None:
 
 def test_plain_rows_are_gathered_by_queue_within_the_window() -> None:
     recorder = Recorder()
-    delivering = PlainDelivering(recorder, options_of(10_000, 400), 0, lambda row: f"key{row}")
+    delivering = PlainDelivering(recorder, options_of(10_000, 400), 0)
     for row in rows_of([b"x" * 50] * 12):
         delivering.add(PLACEMENT, QUEUES[row.row % 6], row)
     assert recorder.sent, "nothing was sent though the window was full"
@@ -197,6 +196,7 @@ def test_plain_rows_are_gathered_by_queue_within_the_window() -> None:
     for broker_name, request in recorder.sent:
         header = SendMessageRequestHeader.parse(request.command.ext_fields)
         assert (request.command.code, header.is_batch) == (RequestCode.SEND_BATCH_MESSAGE, True)
+        assert header.properties == "", "RocketMQ 5 gives them to every message"
         queue = MessageQueue("T", broker_name, header.queue_id)
         found[queue] = found.get(queue, 0) + request.count
     assert found == dict.fromkeys(QUEUES, 2)
@@ -204,7 +204,7 @@ def test_plain_rows_are_gathered_by_queue_within_the_window() -> None:
 
 def test_a_delayed_plain_row_goes_alone() -> None:
     recorder = Recorder()
-    delivering = PlainDelivering(recorder, options_of(), 0, str)
+    delivering = PlainDelivering(recorder, options_of(), 0)
     for row in rows_of([b"x", b"y"], is_delayed=True):
         delivering.add(PLACEMENT, QUEUES[0], row)
     delivering.finish()
