@@ -14,8 +14,10 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
+from commitlog.entry import UNIT_BYTES
 from rocketmq_spark.jobs.audit import AuditOptions, run_audit
 from rocketmq_spark.log.columns import MESSAGES
+from rocketmq_spark.log.planning import committed_end
 from rocketmq_spark.log.reader import RocketmqLogReader
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
@@ -23,7 +25,7 @@ from tests.spark.conftest import TopicName
 from tests.spark.producing import Stored, create_topic, numbered, send
 from tests.spark.stock_broker import VERSIONS, StockBroker
 from tests.spark.stock_dledger import FILE_BYTES, StockDLedger
-from tests.unit.spark.log.stores import DATA_FILE_BYTES, flip, write_entries
+from tests.unit.spark.log.stores import DATA_FILE_BYTES, flip, one_log, write_entries
 from tests.unit.spark.log.stores import numbered as numbered_puts
 
 COMMITTED_LIMIT_S = 20.0
@@ -83,13 +85,14 @@ def wait_committed(logs: list[Path], topic: str, count: int) -> None:
 
 
 def copy_of(log: Path, target: Path) -> Path:
-    """A copy of a log that is written to; the files' rest, which is empty, stays behind."""
-    for folder, size in (("data", 16 << 20), ("index", 1 << 20)):
+    """A copy of a log that is written to; the rest of its only data file, which is empty, stays behind."""
+    end_position, last_index = committed_end(one_log(log))
+    for folder, size in (("data", end_position), ("index", (last_index + 1) * UNIT_BYTES)):
         (target / folder).mkdir(parents=True)
-        for path in (log / folder).iterdir():
-            with path.open("rb") as file, (target / folder / path.name).open("wb") as copy:
-                copy.write(file.read(size))
-                copy.truncate(path.stat().st_size)
+        [path] = (log / folder).iterdir()
+        with path.open("rb") as file, (target / folder / path.name).open("wb") as copy:
+            copy.write(file.read(size))
+            copy.truncate(path.stat().st_size)
     for name in ("checkpoint", "epochs", "format"):
         shutil.copy(log / name, target / name)
     return target
@@ -157,7 +160,7 @@ def test_reading_while_messages_come_finds_no_damage(
     sent: list[Stored] = []
 
     def produce() -> None:
-        while not done.is_set():
+        while not done.wait(0.1):
             sent.extend(send(cluster.namesrv, topic, numbered(100)))
 
     thread = threading.Thread(target=produce)
@@ -189,7 +192,9 @@ def test_replicas_of_a_live_cluster_are_identical_and_a_flipped_bit_is_named(
     assert sum(queue["messages"] for queue in queues) == len(stored)
     copies = [copy_of(log, tmp_path / log.name) for log in logs]
     path = copies[1] / "data" / f"{0:020d}"
-    at = path.read_bytes().find(b"message-300..")
+    with path.open("rb") as file:
+        at = file.read(committed_end(one_log(copies[1]))[0]).find(b"message-300..")
+    assert at > 0
     flip(path, at + 5)
     found = run_audit(spark, AuditOptions(tuple(map(str, copies)), range_bytes=100_000))
     assert found.exit_code == 2
