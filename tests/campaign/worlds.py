@@ -1,9 +1,10 @@
 """The simulated worlds a seed may mean, behind one function.
 
 `node`: whole processes - brokers, name server, clients. `clients`: the same with consumer groups, topics that
-come and go, batches. `transactions`: the same with transactional producers. `group`: the replication core
-alone, hundreds of elections an hour. `damage`: the same, and disks lose what was on them. `disk`: the core on
-the real entry store, whose machine loses power between two file operations.
+come and go, batches. `transactions`: the same with transactional producers. `writers`: with numbered writers,
+each row exactly once. `group`: the replication core alone, hundreds of elections an hour. `damage`: the same,
+and disks lose what was on them. `disk`: the core on the real entry store, whose machine loses power between
+two file operations.
 """
 
 import enum
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from tests.node_simulation import options as node_options
 from tests.node_simulation import world as node_world
 from tests.node_simulation.workloads import group_workload
+from tests.node_simulation.workloads_sequenced import sequenced_workload
 from tests.node_simulation.workloads_transactions import transaction_options, transaction_workload
 from tests.simulation import options as group_options
 from tests.simulation import world as group_world
@@ -28,6 +30,7 @@ class World(enum.StrEnum):
     NODE = "node"
     CLIENTS = "clients"
     TRANSACTIONS = "transactions"
+    WRITERS = "writers"
     GROUP = "group"
     DAMAGE = "damage"
     DISK = "disk"
@@ -37,6 +40,7 @@ WEIGHTS = {
     World.NODE: 3,
     World.CLIENTS: 2,
     World.TRANSACTIONS: 1,
+    World.WRITERS: 1,
     World.GROUP: 10,
     World.DAMAGE: 10,
     World.DISK: 3,
@@ -91,7 +95,7 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
     return [str(made.options), *lines], Run(world, seed, failure)
 
 
-_NODE_WORLDS = (World.NODE, World.CLIENTS, World.TRANSACTIONS)
+_NODE_WORLDS = (World.NODE, World.CLIENTS, World.TRANSACTIONS, World.WRITERS)
 
 
 def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.World:
@@ -99,6 +103,8 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
         options = transaction_options(seed)
         return node_world.World(options, workload=transaction_workload, is_tracing=is_tracing)
     options = node_options.draw_options(seed)
+    if world is World.WRITERS:
+        return node_world.World(options, workload=sequenced_workload, is_tracing=is_tracing)
     if world is World.CLIENTS:
         return node_world.World(options, workload=group_workload, is_tracing=is_tracing)
     return node_world.World(options, is_tracing=is_tracing)
@@ -135,6 +141,7 @@ _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.NODE: _run_node(World.NODE),
     World.CLIENTS: _run_node(World.CLIENTS),
     World.TRANSACTIONS: _run_node(World.TRANSACTIONS),
+    World.WRITERS: _run_node(World.WRITERS),
     World.GROUP: _run_group(World.GROUP),
     World.DAMAGE: _run_group(World.DAMAGE),
     World.DISK: _run_group(World.DISK),
