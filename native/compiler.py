@@ -15,7 +15,10 @@ from typing import Final
 
 FOLDER: Final = Path(__file__).resolve().parent
 SOURCES: Final[Mapping[str, Sequence[str]]] = {
-    "_log": ("log.c", "records.c", "entries.c", "dispatch.c", "queue_table.c", "crc32.c", "writer.c"),
+    "_log": (
+        *("log.c", "records.c", "entries.c", "dispatch.c", "queue_table.c", "crc32.c"),
+        *("writer.c", "direct_write.c"),
+    ),
     "_remoting": (
         *("remoting.c", "remoting_heads.c", "remoting_frames.c"),
         *("remoting_sends.c", "remoting_messages.c", "remoting_answers.c"),

@@ -2,22 +2,23 @@
 
    One job at a time: `submit` hands it over, the pipe becomes readable when it is done, `finish` tells how it
    ended. A job is a list of steps, carried out in order until one fails: (descriptor, position, buffers) writes
-   the buffers back to back, a bare descriptor is synced (fdatasync). */
+   the buffers back to back, and (descriptor, position, buffers, direct) writes their whole blocks past the page
+   cache; a bare descriptor is synced (fdatasync). */
 
-#include "log.h"
+#include "writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/uio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define BUFFERS_PER_CALL_MAX 1024 /* Linux's IOV_MAX */
 #define STEPS_MAX 64
 
 typedef struct {
-    int fd;
+    int fd, direct_fd; /* the latter -1: by the page cache */
     int64_t position;
     Py_ssize_t first, count; /* of the job's buffers; none: sync */
 } step;
@@ -34,10 +35,10 @@ typedef struct {
     Py_buffer *views;
     struct iovec *parts;
     Py_ssize_t part_count;
+    char *direct_buffer; /* the thread's */
 } writer;
 
-/* Writes all of `parts`, which it uses up; 0 or an errno. */
-static int write_parts(int fd, struct iovec *parts, Py_ssize_t count, off_t position) {
+int write_parts(int fd, struct iovec *parts, Py_ssize_t count, off_t position) {
     while (count > 0) {
         ssize_t written = pwritev(fd, parts, (int)(count < BUFFERS_PER_CALL_MAX ? count : BUFFERS_PER_CALL_MAX), position);
         if (written < 0 && errno == EINTR) continue;
@@ -73,8 +74,11 @@ static int sync_file(int fd) {
 static int carry_out(writer *self) {
     for (Py_ssize_t number = 0; number < self->step_count; number++) {
         const step *own = &self->steps[number];
-        int error = own->count == 0 ? sync_file(own->fd)
-                                    : write_parts(own->fd, self->parts + own->first, own->count, own->position);
+        struct iovec *parts = self->parts + own->first;
+        int error = own->count == 0       ? sync_file(own->fd)
+                    : own->direct_fd >= 0 ? write_direct(own->direct_fd, own->fd, parts, own->count, own->position,
+                                                         &self->direct_buffer)
+                                          : write_parts(own->fd, parts, own->count, own->position);
         if (error != 0) return error;
     }
     return 0;
@@ -132,20 +136,28 @@ static int writer_init(writer *self, PyObject *args, PyObject *kwargs) {
     return -1;
 }
 
+/* Whether it is (descriptor, position, buffers) or that with a direct descriptor. */
+static int is_write_step(PyObject *object) {
+    return PyTuple_CheckExact(object) && (PyTuple_GET_SIZE(object) == 3 || PyTuple_GET_SIZE(object) == 4);
+}
+
 static int add_step(writer *self, PyObject *object, Py_ssize_t room) {
-    int64_t fd, position = 0;
+    int64_t fd, direct_fd = -1, position = 0;
     step *own = &self->steps[self->step_count];
     PyObject *buffers = NULL;
-    int is_write = PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 3;
+    int is_write = is_write_step(object), is_direct = is_write && PyTuple_GET_SIZE(object) == 4;
     if (is_write) buffers = PyTuple_GET_ITEM(object, 2);
     if (!is_int_within(is_write ? PyTuple_GET_ITEM(object, 0) : object, 0, INT32_MAX, &fd) ||
+        (is_direct && !is_int_within(PyTuple_GET_ITEM(object, 3), 0, INT32_MAX, &direct_fd)) ||
         (is_write && (!is_int_within(PyTuple_GET_ITEM(object, 1), 0, INT64_MAX, &position) ||
                       !PyList_CheckExact(buffers) || PyList_GET_SIZE(buffers) == 0 ||
                       PyList_GET_SIZE(buffers) > room))) {
-        PyErr_SetString(PyExc_TypeError, "a step is (descriptor, position, [buffer, ...]) or a descriptor");
+        PyErr_SetString(PyExc_TypeError, "a step is (descriptor, position, [buffer, ...]), perhaps with a direct "
+                                         "descriptor, or a descriptor");
         return -1;
     }
     own->fd = (int)fd;
+    own->direct_fd = (int)direct_fd;
     own->position = position;
     own->first = self->part_count;
     own->count = 0;
@@ -163,7 +175,7 @@ static Py_ssize_t count_buffers(PyObject *steps) {
     Py_ssize_t total = 0;
     for (Py_ssize_t number = 0; number < PyList_GET_SIZE(steps); number++) {
         PyObject *one = PyList_GET_ITEM(steps, number);
-        if (PyTuple_CheckExact(one) && PyTuple_GET_SIZE(one) == 3 && PyList_CheckExact(PyTuple_GET_ITEM(one, 2)))
+        if (is_write_step(one) && PyList_CheckExact(PyTuple_GET_ITEM(one, 2)))
             total += PyList_GET_SIZE(PyTuple_GET_ITEM(one, 2));
     }
     return total;
@@ -228,6 +240,8 @@ static void end_thread(writer *self) {
     close(self->done_pipe[1]);
     pthread_mutex_destroy(&self->lock);
     pthread_cond_destroy(&self->changed);
+    free(self->direct_buffer);
+    self->direct_buffer = NULL;
     forget_job(self);
 }
 

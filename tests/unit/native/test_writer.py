@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dledger.fs import OsFs
 from native import _log
 
 LIMIT_S = 10.0
@@ -61,6 +62,48 @@ def test_more_buffers_than_one_call_takes_are_all_written(writer: _log.Writer, f
     buffers[7] = memoryview(b"xx0007xx")[2:6]
     do(writer, [(fd, 100, buffers), fd])
     assert os.pread(fd, 20_000, 100) == b"".join(b"%04d" % number for number in range(2500))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(
+    st.integers(0, 20_000),
+    st.lists(st.tuples(st.sampled_from([0, 1, 4095, 4096, 4097, 70_000, 1 << 20]), st.binary(max_size=20))),
+)
+def test_whole_blocks_that_go_past_the_page_cache_are_what_pwrite_writes(
+    writer: _log.Writer, fd: int, tmp_path: Path, position: int, pieces: list[tuple[int, bytes]]
+) -> None:
+    direct_fd = OsFs().open_direct(tmp_path / "file")
+    if direct_fd is None:
+        pytest.skip("this file system has no such writes")
+    buffers = [bytes(size) + tail for size, tail in pieces] or [b"one"]
+    os.pwrite(fd, b"before" * 6000, 0)
+    do(writer, [(fd, position, buffers, direct_fd), fd])
+    os.close(direct_fd)
+    found = os.pread(fd, 20 << 20, 0)
+    os.truncate(fd, 0)
+    os.pwrite(fd, b"before" * 6000, 0)
+    os.pwrite(fd, b"".join(buffers), position)
+    assert found == os.pread(fd, 20 << 20, 0)
+    os.truncate(fd, 0)
+
+
+def test_blocks_that_are_not_taken_go_the_ordinary_way(writer: _log.Writer, fd: int) -> None:
+    """A file system may refuse these blocks (EINVAL), as a file that takes numbers does; any other error
+    counts.
+    """
+    data = b"no number " * 300_000
+    number = Path("/proc/self/oom_score_adj")
+    if not number.exists():
+        pytest.skip("no file at hand that refuses")
+    refusing = os.open(number, os.O_RDWR)
+    do(writer, [(fd, 4096 - 10, [data], refusing), fd])
+    os.close(refusing)
+    assert os.pread(fd, len(data) + 1, 4096 - 10) == data
+    full = os.open("/dev/full", os.O_RDWR)
+    writer.submit([(fd, 0, [data], full)])
+    with pytest.raises(OSError, match="No space left"):
+        writer.finish()
+    os.close(full)
 
 
 def test_the_first_step_that_fails_ends_the_job(writer: _log.Writer, fd: int, tmp_path: Path) -> None:
@@ -117,6 +160,9 @@ def test_one_job_at_a_time(writer: _log.Writer, fd: int) -> None:
         [(1, 0, [])],
         [(1, 0, (b"x",))],
         [(1, 0, [b"x", "text"])],
+        [(1, 0, [b"x"], -1)],
+        [(1, 0, [b"x"], 2**31)],
+        [(1, 0, [b"x"], 1, 1)],
         [None],
         [-1],
         [1] * 65,
