@@ -17,15 +17,15 @@ static FUNCTION(log_crc32) {
 #define OFFER(name) {#name, (PyCFunction)(void (*)(void))log_##name, METH_FASTCALL, NULL}
 
 static PyMethodDef functions[] = {
-    OFFER(bodies),       OFFER(crc32),       OFFER(encode_records), OFFER(encode_units),
-    OFFER(lay_out),      OFFER(message_layout), OFFER(parse_units), OFFER(verify_entries),
+    OFFER(bodies),       OFFER(crc32),          OFFER(decode_pushes), OFFER(encode_numbers), OFFER(encode_records),
+    OFFER(encode_units), OFFER(lay_out),        OFFER(message_layout), OFFER(parse_units),   OFFER(verify_entries),
     {NULL, NULL, 0, NULL},
 };
 
 static int log_exec(PyObject *module) {
     crc32_prepare();
     if (writer_add_type(module) < 0) return -1;
-    return PyModule_AddIntConstant(module, "VERSION", 3);
+    return PyModule_AddIntConstant(module, "VERSION", 4);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, log_exec}, {0, NULL}};
