@@ -5,7 +5,12 @@
 #include "log.h"
 
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0 /* all signals are blocked in the thread */
+#endif
 
 /* Writes all of `parts`, which it uses up; 0 or an errno. */
 int write_parts(int fd, struct iovec *parts, Py_ssize_t count, off_t position);

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import select
+import socket
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -192,3 +195,100 @@ def test_many_writers_come_and_go_without_a_leak(fd: int) -> None:
         writer.submit([(fd, 0, [b"x"])])
         del writer
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_quiet_job_ends_without_a_sign(writer: _log.Writer, fd: int) -> None:
+    writer.submit([(fd, 0, [b"quiet"]), fd], True)
+    wait_till_done(writer)
+    assert select.select([writer.fileno()], [], [], 0)[0] == []
+    assert not writer.await_end()
+    writer.finish()
+    assert not writer.is_done()
+    assert os.pread(fd, 1000, 0) == b"quiet"
+
+
+def test_the_end_of_a_quiet_job_is_told_when_somebody_waits_or_it_failed(
+    writer: _log.Writer, fd: int
+) -> None:
+    for _ in range(200):
+        writer.submit([(fd, 0, [b"x"]), fd], True)
+        if writer.await_end():
+            assert select.select([writer.fileno()], [], [], LIMIT_S)[0]
+            writer.clear()
+            wait_till_done(writer)
+        assert writer.is_done()
+        writer.finish()
+        writer.clear()
+    writer.submit([(1 << 30, 0, [b"x"])], True)
+    assert select.select([writer.fileno()], [], [], LIMIT_S)[0]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        writer.finish()
+
+
+def wait_till_done(writer: _log.Writer) -> None:
+    deadline_s = time.monotonic() + LIMIT_S
+    while not writer.is_done():
+        assert time.monotonic() < deadline_s
+
+
+def test_an_answer_leaves_after_what_stands_before_it(writer: _log.Writer, fd: int) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        do(writer, [(fd, 0, [b"written"]), fd, (ours.fileno(), b"answer"), (fd, 100, [b"behind"])])
+        assert writer.take_back() == len(b"answer")
+        assert theirs.recv(100) == b"answer"
+        assert os.pread(fd, 7, 0) == b"written"
+        assert os.pread(fd, 6, 100) == b"behind"
+
+
+def test_there_is_no_answer_after_a_failure(writer: _log.Writer) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        writer.submit([(1 << 30, 0, [b"x"]), (ours.fileno(), b"answer")])
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            writer.finish()
+        assert writer.take_back() == 0
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(100)
+
+
+def test_an_answer_is_sent_or_taken_back_and_never_both(writer: _log.Writer, fd: int) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    with ours, theirs:
+        for number in range(300):
+            writer.submit([(fd, 0, [b"x"]), (ours.fileno(), b"%04d" % number)], True)
+            for _ in range(number % 7 * 20):
+                writer.is_done()
+            sent = writer.take_back()
+            assert sent in (0, 4)
+            writer.finish()
+            assert writer.take_back() == sent
+            if sent:
+                assert theirs.recv(100) == b"%04d" % number
+            else:
+                with pytest.raises(BlockingIOError):
+                    theirs.recv(100)
+
+
+def test_an_answer_that_has_no_room_is_left_to_the_loop(writer: _log.Writer, fd: int) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                ours.send(b"x" * 10_000)
+        do(writer, [fd, (ours.fileno(), b"answer")])
+        assert writer.take_back() == 0
+    do(writer, [fd, (1 << 30, b"to nobody")])
+    assert writer.take_back() == 0
+
+
+@pytest.mark.parametrize(
+    "steps", [[(1, "text")], [(-1, b"x")], [(1, bytearray(b"x"))], [(1, b"x"), (1, b"y")], [(1,)]]
+)
+def test_what_is_no_answer_is_refused(writer: _log.Writer, fd: int, steps: list[object]) -> None:
+    with pytest.raises(TypeError):
+        writer.submit(steps)
+    do(writer, [(fd, 0, [b"x"])])
