@@ -238,7 +238,8 @@ class EntryFiles:
         if data_fd is None or index_fd is None or not self.data.needs_sync_at_most_of(position):
             return None
         data_step = (data_fd, position % self.data.file_bytes, [op.data for op in run])
-        is_direct = data_bytes >= self._config.direct_bytes_min and all(op.is_replica for op in run)
+        is_large = data_bytes >= self._config.direct_bytes_min
+        is_direct = sync and is_large and all(op.is_replica for op in run)
         direct_fd = self.data.direct_descriptor_for(position) if is_direct else None
         steps: list[Any] = [
             data_step if direct_fd is None else (*data_step, direct_fd),
