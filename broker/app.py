@@ -24,6 +24,7 @@ from broker.processors import (
     query,
     send,
     send_back,
+    transactions,
 )
 from broker.registration import Registration
 from broker.state.state import ReplicatedState
@@ -43,6 +44,7 @@ PROCESSORS = (
     send_back,
     query,
     delay,
+    transactions,
     admin_topics,
     admin_groups,
     admin_broker,

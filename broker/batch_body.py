@@ -3,6 +3,7 @@
     i32 size | i32 magic (0) | i32 body CRC (0) | i32 flag | i32 body length | body
     i16 properties length | properties
 
+In a sequenced send the queue's id stands in the place of the magic.
 Source: MessageDecoder.encodeMessage / decodeMessages. Pure.
 """
 
@@ -20,9 +21,12 @@ class BatchBodyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SubMessage:
+    """`queue_id` means something in a sequenced send only."""
+
     flag: int
     body: bytes
     properties: bytes
+    queue_id: int = 0
 
 
 def split_batch(data: bytes, messages_max: int) -> list[SubMessage]:
@@ -43,7 +47,7 @@ def _read_one(data: bytes, start: int) -> tuple[SubMessage, int]:
     left = len(data) - start
     if left < SUB_MESSAGE_BYTES_MIN:
         raise BatchBodyError(f"{left} bytes at {start} are no sub-message")
-    size, _, _, flag, body_bytes = _HEAD.unpack_from(data, start)
+    size, queue_id, _, flag, body_bytes = _HEAD.unpack_from(data, start)
     if not SUB_MESSAGE_BYTES_MIN <= size <= left:
         raise BatchBodyError(f"the sub-message at {start} says it has {size} bytes of {left}")
     if not 0 <= body_bytes <= size - SUB_MESSAGE_BYTES_MIN:
@@ -56,4 +60,5 @@ def _read_one(data: bytes, start: int) -> tuple[SubMessage, int]:
         raise BatchBodyError(
             f"the sub-message at {start} has {properties_bytes} bytes of properties, not to its end"
         )
-    return SubMessage(flag, data[body_at : body_at + body_bytes], data[properties_at:end]), end
+    body = data[body_at : body_at + body_bytes]
+    return SubMessage(flag, body, data[properties_at:end], queue_id), end

@@ -25,12 +25,8 @@ RECORD_OVERHEAD_BYTES = 64 * 1024
 bytes.
 """
 
-IDLE_KEYS = frozenset(
-    {"enablePropertyFilter", "fileReservedTime", "transactionCheckInterval", "transactionTimeOut"}
-)
-"""Keys of features that are still to come: SQL92 filters, deletion of old files, transactions. Whoever sets
-one is told.
-"""
+IDLE_KEYS = frozenset({"fileReservedTime"})
+"""Keys of features that are still to come: deletion of old files. Whoever sets one is told."""
 
 _NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
@@ -127,12 +123,15 @@ class BrokerConfig(BaseModel):
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", alias="messageDelayLevel"
     )
     enable_property_filter: bool = Field(default=False, alias="enablePropertyFilter")
+    filter_support_retry: bool = Field(default=False, alias="filterSupportRetry")
     long_polling_enable: bool = Field(default=True, alias="longPollingEnable")
     short_polling_time_ms: int = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
     transaction_timeout_ms: int = Field(default=6_000, alias="transactionTimeOut", ge=1, le=86_400_000)
     transaction_check_interval_ms: int = Field(
-        default=30_000, alias="transactionCheckInterval", ge=1, le=86_400_000
+        default=30_000, alias="transactionCheckInterval", ge=10, le=86_400_000
     )
+    transaction_check_max: int = Field(default=15, alias="transactionCheckMax", ge=0, le=250)
+    reject_transactions: bool = Field(default=False, alias="rejectTransactionMessage")
 
     file_reserved_hours: int = Field(default=72, alias="fileReservedTime", ge=1, le=24 * 3650)
     data_file_bytes: int = Field(default=1024 * MIB, alias="mappedFileSizeCommitLog", ge=8 * MIB, le=2**40)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.config import BrokerConfig
 from broker.replication import ReplicationEngine
+from broker.sql92.filters import SqlFilters
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog
 from dledger.environment import Environment
@@ -58,6 +59,10 @@ class BrokerContext:
     """The replication engine beside the log; None for a plain log."""
     end_position: Callable[[], int | None] = lambda: None
     """First byte after the log's last entry, committed or not; None when not known."""
+    may_prepare: Callable[[], bool] = lambda: True
+    """Whether half messages may be taken: not while too many transactions are open."""
+    sql_filters: SqlFilters = field(default_factory=SqlFilters)
+    """Compiled filters by properties, for every processor that reads queues for a consumer."""
     close_listeners: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called with every client connection that has closed; processors append theirs."""
     services: list[Service] = field(default_factory=list)

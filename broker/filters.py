@@ -1,4 +1,5 @@
-"""Tag expressions and how a queue's units are matched against them (FilterAPI, DefaultMessageFilter).
+"""What a consumer wants of a queue; and tag expressions, how a queue's units are matched against them
+(FilterAPI, DefaultMessageFilter). Expressions over properties are in broker.sql92.
 
 A consume queue keeps only the hash of a message's tag, so a match here may be a message of another tag with
 the same hash; every client filters once more by the tag itself. What is not matched here must never be a
@@ -6,19 +7,38 @@ wanted message.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from commitlog.record import tags_code
 
 EXPRESSION_TYPE_TAG = "TAG"
+EXPRESSION_TYPE_SQL92 = "SQL92"
 SUB_ALL = "*"
 EXPRESSION_CHARS_MAX = 65_536
-SQL92_REFUSED = "The broker does not support consumer to filter message by SQL92"
-"""Remark of the answer 1 SYSTEM_ERROR that RocketMQ gives while its property filter is off."""
 _SEPARATOR = "||"
+_TYPE_CHARS_MAX = 40
 
 
 class FilterError(ValueError):
     """An expression from a client cannot be read; the text says why."""
+
+
+class MessageFilter(Protocol):
+    """Which messages of a queue a consumer wants."""
+
+    @property
+    def codes(self) -> frozenset[int] | None:
+        """The tags codes of wanted messages; None when messages of every code may be wanted."""
+
+    @property
+    def reads_properties(self) -> bool:
+        """Whether `wants` must be asked, too."""
+
+    def matches(self, code: int) -> bool:
+        """Whether a message with this tags code may be wanted."""
+
+    def wants(self, properties: bytes) -> bool:
+        """Whether a message with these properties is wanted, its tags code aside. Never raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +52,13 @@ class TagFilter:
     def matches(self, code: int) -> bool:
         """Whether a unit with this tags code may be wanted. A unit holds the 32-bit hash, sign-extended."""
         return self.codes is None or code in self.codes
+
+    @property
+    def reads_properties(self) -> bool:
+        return False
+
+    def wants(self, properties: bytes) -> bool:
+        return True
 
 
 MATCH_ALL = TagFilter(SUB_ALL)
@@ -56,6 +83,12 @@ def parse_tag_expression(expression: str | None) -> TagFilter:
     if SUB_ALL in tags:
         return MATCH_ALL
     return TagFilter(expression, tags, frozenset(tags_code(tag) for tag in tags))
+
+
+def property_filter_refused(expression_type: str | None) -> str:
+    """Remark of the answer 1 SYSTEM_ERROR that RocketMQ gives while its property filter is off."""
+    shown = str(expression_type)[:_TYPE_CHARS_MAX]
+    return f"The broker does not support consumer to filter message by {shown}"
 
 
 def is_tag_type(expression_type: str | None) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from broker.filters import TagFilter
+from broker.filters import MessageFilter
 
 HELD_PULLS_MAX = 100_000
 DEADLINE_BUCKET_MS = 100
@@ -30,7 +30,7 @@ class HeldPull(Generic[T]):
 
     key: QueueKey
     offset: int
-    filter: TagFilter
+    filter: MessageFilter
     connection_id: int
     deadline_ms: int
     request: T

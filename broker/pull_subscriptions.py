@@ -1,49 +1,134 @@
 """Which messages a pull wants: by the expression it brings along, or by its group's heartbeats."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 from broker.clients import ClientRegistry
-from broker.filters import SQL92_REFUSED, FilterError, TagFilter, is_tag_type, parse_tag_expression
-from broker.heartbeats import version_ms
+from broker.config import BrokerConfig
+from broker.filters import (
+    FilterError,
+    MessageFilter,
+    is_tag_type,
+    parse_tag_expression,
+    property_filter_refused,
+)
+from broker.heartbeats import Subscription, version_ms
+from broker.sql92.filters import SqlFilter, SqlFilters
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.topics import RETRY_PREFIX
+from commitlog.record import get_property
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 from remoting.headers import PullMessageRequestHeader
 
 SYS_FLAG_SUBSCRIPTION = 4
 """The pull brings its own expression: C++ clients always, Java's and Go's on request."""
+_PARSE_FAILED = "parse the consumer's subscription failed"
+_NO_FILTER_DATA = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+_PROPERTY_RETRY_TOPIC = b"RETRY_TOPIC"
 
 
-def wanted_by(
-    header: PullMessageRequestHeader, clients: ClientRegistry, group_config: SubscriptionGroupConfig
-) -> TagFilter:
-    """The filter of a pull. Raises RequestError as PullMessageProcessor does: 23, 24, 25, 16, or 1 for
-    SQL92.
+class PullSubscriptions:
+    """The filters of pulls."""
+
+    def __init__(self, clients: ClientRegistry, sql_filters: SqlFilters, config: BrokerConfig) -> None:
+        self._clients = clients
+        self._sql_filters = sql_filters
+        self._config = config
+
+    def wanted_by(
+        self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
+    ) -> MessageFilter:
+        """The filter of a pull. Raises RequestError as PullMessageProcessor does: 23, 24, 25, 16, 27, or 1
+        for SQL92 while it is not enabled.
+        """
+        if header.sys_flag & SYS_FLAG_SUBSCRIPTION:
+            return self._own_filter(header)
+        subscription = self._registered(header, group_config)
+        if is_tag_type(subscription.expression_type):
+            if subscription.filter is None:
+                raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, _PARSE_FAILED)
+            return subscription.filter
+        try:
+            wanted = self._sql_filters.filter_for(subscription.expression_type, subscription.expression)
+        except FilterError as error:
+            raise RequestError(ResponseCode.FILTER_DATA_NOT_EXIST, f"{_NO_FILTER_DATA} {error}") from error
+        self._check_enabled(subscription.expression_type)
+        return self._for_topic(header, wanted)
+
+    def _registered(
+        self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
+    ) -> Subscription:
+        """What the group's heartbeats say of the topic. Raises RequestError."""
+        group = self._clients.consumer_groups.get(header.consumer_group)
+        if group is None:
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        if group.is_broadcasting and not group_config.consume_broadcast_enable:
+            remark = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
+        subscription = group.subscriptions.get(header.topic)
+        if subscription is None:
+            remark = f"the consumer's subscription of topic {header.topic} not exist"
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        if subscription.version_ms < version_ms(header.sub_version):
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription
+
+    def _own_filter(self, header: PullMessageRequestHeader) -> MessageFilter:
+        is_tag = is_tag_type(header.expression_type)
+        if not is_tag and header.subscription:
+            self._check_enabled(header.expression_type)
+        try:
+            if is_tag:
+                return parse_tag_expression(header.subscription)
+            wanted = self._sql_filters.filter_for(header.expression_type, header.subscription)
+            return self._for_topic(header, wanted)
+        except FilterError as error:
+            raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"{_PARSE_FAILED}: {error}") from error
+
+    def _check_enabled(self, expression_type: str | None) -> None:
+        if not self._config.enable_property_filter:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, property_filter_refused(expression_type))
+
+    def _for_topic(self, header: PullMessageRequestHeader, wanted: SqlFilter) -> MessageFilter:
+        if not self._config.filter_support_retry or not header.topic.startswith(RETRY_PREFIX):
+            return wanted
+        group = header.consumer_group
+        return RetryFilter(wanted.expression, lambda topic: self._filter_of(group, topic))
+
+    def _filter_of(self, group_name: str, topic: str) -> SqlFilter | None:
+        """What the group registered for a topic; None when that is no expression over properties."""
+        group = self._clients.consumer_groups.get(group_name)
+        subscription = group.subscriptions.get(topic) if group is not None else None
+        if subscription is None or is_tag_type(subscription.expression_type):
+            return None
+        try:
+            return self._sql_filters.filter_for(subscription.expression_type, subscription.expression)
+        except FilterError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryFilter:
+    """The filter of a retry topic (ExpressionForRetryMessageFilter): each message is wanted as it was in the
+    topic that it comes from, or without more ado when the group filters that one in no such way.
     """
-    if header.sys_flag & SYS_FLAG_SUBSCRIPTION:
-        return _own_filter(header)
-    group = clients.consumer_groups.get(header.consumer_group)
-    if group is None:
-        raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
-    if group.is_broadcasting and not group_config.consume_broadcast_enable:
-        remark = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
-        raise RequestError(ResponseCode.NO_PERMISSION, remark)
-    subscription = group.subscriptions.get(header.topic)
-    if subscription is None:
-        remark = f"the consumer's subscription of topic {header.topic} not exist"
-        raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
-    if subscription.version_ms < version_ms(header.sub_version):
-        raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-    if not is_tag_type(subscription.expression_type):
-        raise RequestError(ResponseCode.SYSTEM_ERROR, SQL92_REFUSED)
-    if subscription.filter is None:
-        raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
-    return subscription.filter
 
+    expression: str
+    filter_of: Callable[[str], SqlFilter | None] = field(repr=False, compare=False)
 
-def _own_filter(header: PullMessageRequestHeader) -> TagFilter:
-    if not is_tag_type(header.expression_type):
-        raise RequestError(ResponseCode.SYSTEM_ERROR, SQL92_REFUSED)
-    try:
-        return parse_tag_expression(header.subscription)
-    except FilterError as error:
-        remark = f"parse the consumer's subscription failed: {error}"
-        raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from error
+    @property
+    def codes(self) -> None:
+        return None
+
+    @property
+    def reads_properties(self) -> bool:
+        return True
+
+    def matches(self, code: int) -> bool:
+        return True
+
+    def wants(self, properties: bytes) -> bool:
+        topic = get_property(properties, _PROPERTY_RETRY_TOPIC)
+        wanted = None if topic is None else self.filter_of(topic.decode(errors="replace"))
+        return wanted is None or wanted.wants(properties)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
-from typing import Protocol
 
-from broker.filters import TagFilter
+from broker.filters import MessageFilter
+from broker.property_batch import PropertyBatch, Unit, Units
 from commitlog.errors import PositionError
 from commitlog.log import MessageLog
 from native import function
@@ -23,12 +23,14 @@ class ReadLimits:
 
     messages_max: Java's broker stops at 32, which is what its clients ask for by default; one that asks for
     more gets more here, since what an answer costs goes by its bytes. examined_max: units looked at when a
-    filter passes few of them (Java: 16,000 bytes of a consume queue).
+    filter passes few of them (Java: 16,000 bytes of a consume queue). examined_bytes_max: records read for a
+    filter by properties.
     """
 
     messages_max: int = 1_024
     bytes_max: int = 256 * 1024
     examined_max: int = 800
+    examined_bytes_max: int = 4 * 1024 * 1024
 
 
 class ReadStatus(Enum):
@@ -58,24 +60,14 @@ class ReadResult:
     body: bytes = b""
 
 
-Unit = tuple[int, int, int]
-"""Position, size and tags code of one message; size 0 is a hole, an offset that no message has."""
-
-
-class Units(Protocol):
-    """The units of a queue; ConsumeQueue has them."""
-
-    def units(self, start: int, count: int) -> list[Unit]: ...
-
-    def packed_units(self, start: int, count: int) -> bytes: ...
-
-
 class _Batch:
     """Takes wanted units until it is full. `examined` units were passed or taken."""
 
-    __slots__ = ("_codes", "_count_max", "_room", "examined", "is_full", "taken")
+    __slots__ = ("_codes", "_count_max", "_log", "_room", "examined", "is_full", "taken")
+    unread_from = 0
 
-    def __init__(self, wanted: TagFilter, count_max: int, bytes_max: int) -> None:
+    def __init__(self, log: MessageLog, wanted: MessageFilter, count_max: int, bytes_max: int) -> None:
+        self._log = log
         self._codes = wanted.codes
         self._count_max = count_max
         self._room = bytes_max
@@ -83,7 +75,15 @@ class _Batch:
         self.examined = 0
         self.is_full = False
 
-    def add_from(self, queue: "Units", start: int, count: int) -> bool:
+    @property
+    def count(self) -> int:
+        return len(self.taken)
+
+    def body(self) -> bytes:
+        """The records taken, back to back. Raises PositionError, DamagedRecordError."""
+        return self._log.read_many(self.taken)
+
+    def add_from(self, queue: Units, start: int, count: int) -> bool:
         """Look at the next units of the queue, at most so many; whether there were any."""
         if _take_units is not None:
             packed = queue.packed_units(start, count)
@@ -126,7 +126,7 @@ class QueueReader:
         topic: str,
         queue_id: int,
         offset: int,
-        wanted: TagFilter,
+        wanted: MessageFilter,
         messages_max: int,
         bytes_max: int | None,
     ) -> ReadResult:
@@ -144,9 +144,31 @@ class QueueReader:
         if offset < first:
             return ReadResult(ReadStatus.OFFSET_TOO_SMALL, first, first, end)
         count_max = max(1, min(messages_max, self._limits.messages_max))
-        looked_at = count_max if wanted.codes is None else max(count_max, self._limits.examined_max)
         most_bytes = self._limits.bytes_max if bytes_max is None else min(bytes_max, self._limits.bytes_max)
-        batch = _Batch(wanted, count_max, most_bytes)
+        batch = self._batch(wanted, count_max, most_bytes)
+        try:
+            self._fill(batch, queue, offset, count_max, self._looked_at(wanted, count_max))
+            body = batch.body() if batch.count else b""
+        except PositionError:
+            next_offset = offset + batch.unread_from + 1
+            return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, next_offset, first, end)
+        status = ReadStatus.FOUND if batch.count else ReadStatus.NO_MATCHED_MESSAGE
+        return ReadResult(status, offset + batch.examined, first, end, batch.count, body)
+
+    def _batch(self, wanted: MessageFilter, count_max: int, bytes_max: int) -> _Batch | PropertyBatch:
+        if not wanted.reads_properties:
+            return _Batch(self._log, wanted, count_max, bytes_max)
+        return PropertyBatch(self._log, wanted, count_max, bytes_max, self._limits.examined_bytes_max)
+
+    def _looked_at(self, wanted: MessageFilter, count_max: int) -> int:
+        """How many units are looked at at most."""
+        takes_all = wanted.codes is None and not wanted.reads_properties
+        return count_max if takes_all else max(count_max, self._limits.examined_max)
+
+    @staticmethod
+    def _fill(
+        batch: _Batch | PropertyBatch, queue: Units, offset: int, count_max: int, looked_at: int
+    ) -> None:
         stretch = count_max
         while not batch.is_full and batch.examined < looked_at:
             # Read further only as the filter turns out to pass few: most pass nearly everything.
@@ -154,12 +176,3 @@ class QueueReader:
             if not batch.add_from(queue, offset + batch.examined, count):
                 break
             stretch *= 2
-        taken = batch.taken
-        next_offset = offset + batch.examined
-        if not taken:
-            return ReadResult(ReadStatus.NO_MATCHED_MESSAGE, next_offset, first, end)
-        try:
-            body = self._log.read_many(taken)
-        except PositionError:
-            return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, offset + 1, first, end)
-        return ReadResult(ReadStatus.FOUND, next_offset, first, end, len(taken), body)

@@ -7,7 +7,7 @@ or topic with a rule of its own takes the long one.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from broker.config import BrokerConfig
 from broker.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import (
+    HALF_TOPIC,
     PERM_READ,
     PERM_WRITE,
     RETRY_PREFIX,
@@ -27,10 +28,12 @@ from broker.state.topics import (
     retry_topic,
     topic_name_error,
 )
+from broker.transactions.half import HALF_QUEUE_ID, PROPERTY_TRANSACTION, half_properties, is_half
 from broker.unique_keys import UniqueKeys
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
     TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
     Message,
     MessageIllegalError,
     format_properties,
@@ -42,12 +45,13 @@ from remoting.command import RemotingCommand
 from remoting.errors import RequestError
 from remoting.headers import SendMessageRequestHeader
 from remoting.send_request import SendRequest
+from remoting.sequenced_send import SequencedSendRequestHeader
 
 PROPERTY_UNIQUE_KEY = "UNIQ_KEY"
 PROPERTY_CLUSTER = "CLUSTER"
-PROPERTY_TRANSACTION = "TRAN_MSG"
 MULTI_TAGS_FLAG = 0x2
-_PLAIN_SYS_FLAGS = 0x703
+TIMER_REMARK = "timer message is not under support: use a delay level instead"
+PLAIN_SYS_FLAGS = 0x703
 """Compressed, multi tags and the compression type: what a client may say of an ordinary message."""
 _INNER_BATCH_FLAGS = 0xC0
 _UNIQUE_KEY_START = PROPERTY_UNIQUE_KEY + "\x01"
@@ -57,6 +61,7 @@ _TRANSACTION_START = PROPERTY_TRANSACTION + "\x01"
 _CLUSTER_START = PROPERTY_CLUSTER + "\x01"
 
 _make_plain = function("_remoting", "PlainSends")
+_AnySend = SendMessageRequestHeader | SequencedSendRequestHeader
 
 
 class SendTables(Protocol):
@@ -84,7 +89,7 @@ class NeedsTopic:
     config: TopicConfig
 
 
-class _OpenTopic(NamedTuple):
+class OpenTopic(NamedTuple):
     """A topic that sends may go to, with what they need to know of it."""
 
     queue_nums: int
@@ -103,20 +108,22 @@ class Admission:
         store_host: bytes,
         unique_keys: UniqueKeys,
         rng: random.Random,
+        may_prepare: Callable[[], bool] = lambda: True,
     ) -> None:
         self._config = config
         self._tables = tables
         self._store_host = store_host
         self._unique_keys = unique_keys
         self._rng = rng
+        self._may_prepare = may_prepare
         self._levels = len(config.delay_levels_ms)
         self._body_bytes_max = config.body_bytes_max
         self._cluster_suffix = f"{PROPERTY_CLUSTER}\x01{config.broker_cluster_name}\x02".encode()
-        self._open: dict[str, _OpenTopic] = {}
+        self._open: dict[str, OpenTopic] = {}
         self._plain: Any = None
         if _make_plain is not None:
             classes = (SendRequest, SendMessageRequestHeader, Message)
-            limits = (self._body_bytes_max, PROPERTIES_BYTES_MAX, _PLAIN_SYS_FLAGS)
+            limits = (self._body_bytes_max, PROPERTIES_BYTES_MAX, PLAIN_SYS_FLAGS)
             self._plain = _make_plain(*classes, store_host, self._cluster_suffix, *limits)
 
     def forget_topics(self) -> None:
@@ -140,14 +147,15 @@ class Admission:
         taken: tuple[int, int] = self._plain.admit(requests, first, most, self._open, born_host, messages)
         return taken
 
+    def open_topic(self, header: SequencedSendRequestHeader) -> OpenTopic | NeedsTopic:
+        """The topic that a sequenced send goes to. Raises RequestError when it may not."""
+        return self._open.get(header.topic) or self._find_topic(header)
+
     def admit(self, header: SendMessageRequestHeader, body: bytes, born_host: bytes) -> Admitted | NeedsTopic:
         """What to do with a send. Raises RequestError with the answer when it is refused."""
-        topic = self._open.get(header.topic)
-        if topic is None:
-            found = self._find_topic(header)
-            if isinstance(found, NeedsTopic):
-                return found
-            topic = found
+        topic = self._open.get(header.topic) or self._find_topic(header)
+        if isinstance(topic, NeedsTopic):
+            return topic
         queue_id = header.queue_id
         if queue_id >= topic.queue_nums:
             raise RequestError(
@@ -164,7 +172,7 @@ class Admission:
             key_at < 0
             or (key_at > 0 and properties[key_at - 1] != "\x02")
             or header.is_batch
-            or header.sys_flag & ~_PLAIN_SYS_FLAGS
+            or header.sys_flag & ~PLAIN_SYS_FLAGS
             or _TIMER_PREFIX in properties
             or _DELAY_START in properties
             or _TRANSACTION_START in properties
@@ -192,7 +200,7 @@ class Admission:
         )
         return Admitted([message], queue_id, properties[key_at : properties.index("\x02", key_at)])
 
-    def _find_topic(self, header: SendMessageRequestHeader) -> _OpenTopic | NeedsTopic:
+    def _find_topic(self, header: _AnySend) -> OpenTopic | NeedsTopic:
         name = header.topic
         error = topic_name_error(name)
         if error is not None:
@@ -206,11 +214,11 @@ class Admission:
             raise RequestError(ResponseCode.NO_PERMISSION, f"the topic[{name}] can't be written to")
         multi_tags = MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0
         is_retry = name.startswith(RETRY_PREFIX)
-        topic = _OpenTopic(config.queue_nums, config.write_queue_nums, multi_tags, is_retry)
+        topic = OpenTopic(config.queue_nums, config.write_queue_nums, multi_tags, is_retry)
         self._open[name] = topic
         return topic
 
-    def _topic_to_create(self, header: SendMessageRequestHeader) -> TopicConfig:
+    def _topic_to_create(self, header: _AnySend) -> TopicConfig:
         name = header.topic
         if name.startswith(RETRY_PREFIX):
             return retry_topic(name.removeprefix(RETRY_PREFIX))
@@ -234,12 +242,15 @@ class Admission:
     ) -> Admitted | NeedsTopic:
         properties = parse_properties(header.properties.encode())
         _refuse_unsupported(header, properties)
+        prepares = is_half(header.sys_flag, properties, header.reconsume_times)
+        if prepares:
+            self._check_half(header)
         message = Message(
             header.topic,
             queue_id,
             body,
             flag=header.flag,
-            sys_flag=header.sys_flag & _PLAIN_SYS_FLAGS | topic_sys_flag,
+            sys_flag=header.sys_flag & PLAIN_SYS_FLAGS | topic_sys_flag,
             born_timestamp_ms=header.born_timestamp_ms,
             born_host=born_host,
             store_host=self._store_host,
@@ -254,14 +265,31 @@ class Admission:
                     return NeedsTopic(dlq)
                 properties[PROPERTY_DELAY] = "-1"
                 message.topic, message.queue_id = dlq.name, 0
-        return self._finish_ruled(message, properties)
+                prepares = False
+        return self._finish_ruled(message, properties, header.producer_group if prepares else None)
 
-    def _finish_ruled(self, message: Message, properties: dict[str, str]) -> Admitted:
+    def _check_half(self, header: SendMessageRequestHeader) -> None:
+        if self._config.reject_transactions:
+            remark = f"the broker[{self._config.broker_ip}] sending transaction message is forbidden"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
+        if header.is_batch:
+            raise _illegal("a batch can't be a transaction")
+        if not self._may_prepare():
+            raise RequestError(ResponseCode.SYSTEM_BUSY, "too many transactions are open")
+
+    def _finish_ruled(
+        self, message: Message, properties: dict[str, str], half_of: str | None = None
+    ) -> Admitted:
+        """`half_of` is the producer group whose transaction it prepares."""
         properties[PROPERTY_CLUSTER] = self._config.broker_cluster_name
         unique_key = properties.setdefault(PROPERTY_UNIQUE_KEY, "") or self._unique_keys.next()
         properties[PROPERTY_UNIQUE_KEY] = unique_key
         queue_id = message.queue_id
         level = effective_level(properties.get(PROPERTY_DELAY), self._levels)
+        if half_of is not None:
+            properties = half_properties(properties, message.topic, queue_id, half_of, unique_key)
+            message.topic, message.queue_id = HALF_TOPIC, HALF_QUEUE_ID
+            level = 0
         try:
             message.properties = format_properties(properties)
             if level > 0:
@@ -302,17 +330,12 @@ class Admission:
 
 
 def _refuse_unsupported(header: SendMessageRequestHeader, properties: Mapping[str, str]) -> None:
-    is_half = properties.get(PROPERTY_TRANSACTION) == "true" and not (
-        header.reconsume_times > 0 and effective_level(properties.get(PROPERTY_DELAY), 1) > 0
-    )
-    if is_half or header.sys_flag & TRANSACTION_MASK:
-        raise RequestError(ResponseCode.NO_PERMISSION, "transactions are not supported yet")
+    if header.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        raise _illegal("a message can't be sent rolled back")
     if header.sys_flag & _INNER_BATCH_FLAGS:
         raise _illegal("inner batches are not supported")
     if any(name.startswith(_TIMER_PREFIX) for name in properties):
-        raise RequestError(
-            ResponseCode.SYSTEM_ERROR, "timer message is not under support: use a delay level instead"
-        )
+        raise RequestError(ResponseCode.SYSTEM_ERROR, TIMER_REMARK)
 
 
 def _illegal(remark: str) -> RequestError:

@@ -7,7 +7,7 @@ a look, and the C++ client crashes on a success without ext fields.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.send_turn import PlainRun
@@ -98,9 +98,19 @@ class SendAnswers:
             ext["transactionId"] = unique_key
         return encode_command(success_response(request, ext))
 
-    def error(self, request: RemotingCommand, code: int, remark: str) -> bytes:
+    def sequenced(self, request: RemotingCommand, queue_offset: int, repeats: int) -> bytes:
+        """The frame that ends a sequenced send: `repeats` of its messages, from the first on, were there
+        already; `queue_offset` is that of the first one that was not, or -1.
+        """
+        places = {"queueOffset": str(queue_offset), "repeats": str(repeats)}
+        return encode_command(success_response(request, {**self._trace, **places}))
+
+    def error(
+        self, request: RemotingCommand, code: int, remark: str, ext: Mapping[str, str] | None = None
+    ) -> bytes:
         """The frame of a failure."""
-        return encode_command(success_response(request, dict(self._trace), remark=remark, code=code))
+        fields = {**self._trace, **(ext or {})}
+        return encode_command(success_response(request, fields, remark=remark, code=code))
 
 
 def _is_plain(text: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker.send_admission import Admitted
+from broker.sequencing import Flight
 from commitlog.log import PutResult
 from commitlog.record import Message
 from remoting.command import RemotingCommand
@@ -44,13 +45,29 @@ class SingleSend:
 
 
 @dataclass(slots=True)
+class SequencedSend(SingleSend):
+    """`repeats`: so many messages of the request stood in the log already, and are not among the admitted."""
+
+    repeats: int
+
+
+@dataclass(slots=True)
 class Turn:
-    """`messages` are those of all parts, in order; `body_bytes` those of their bodies."""
+    """`messages` are those of all parts, in order; `body_bytes` those of their bodies; `flights` the appends
+    of sequenced sends.
+    """
 
     parts: list[PlainRun | SingleSend] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     body_bytes: int = 0
     result: PutResult | None = None
+    flights: list[Flight] = field(default_factory=list)
+
+    def add(self, part: "SingleSend") -> None:
+        messages = part.admitted.messages
+        self.parts.append(part)
+        self.messages += messages
+        self.body_bytes += sum(len(message.body) for message in messages)
 
     def sends(self) -> Iterator[tuple[Connection, RemotingCommand]]:
         return (send for part in self.parts for send in part.sends())

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from commitlog.sequences import SequenceRun
+
 
 @dataclass(slots=True)
 class DispatchRequest:
@@ -36,21 +38,24 @@ class DispatchBatch(Sequence[DispatchRequest]):
         last_index: int,
         runs: Sequence[QueueRun] | None,
         make: Callable[[], Sequence[DispatchRequest]],
+        sequences: Sequence[SequenceRun] = (),
     ) -> None:
         self.last_index = last_index
         """Of the last message."""
         self.runs = runs
         """All messages by queue; None when they are of any kind and in no such order."""
+        self.sequences = sequences
+        """What writers numbered, in log order."""
         self._count = count
         self._make = make
         self._made: Sequence[DispatchRequest] | None = None
         self._topics: frozenset[str] | None = None
 
     @staticmethod
-    def of(requests: Sequence[DispatchRequest]) -> "DispatchBatch":
+    def of(requests: Sequence[DispatchRequest], sequences: Sequence[SequenceRun] = ()) -> "DispatchBatch":
         """A batch of messages of any kind."""
         last_index = requests[-1].index if requests else -1
-        return DispatchBatch(len(requests), last_index, None, lambda: requests)
+        return DispatchBatch(len(requests), last_index, None, lambda: requests, sequences)
 
     @property
     def topics(self) -> frozenset[str]:

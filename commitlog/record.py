@@ -221,6 +221,25 @@ def decode_record(data: bytes | memoryview, start: int = 0, check_crc: bool = Fa
     )
 
 
+def properties_of(data: bytes | memoryview, start: int, size: int) -> bytes:
+    """Only the properties of the record of `size` bytes at `start`, as decode_record gives them. Raises
+    CorruptRecordError.
+    """
+    if size < RECORD_BYTES_MIN or start + size > len(data):
+        raise CorruptRecordError(f"no record of {size} bytes in {len(data) - start}")
+    end = start + size
+    body_at = start + _HEADS[data[start + 39] >> 4 & 3].size
+    body_bytes = int.from_bytes(data[body_at - 4 : body_at], "big", signed=True)
+    topic_size_at = body_at + body_bytes
+    if body_bytes < 0 or topic_size_at + 3 > end:
+        raise CorruptRecordError(f"body of {body_bytes} bytes in a record of {size}")
+    topic_at = topic_size_at + (1 if data[start + 7] == MAGIC_V1 & 0xFF else 2)
+    properties_at = topic_at + int.from_bytes(data[topic_size_at:topic_at], "big") + 2
+    if properties_at > end:
+        raise CorruptRecordError(f"a topic that does not end in a record of {size} bytes")
+    return bytes(data[properties_at:end])
+
+
 def _topic_text(raw: bytes | memoryview) -> str:
     try:
         return bytes(raw).decode()

@@ -21,6 +21,7 @@ from commitlog.record import CorruptRecordError, own_words, record_size
 from commitlog.recovery import BLANK_STOP, MORE, CorruptLogError, find_record, judge_stop, scan_records
 from commitlog.reput import STRETCH_BYTES_MAX
 from commitlog.segments import Segments
+from commitlog.sequences import record_runs
 from dledger.fs import Fs, read_file, replace_file
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
@@ -120,8 +121,11 @@ class RecordFiles:
             data = self.read(position, min(available, size))
             starts, end = [0], len(data)
         ends = [*starts[1:], end]
-        requests = self._dispatcher.parse(data, starts, position, [position + at - 1 for at in ends])
-        return DispatchBatch.of(requests), Applied(position + end - 1, position + end)
+        indexes = [position + at - 1 for at in ends]
+        requests = self._dispatcher.parse(data, starts, position, indexes)
+        return DispatchBatch.of(requests, record_runs(data, starts, indexes)), Applied(
+            position + end - 1, position + end
+        )
 
     def write(self, parts: Sequence[Part]) -> None:
         """Writer thread: write and sync. Raises OSError."""

@@ -11,6 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from ledgermq.errors import UserError
+from rocketmq_spark.errors import RocketmqSparkError
+from rocketmq_spark.jobs.cli import spark_commands
+from rocketmq_spark.jobs.cli_app import tell
 
 DEFAULT_DATA_DIR = Path("ledgermq-data")
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -23,6 +26,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(spark_commands())
 
 DataDir = Annotated[
     Path, typer.Option("--data", envvar="LEDGERMQ_DATA", metavar="DIR", help="Folder of the cluster's data.")
@@ -190,5 +195,7 @@ def main() -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
+    except RocketmqSparkError as error:
+        sys.exit(tell(error))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)

@@ -28,6 +28,9 @@ def encode_numbers(values: tuple[int, ...], data_bytes: int, /) -> bytes | None:
 def decode_pushes(
     source: _Buffer, start: int, frame_bytes_max: int, types: tuple[Any, ...], /
 ) -> tuple[list[Any], int]: ...
+def sequence_runs(
+    data: Any, count: Any, first_index: Any, /
+) -> list[tuple[bytes, int, int, int, int, int]] | None: ...
 
 class Writer:
     def submit(self, steps: list[Any], is_quiet: bool = False, /) -> None: ...

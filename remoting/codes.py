@@ -1,8 +1,8 @@
 """Request and response codes of the RocketMQ Remoting protocol (`RequestCode`, `ResponseCode` of RocketMQ 4.9
 and 5.x).
 
-The two `LEDGERMQ_` requests are our own. They exceed the 16 bits that the binary header has for a code, so
-they travel with the JSON header only.
+The `LEDGERMQ_` ones are our own. They exceed the 16 bits that the binary header has for a code, so they
+travel with the JSON header only.
 """
 
 from enum import IntEnum
@@ -104,6 +104,7 @@ class RequestCode(IntEnum):
     GET_BROKER_HA_STATUS = 907
     LEDGERMQ_NODE_STATUS = 65001
     LEDGERMQ_TRANSFER_LEADER = 65002
+    LEDGERMQ_SEND_SEQUENCED = 65003
 
 
 class ResponseCode(IntEnum):
@@ -154,3 +155,9 @@ class ResponseCode(IntEnum):
     NOT_LEADER_FOR_QUEUE = 501
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
+    LEDGERMQ_SEQUENCE_GAP = 65101
+    """A sequenced send came before one that has to stand in front of it: send again in order."""
+    LEDGERMQ_SEQUENCE_OVER = 65102
+    """The writer has gone on to a later batch."""
+    LEDGERMQ_WRITERS_FULL = 65103
+    """No more sequenced writers are remembered: try again later."""

@@ -96,6 +96,11 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def is_congested(self) -> bool:
+        """Whether the peer does not read as fast as is written."""
+        return self._stalled_since_s is not None
+
+    @property
     def unanswered(self) -> int:
         """Requests of the peer that wait for an answer of ours."""
         return self._unanswered

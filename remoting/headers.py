@@ -212,6 +212,14 @@ class CheckTransactionStateRequestHeader(RequestHeader):
 
 
 @request_header
+class ResumeCheckHalfMessageRequestHeader(RequestHeader):
+    """Code 323. `msg_id` is an offsetMsgId."""
+
+    msg_id: str
+    topic: str | None = None
+
+
+@request_header
 class QueryMessageRequestHeader(RequestHeader):
     """Code 12. With `is_unique_key` the key is a message id that its client chose."""
 

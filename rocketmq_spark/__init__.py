@@ -1,1 +1,22 @@
-"""The data pipeline: PySpark reads, writes, archives and audits the topics of RocketMQ clusters."""
+"""The data pipeline: PySpark reads, writes, archives and audits the topics of RocketMQ clusters.
+
+`register(spark)` makes the formats known to a session: `rocketmq` (topics) and `rocketmq-log` (store files).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats `rocketmq` and `rocketmq-log` known to the session, with filter push-down.
+
+    Spark asks Python sources for filters only if `spark.sql.python.filterPushdown.enabled` says so: it is set
+    here, for this session.
+    """
+    from rocketmq_spark.registration import register_all
+
+    register_all(spark)

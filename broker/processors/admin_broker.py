@@ -20,6 +20,8 @@ from remoting.errors import RequestError
 from remoting.header_fields import RequestHeader, request_header
 
 PRODUCT = "LedgerMQ"
+SEQUENCED_SENDS = "sequencedSends"
+"""Among the figures: whether LEDGERMQ_SEND_SEQUENCED is understood here. No other broker has it."""
 
 
 @request_header
@@ -69,6 +71,8 @@ class BrokerAdmin:
             "commitLogMaxOffset": str(log.max_position),
             "commitLogDiskRatio": f"{usage.used / usage.total:.4f}",
             "topicNums": str(len(self._context.state.topics)),
+            SEQUENCED_SENDS: "true",
+            "sequencedWriters": str(len(self._context.state.writers)),
         }
         return json_answer(request, {"table": table})
 

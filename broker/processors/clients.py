@@ -10,8 +10,14 @@ import orjson
 
 from broker.clients import Client, ClientConnection, RegistryFullError
 from broker.context import BrokerContext
-from broker.filters import SQL92_REFUSED, FilterError, is_tag_type
-from broker.heartbeats import Heartbeat, HeartbeatError, parse_client_config, parse_heartbeat
+from broker.filters import FilterError, is_tag_type, property_filter_refused
+from broker.heartbeats import (
+    Heartbeat,
+    HeartbeatError,
+    Subscription,
+    parse_client_config,
+    parse_heartbeat,
+)
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import StateChangeError
 from broker.state.topics import RETRY_PREFIX, retry_topic, topic_name_error
@@ -71,14 +77,29 @@ class ClientProcessor:
     def check_config(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
         """46: whether the broker can serve a consumer's subscription."""
         try:
-            _, subscription = parse_client_config(request.body)
+            group, subscription = parse_client_config(request.body)
+            if not is_tag_type(subscription.expression_type):
+                self._check_property_filter(group, subscription)
         except FilterError as error:
             raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
         except HeartbeatError as error:
             raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        if not is_tag_type(subscription.expression_type):
-            raise RequestError(ResponseCode.SYSTEM_ERROR, SQL92_REFUSED)
         return success_response(request)
+
+    def _check_property_filter(self, group: str, subscription: Subscription) -> None:
+        """Raises RequestError while such filters are not enabled, FilterError for one that cannot be read."""
+        if not self._context.config.enable_property_filter:
+            remark = property_filter_refused(subscription.expression_type)
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        expression = subscription.expression
+        found = self._context.sql_filters.filter_for(subscription.expression_type, expression)
+        if rest := expression[found.end :].strip():
+            logger.warning(
+                "group %s, topic %s: the filter ends before %.60r, which is ignored as RocketMQ ignores it",
+                group,
+                subscription.topic,
+                rest,
+            )
 
     def connection_closed(self, connection: ClientConnection) -> None:
         """The clients of a closed connection are gone at once: Go's never say goodbye."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from broker.clients import ClientConnection
 from broker.context import BrokerContext
-from broker.filters import TagFilter
+from broker.filters import MessageFilter
 from broker.long_polling import HeldPull
 from broker.offset_commits import OffsetCommits
-from broker.pull_subscriptions import wanted_by
+from broker.pull_subscriptions import PullSubscriptions
 from broker.pull_waits import PullWaits
 from broker.queue_reader import QueueReader, ReadLimits, ReadResult, ReadStatus
 from broker.state.groups import SubscriptionGroupConfig
@@ -67,7 +67,7 @@ class Pull:
     request: RemotingCommand
     connection: ClientConnection
     header: PullMessageRequestHeader
-    filter: TagFilter
+    filter: MessageFilter
     suspend_ms: int
 
 
@@ -82,6 +82,7 @@ class PullProcessor:
         self._log = context.log
         self._state = context.state
         self._commits = commits
+        self._subscriptions = PullSubscriptions(context.clients, context.sql_filters, context.config)
         self._now_ms = context.environment.monotonic_ms
         self._reader = QueueReader(context.log, limits or ReadLimits())
         self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, self._refuse, self._now_ms)
@@ -122,7 +123,7 @@ class PullProcessor:
         group: SubscriptionGroupConfig,
     ) -> RemotingCommand | None:
         self._check(header, group)
-        wanted = wanted_by(header, self._context.clients, group)
+        wanted = self._subscriptions.wanted_by(header, group)
         if header.sys_flag & SYS_FLAG_COMMIT_OFFSET and header.commit_offset >= 0 and self._log.is_writable():
             self._commits.note(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         suspend_ms = 0 if request.is_oneway else self._suspend_ms(header)
@@ -173,6 +174,8 @@ class PullProcessor:
             stats.bytes_got += len(result.body)
             return _response(pull.request, ResponseCode.SUCCESS, result)
         is_final = self._log.is_writable() and self._log.shows_all_committed()
+        if deadline_ms is not None and self._waits_on(pull, result, deadline_ms):
+            return None
         code = _code(result, offset, is_final)
         suspend_ms = _suspend_ms(pull, result, code, is_final)
         if suspend_ms:
@@ -184,6 +187,14 @@ class PullProcessor:
         if not is_final and result.status in _KEEPS_ASKED_OFFSET:
             result = ReadResult(result.status, offset, result.min_offset, result.max_offset)
         return _response(pull.request, code, result)
+
+    def _waits_on(self, pull: Pull, result: ReadResult, deadline_ms: int) -> bool:
+        """Whether a pull that was woken is held again behind what it does not want: the table knows the tags
+        of new messages, but not their properties.
+        """
+        if result.status is not ReadStatus.NO_MATCHED_MESSAGE or result.next_offset < result.max_offset:
+            return False
+        return self._now_ms() < deadline_ms and self._hold(pull, result.next_offset, deadline_ms)
 
     def _hold(self, pull: Pull, offset: int, deadline_ms: int) -> bool:
         pull.request.ext_fields, pull.request.body = {}, b""  # its answer needs neither

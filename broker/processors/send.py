@@ -1,4 +1,5 @@
-"""SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320): the path of every produced message.
+"""SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320) and LEDGERMQ_SEND_SEQUENCED (65003): the
+path of every produced message.
 
 All sends of a loop turn are checked in order of arrival, laid out with one MessageLog.put (a turn of more
 than PUT_MESSAGES_MAX messages: with several), and answered together when the log says that they are
@@ -9,19 +10,22 @@ a connection's messages keep their order within a queue. At most heldSendsMax ar
 SYSTEM_BUSY. So is every send while those without an answer hold more than PENDING_BYTES_MAX.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from broker.context import BrokerContext
 from broker.put_errors import put_error
 from broker.replication import leader_hint
-from broker.send_admission import Admission, NeedsTopic
+from broker.send_admission import Admission, Admitted, NeedsTopic
 from broker.send_answers import SendAnswers
-from broker.send_turn import PlainRun, SingleSend, Turn
+from broker.send_turn import PlainRun, SequencedSend, SingleSend, Turn
+from broker.sequenced_admission import SequencedAdmission
+from broker.sequencing import SequenceRefusedError, Sequencing
 from broker.state.state import StateChangeError
 from broker.state.topics import TopicConfig
 from broker.unique_keys import UniqueKeys
-from commitlog.log import PutStatus
+from commitlog.log import PutResult, PutStatus
+from commitlog.sequences import stamp, writer_key
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.connection import Connection
@@ -29,6 +33,7 @@ from remoting.errors import HeaderError, RequestError
 from remoting.headers import SendMessageRequestHeader
 from remoting.router import Batch
 from remoting.send_request import send_header
+from remoting.sequenced_send import SequencedSendRequestHeader
 
 LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
 """In the remark of a writable leader's log that takes nothing."""
@@ -41,13 +46,14 @@ PENDING_BYTES_MAX = 256 * 1024 * 1024
 size.
 """
 
-_Held = tuple[Connection, RemotingCommand, SendMessageRequestHeader]
+_Header = SendMessageRequestHeader | SequencedSendRequestHeader
+_Held = tuple[Connection, RemotingCommand, _Header]
 
 
 def register(context: BrokerContext) -> None:
     processor = SendProcessor(context)
-    codes = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-    context.router.register_batch(codes, processor.handle)
+    ordinary = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    context.router.register_batch((*ordinary, RequestCode.LEDGERMQ_SEND_SEQUENCED), processor.handle)
 
 
 class SendProcessor:
@@ -62,8 +68,15 @@ class SendProcessor:
         self._answers = SendAnswers(context.store_host, config.region_id, config.trace_on)
         unique_keys = UniqueKeys.of_process(context.store_host, context.clock, context.environment.rng)
         self._admission = Admission(
-            config, context.state, context.store_host, unique_keys, context.environment.rng
+            config,
+            context.state,
+            context.store_host,
+            unique_keys,
+            context.environment.rng,
+            lambda: context.may_prepare(),
         )
+        self._sequenced_admission = SequencedAdmission(config, self._admission, context.store_host)
+        self._sequencing = Sequencing(context.log, lambda: context.state.writers, context.clock)
         self._pending_bytes = 0
         self._put_max = min(PUT_MESSAGES_MAX, config.pending_appends_max)
         self._held: dict[str, list[_Held]] = {}
@@ -115,8 +128,12 @@ class SendProcessor:
         return count
 
     def _take_unread(self, connection: Connection, request: RemotingCommand, turn: Turn) -> Turn:
+        header: _Header
         try:
-            header = send_header(request)
+            if request.code == RequestCode.LEDGERMQ_SEND_SEQUENCED:
+                header = SequencedSendRequestHeader.parse(request.ext_fields)
+            else:
+                header = send_header(request)
         except HeaderError as error:
             connection.warn_once("send header", f"request code {request.code}: {error}")
             self._answer_error(connection, request, ResponseCode.SYSTEM_ERROR, str(error))
@@ -130,7 +147,7 @@ class SendProcessor:
             self._hold(item)
             return turn
         try:
-            admitted = self._admission.admit(header, request.body, connection.born_host)
+            admitted = self._admit(header, request.body, connection.born_host)
         except RequestError as error:
             self._answer_error(connection, request, error.code, error.remark)
             return turn
@@ -140,10 +157,52 @@ class SendProcessor:
         if turn.messages and len(turn.messages) + len(admitted.messages) > self._put_max:
             self._put(turn)
             turn = Turn()
-        turn.parts.append(SingleSend(connection, request, admitted))
-        turn.messages += admitted.messages
-        turn.body_bytes += sum(len(message.body) for message in admitted.messages)
+        if isinstance(header, SequencedSendRequestHeader):
+            self._take_sequenced(connection, request, header, admitted, turn)
+        else:
+            turn.add(SingleSend(connection, request, admitted))
         return turn
+
+    def _admit(self, header: _Header, body: bytes, born_host: bytes) -> Admitted | NeedsTopic:
+        if isinstance(header, SequencedSendRequestHeader):
+            return self._sequenced_admission.admit(header, body, born_host)
+        return self._admission.admit(header, body, born_host)
+
+    def _take_sequenced(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SequencedSendRequestHeader,
+        admitted: Admitted,
+        turn: Turn,
+    ) -> None:
+        """Add what is new of the send to the turn; answer, or let wait, what is not."""
+        key, sequence = writer_key(header.writer_id, header.partition), header.sequence
+        count = len(admitted.messages)
+        try:
+            verdict = self._sequencing.admit(key, header.batch_id, sequence, count)
+        except SequenceRefusedError as error:
+            self._answer_error(connection, request, error.code, error.remark, error.ext_fields)
+            return
+        if verdict.flight is not None:
+            del admitted.messages[: verdict.repeats]
+            stamp(admitted.messages, key, header.batch_id, sequence + verdict.repeats)
+            turn.add(SequencedSend(connection, request, admitted, verdict.repeats))
+            turn.flights.append(verdict.flight)
+            return
+        told = partial(self._answer_repeat, connection, request, count)
+        if verdict.original is not None:
+            verdict.original.waiting.append(told)
+        else:
+            told(verdict.status)
+
+    def _answer_repeat(
+        self, connection: Connection, request: RemotingCommand, count: int, status: PutStatus
+    ) -> None:
+        if status is not PutStatus.PUT_OK:
+            self._refuse([(connection, request)], status)
+        elif not request.flag & ONEWAY_FLAG:
+            connection.send_bytes(self._answers.sequenced(request, -1, count))
 
     def _hold(self, item: _Held, to_create: TopicConfig | None = None) -> None:
         """Put a send behind those of its topic; the first one begins the topic's creation."""
@@ -188,10 +247,15 @@ class SendProcessor:
             turn.result = result
             self._pending_bytes += turn.body_bytes
         else:
+            waiting = self._sequencing.take_back(turn.flights)
             self._refuse(turn.sends(), result.status)
+            for told in waiting:
+                told(result.status)
 
     def _done(self, turn: Turn, status: PutStatus) -> None:
         self._pending_bytes -= turn.body_bytes
+        for flight in turn.flights:
+            self._sequencing.finish(flight, status)
         if status is not PutStatus.PUT_OK:
             self._refuse(turn.sends(), status)
             return
@@ -204,19 +268,20 @@ class SendProcessor:
                 if answers:
                     part.connection.send_bytes(frames, answers)
             elif not part.request.flag & ONEWAY_FLAG:
-                end = first + part.message_count
-                admitted, positions = part.admitted, result.positions[first:end]
-                frame = self._answers.success(
-                    part.request,
-                    admitted.queue_id,
-                    admitted.unique_key,
-                    positions,
-                    result.queue_offsets[first],
-                )
-                part.connection.send_bytes(frame)
+                part.connection.send_bytes(self._success(part, result, first))
             first += part.message_count
         self._stats.messages_put += len(turn.messages)
         self._stats.bytes_put += turn.body_bytes
+
+    def _success(self, part: SingleSend, result: PutResult, first: int) -> bytes:
+        """The frame for a send whose first message is the result's number `first`."""
+        admitted, queue_offset = part.admitted, result.queue_offsets[first]
+        if isinstance(part, SequencedSend):
+            return self._answers.sequenced(part.request, queue_offset, part.repeats)
+        positions = result.positions[first : first + part.message_count]
+        return self._answers.success(
+            part.request, admitted.queue_id, admitted.unique_key, positions, queue_offset
+        )
 
     def _refuse(self, sends: Iterable[tuple[Connection, RemotingCommand]], status: PutStatus) -> None:
         code, remark = put_error(status)
@@ -227,7 +292,14 @@ class SendProcessor:
         for connection, request in sends:
             self._answer_error(connection, request, code, remark)
 
-    def _answer_error(self, connection: Connection, request: RemotingCommand, code: int, remark: str) -> None:
+    def _answer_error(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        code: int,
+        remark: str,
+        ext: Mapping[str, str] | None = None,
+    ) -> None:
         self._stats.puts_failed += 1
         if not request.flag & ONEWAY_FLAG:
-            connection.send_bytes(self._answers.error(request, code, remark))
+            connection.send_bytes(self._answers.error(request, code, remark, ext))

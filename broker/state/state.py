@@ -1,4 +1,5 @@
-"""The replicated state: topics, subscription groups, consumer and delay offsets, kept in the log itself.
+"""The replicated state: topics, subscription groups, consumer and delay offsets, kept in the log itself; and
+how far sequenced writers are, which their own records say.
 
 A change is a record of the system topic rmq_sys_LEDGERMQ_STATE. It is acknowledged once it is committed and
 applied here; every node applies the same records in log order, so after a failover no table is older than
@@ -34,6 +35,7 @@ from broker.state.snapshot import (
 )
 from broker.state.tables import StateTables
 from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_topics
+from broker.state.writers import WriterTable
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, Record, decode_record, host_bytes
@@ -96,6 +98,11 @@ class ReplicatedState:
     def delay_offsets(self) -> Mapping[int, int]:
         """Delay level → next offset to deliver."""
         return self._tables.delay_offsets
+
+    @property
+    def writers(self) -> WriterTable:
+        """Read only: changed by sequenced records."""
+        return self._tables.writers
 
     @property
     def data_version(self) -> DataVersion:
@@ -199,6 +206,10 @@ class ReplicatedState:
         ]
         for request, record in records:
             self._apply(request, record)
+        if batch.sequences:
+            self._is_changed = True
+            for run in batch.sequences:
+                self._tables.writers.take(run, self.applied_index)
         self.applied_index = max(self.applied_index, batch.last_index)
         if self.applied_index - self._saved_index >= SNAPSHOT_ENTRIES_MAX and self._is_far():
             self._snapshot_wanted.set()

@@ -1,5 +1,5 @@
 """The tables that every node of a group builds alike from the log: topics, groups, consumer and delay
-offsets.
+offsets, and how far sequenced writers are.
 
 Pure: the same changes with the same timestamps, in the same order, give the same tables on every node. No
 clock here.
@@ -21,6 +21,7 @@ from broker.state.changes import (
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.offsets import OffsetTable
 from broker.state.topics import DataVersion, TopicConfig
+from broker.state.writers import WriterTable
 
 
 class StateTables:
@@ -39,6 +40,7 @@ class StateTables:
         self.groups: dict[str, SubscriptionGroupConfig] = dict(static_groups)
         self.offsets = OffsetTable()
         self.delay_offsets: dict[int, int] = {}
+        self.writers = WriterTable()
         self.topics_version = DataVersion()
         self.groups_version = DataVersion()
 
@@ -79,6 +81,7 @@ class StateTables:
         other.topics, other.groups = dict(self.topics), dict(self.groups)
         other.offsets = self.offsets.copy()
         other.delay_offsets = dict(self.delay_offsets)
+        other.writers = self.writers.copy()
         other.topics_version, other.groups_version = self.topics_version, self.groups_version
         return other
 
@@ -97,6 +100,7 @@ class StateTables:
             ),
             "offsets": self.offsets.rows(),
             "delayOffsets": iter(sorted(self.delay_offsets.items())),
+            "writers": self.writers.rows(),
             "topicsVersion": iter((self.topics_version.counter, self.topics_version.timestamp_ms)),
             "groupsVersion": iter((self.groups_version.counter, self.groups_version.timestamp_ms)),
         }
@@ -113,11 +117,13 @@ class StateTables:
         groups = [SubscriptionGroupConfig.from_json(row) for row in data["groups"]]
         offsets = OffsetTable.from_json(data["offsets"])
         delay_offsets = {index(level): index(offset) for level, offset in data["delayOffsets"]}
+        writers = WriterTable.from_json(data.get("writers", []))  # older snapshots knew of none
         topics_version = DataVersion(*map(index, data["topicsVersion"]))
         groups_version = DataVersion(*map(index, data["groupsVersion"]))
         self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
         self.groups = {**self.static_groups, **{group.name: group for group in groups}}
         self.offsets = offsets
         self.delay_offsets = delay_offsets
+        self.writers = writers
         self.topics_version = topics_version
         self.groups_version = groups_version

@@ -1,9 +1,9 @@
 """The simulated worlds a seed may mean, behind one function.
 
 `node`: whole processes - brokers, name server, clients. `clients`: the same with consumer groups, topics that
-come and go, batches. `group`: the replication core alone, hundreds of elections an hour. `damage`: the same,
-and disks lose what was on them. `disk`: the core on the real entry store, whose machine loses power between
-two file operations.
+come and go, batches. `transactions`: the same with transactional producers. `group`: the replication core
+alone, hundreds of elections an hour. `damage`: the same, and disks lose what was on them. `disk`: the core on
+the real entry store, whose machine loses power between two file operations.
 """
 
 import enum
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tests.node_simulation import options as node_options
 from tests.node_simulation import world as node_world
 from tests.node_simulation.workloads import group_workload
+from tests.node_simulation.workloads_transactions import transaction_options, transaction_workload
 from tests.simulation import options as group_options
 from tests.simulation import world as group_world
 from tests.simulation.disk_options import disk_options, make_disk_log
@@ -26,12 +27,20 @@ class World(enum.StrEnum):
 
     NODE = "node"
     CLIENTS = "clients"
+    TRANSACTIONS = "transactions"
     GROUP = "group"
     DAMAGE = "damage"
     DISK = "disk"
 
 
-WEIGHTS = {World.NODE: 3, World.CLIENTS: 2, World.GROUP: 10, World.DAMAGE: 10, World.DISK: 3}
+WEIGHTS = {
+    World.NODE: 3,
+    World.CLIENTS: 2,
+    World.TRANSACTIONS: 1,
+    World.GROUP: 10,
+    World.DAMAGE: 10,
+    World.DISK: 3,
+}
 """Of how many seeds each is: a seed of whole nodes takes many times as long as one of the core."""
 
 
@@ -82,10 +91,13 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
     return [str(made.options), *lines], Run(world, seed, failure)
 
 
-_NODE_WORLDS = (World.NODE, World.CLIENTS)
+_NODE_WORLDS = (World.NODE, World.CLIENTS, World.TRANSACTIONS)
 
 
 def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.World:
+    if world is World.TRANSACTIONS:
+        options = transaction_options(seed)
+        return node_world.World(options, workload=transaction_workload, is_tracing=is_tracing)
     options = node_options.draw_options(seed)
     if world is World.CLIENTS:
         return node_world.World(options, workload=group_workload, is_tracing=is_tracing)
@@ -122,6 +134,7 @@ def _run_group(world: World) -> Callable[[int], Run]:
 _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.NODE: _run_node(World.NODE),
     World.CLIENTS: _run_node(World.CLIENTS),
+    World.TRANSACTIONS: _run_node(World.TRANSACTIONS),
     World.GROUP: _run_group(World.GROUP),
     World.DAMAGE: _run_group(World.DAMAGE),
     World.DISK: _run_group(World.DISK),

@@ -78,14 +78,14 @@ def read_report(out: Path) -> Report:
     return [json.loads(line) for line in lines]
 
 
-def python_driver(folder: Path) -> Driver:
-    """The driver of rocketmq-client-python 2.0.0."""
+def python_driver(folder: Path, program: str = "python_client") -> Driver:
+    """A driver of rocketmq-client-python 2.0.0."""
     need("python", (PYTHON_CLIENT / ".installed").exists(), "run scripts/test, which puts it in .cache")
     environment = {
         "PYTHONPATH": os.pathsep.join([str(PYTHON_CLIENT), str(ROOT)]),
         "ROCKETMQ_CLIENT_LOG_DIR": str(folder),
     }
-    return Driver((sys.executable, "-m", "tests.integration.drivers.python_client"), environment, folder)
+    return Driver((sys.executable, "-m", f"tests.integration.drivers.{program}"), environment, folder)
 
 
 def java_driver(version: str, folder: Path) -> Driver:

@@ -18,6 +18,7 @@ class FakeConnection:
         self.born_host = bytes(map(int, host.split("."))) + port.to_bytes(4, "big")
         self.attributes: dict[str, Any] = {}
         self.is_open = True
+        self.is_congested = False
         self.answers: list[RemotingCommand] = []
         self.warnings: list[str] = []
 

@@ -25,6 +25,7 @@ from commitlog.record import (
     get_property,
     tags_code,
 )
+from commitlog.sequences import SequenceRun, record_runs
 
 if TYPE_CHECKING:
     from commitlog.consume_queues import ConsumeQueues
@@ -191,7 +192,7 @@ class FakeLog:
         self._applied_index = requests[-1].index
         self._readable_end = requests[-1].position + requests[-1].size
         for listener in self._listeners:
-            listener(DispatchBatch.of(requests))
+            listener(DispatchBatch.of(requests, self._sequences(requests)))
         for put in puts:
             put.on_done(PutStatus.PUT_OK)
 
@@ -266,7 +267,12 @@ class FakeLog:
             return
         requests = [request for request in self._committed if request.index >= self.replayed_from]
         for listener in self._listeners if requests else ():
-            listener(DispatchBatch.of(requests))
+            listener(DispatchBatch.of(requests, self._sequences(requests)))
+
+    def _sequences(self, requests: Sequence[DispatchRequest]) -> list[SequenceRun]:
+        """A run for each record alone."""
+        records = ((request.index, self._records[request.position]) for request in requests)
+        return [run for index, data in records for run in record_runs(data, [0], [index])]
 
     async def stop(self) -> None:
         """Nothing to do: there is no file."""

@@ -1,4 +1,4 @@
-// Drives the stock Go client: go-client produce|consume -namesrv … -topic … -group … -out FILE …
+// Drives the stock Go client: go-client produce|consume|transact -namesrv … -topic … -group … -out FILE …
 package main
 
 import (
@@ -12,9 +12,9 @@ import (
 )
 
 type options struct {
-	namesrv, topic, group, out, expression string
-	sync, oneway, batch, count             int
-	quietMs, limitMs                       int
+	namesrv, topic, group, out, expression, end string
+	sync, oneway, batch, count                  int
+	quietMs, limitMs                            int
 }
 
 // report is a file of JSON objects, one a line: what the test reads.
@@ -46,6 +46,7 @@ func parse(arguments []string) options {
 	flags.StringVar(&o.topic, "topic", "", "")
 	flags.StringVar(&o.group, "group", "", "")
 	flags.StringVar(&o.out, "out", "", "")
+	flags.StringVar(&o.end, "end", "", "")
 	flags.StringVar(&o.expression, "expression", "*", "")
 	flags.IntVar(&o.sync, "sync", 0, "")
 	flags.IntVar(&o.oneway, "oneway", 0, "")
@@ -62,9 +63,12 @@ func main() {
 	o := parse(os.Args[2:])
 	file, err := os.Create(o.out)
 	check(err)
-	if os.Args[1] == "produce" {
+	switch os.Args[1] {
+	case "produce":
 		produce(o, &report{file: file})
-	} else {
+	case "transact":
+		transact(o, &report{file: file})
+	default:
 		consume(o, &report{file: file})
 	}
 	check(file.Close())

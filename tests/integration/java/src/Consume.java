@@ -2,11 +2,14 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -21,17 +24,46 @@ final class Consume {
     }
 
     void run() throws Exception {
+        if (options.isSet("lite")) {
+            runLite();
+            return;
+        }
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group", null));
         consumer.setNamesrvAddr(options.text("namesrv", null));
         consumer.setMaxReconsumeTimes(options.number("max_reconsume_times", -1));
         consumer.setPollNameServerInterval(options.number("poll_ms", 30_000));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(options.text("topic", null), options.text("expression", "*"));
+        if (options.text("sql", "").isEmpty()) {
+            consumer.subscribe(options.text("topic", null), options.text("expression", "*"));
+        } else {
+            consumer.subscribe(options.text("topic", null), MessageSelector.bySql(options.text("sql", null)));
+        }
         try (Report report = new Report(options.text("out", null))) {
             listen(consumer, report);
-            consumer.start();
+            try {
+                consumer.start();
+            } catch (MQClientException error) {
+                report.line("refused", error.getResponseCode(), "words", error.getErrorMessage());
+                return;
+            }
             await();
             consumer.shutdown(); // commits the offsets
+        }
+    }
+
+    /** The same with the consumer that asks for messages itself, and brings its expression along with every pull. */
+    private void runLite() throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(options.text("group", null));
+        consumer.setNamesrvAddr(options.text("namesrv", null));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(options.text("topic", null), MessageSelector.bySql(options.text("sql", null)));
+        try (Report report = new Report(options.text("out", null))) {
+            consumer.start();
+            long endNanos = System.nanoTime() + options.number("limit_ms", 60_000) * 1_000_000L;
+            do {
+                record(report, consumer.poll(500));
+            } while (System.nanoTime() < endNanos && !isDone());
+            consumer.shutdown();
         }
     }
 
@@ -70,14 +102,17 @@ final class Consume {
     }
 
     private void await() throws InterruptedException {
-        int expected = options.number("count", 0);
-        long quietNanos = options.number("quiet_ms", 2000) * 1_000_000L;
         long endNanos = System.nanoTime() + options.number("limit_ms", 60_000) * 1_000_000L;
         while (System.nanoTime() < endNanos) {
-            if (count.get() >= expected && System.nanoTime() - lastNanos.get() >= quietNanos) {
+            if (isDone()) {
                 return;
             }
             Thread.sleep(20);
         }
+    }
+
+    private boolean isDone() {
+        long quietNanos = options.number("quiet_ms", 2000) * 1_000_000L;
+        return count.get() >= options.number("count", 0) && System.nanoTime() - lastNanos.get() >= quietNanos;
     }
 }

@@ -1,4 +1,4 @@
-/** Drives the stock Java client: {@code Driver produce|consume|stream namesrv=… topic=… group=… out=FILE …}. */
+/** Drives the stock Java client: {@code Driver produce|consume|stream|transact namesrv=… topic=… group=… out=FILE …}. */
 public final class Driver {
     private Driver() {}
 
@@ -12,6 +12,9 @@ public final class Driver {
                     break;
                 case "stream":
                     new Stream(options).run();
+                    break;
+                case "transact":
+                    Transact.run(options);
                     break;
                 case "consume":
                     new Consume(options).run();

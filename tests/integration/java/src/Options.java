@@ -24,6 +24,10 @@ final class Options {
         return Integer.parseInt(text(name, Integer.toString(fallback)));
     }
 
+    boolean isGiven(String name) {
+        return values.containsKey(name);
+    }
+
     boolean isSet(String name) {
         return Boolean.parseBoolean(text(name, "false"));
     }

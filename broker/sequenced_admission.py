@@ -1,0 +1,93 @@
+"""The checks of a sequenced send, and the messages it turns into. Asks the tables, changes nothing.
+
+As those of a batch send (broker/send_admission.py), but each message names its own queue, and may have its
+own delay.
+"""
+
+from broker.batch_body import BatchBodyError, SubMessage, split_batch
+from broker.config import BrokerConfig
+from broker.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
+from broker.send_admission import PLAIN_SYS_FLAGS, TIMER_REMARK, Admission, Admitted, NeedsTopic, OpenTopic
+from commitlog.record import PROPERTIES_BYTES_MAX, Message, MessageIllegalError, get_property
+from commitlog.sequences import SEQUENCE_BYTES_MAX, SEQUENCE_MAX, writer_error
+from remoting.codes import ResponseCode
+from remoting.errors import RequestError
+from remoting.sequenced_send import SequencedSendRequestHeader
+
+_DELAY = PROPERTY_DELAY.encode()
+_DELAY_START = _DELAY + b"\x01"
+_TIMER_PREFIX = b"TIMER_D"
+
+
+class SequencedAdmission:
+    """The checks of one broker."""
+
+    def __init__(self, config: BrokerConfig, admission: Admission, store_host: bytes) -> None:
+        self._admission = admission
+        self._store_host = store_host
+        self._messages_max = config.pending_appends_max
+        self._body_bytes_max = config.body_bytes_max
+        self._levels = len(config.delay_levels_ms)
+
+    def admit(
+        self, header: SequencedSendRequestHeader, body: bytes, born_host: bytes
+    ) -> Admitted | NeedsTopic:
+        """Its messages without their numbers yet. Raises RequestError with the answer when it is refused."""
+        topic = self._admission.open_topic(header)
+        if isinstance(topic, NeedsTopic):
+            return topic
+        _check_numbers(header)
+        if topic.is_retry or header.sys_flag & ~PLAIN_SYS_FLAGS:
+            raise _illegal("a sequenced send is for ordinary messages to ordinary topics")
+        if len(body) > self._body_bytes_max:
+            raise _illegal(f"the body has {len(body)} bytes; {self._body_bytes_max} are possible")
+        try:
+            parts = split_batch(body, self._messages_max)
+            messages = [self._message(part, header, topic, born_host) for part in parts]
+        except (BatchBodyError, MessageIllegalError) as error:
+            raise _illegal(str(error)) from error
+        if header.sequence + len(messages) - 1 > SEQUENCE_MAX:
+            raise _illegal(f"the last message's number is beyond {SEQUENCE_MAX}")
+        return Admitted(messages, messages[0].queue_id, "")
+
+    def _message(
+        self, part: SubMessage, header: SequencedSendRequestHeader, topic: OpenTopic, born_host: bytes
+    ) -> Message:
+        properties, queue_id = part.properties, part.queue_id
+        if not 0 <= queue_id < topic.queue_nums:
+            remark = f"queueId[{queue_id}] is illegal, topic {header.topic} has {topic.queue_nums} queues"
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+        message = Message(
+            header.topic,
+            queue_id,
+            part.body,
+            properties,
+            part.flag,
+            header.sys_flag | topic.sys_flag,
+            header.born_timestamp_ms,
+            born_host,
+            self._store_host,
+        )
+        if _DELAY_START in properties:
+            text = get_property(properties, _DELAY)
+            level = effective_level(None if text is None else text.decode(errors="replace"), self._levels)
+            if level > 0:
+                message = to_scheduled(message, level)
+        if _TIMER_PREFIX in properties:
+            raise _illegal(TIMER_REMARK)
+        size_bytes = len(message.properties) + SEQUENCE_BYTES_MAX
+        if size_bytes > PROPERTIES_BYTES_MAX:
+            raise _illegal(f"the properties have {size_bytes} bytes; {PROPERTIES_BYTES_MAX} are possible")
+        return message
+
+
+def _check_numbers(header: SequencedSendRequestHeader) -> None:
+    error = writer_error(header.writer_id)
+    if error is None and min(header.partition, header.batch_id, header.sequence) < 0:
+        error = "partition, batchId and sequence are counted from 0"
+    if error is not None:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, error)
+
+
+def _illegal(remark: str) -> RequestError:
+    return RequestError(ResponseCode.MESSAGE_ILLEGAL, remark)

@@ -1,0 +1,98 @@
+"""Filters by SQL92 expressions, compiled once and kept while they are in use."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from broker.filters import EXPRESSION_TYPE_SQL92, FilterError
+from broker.sql92.operands import Condition, EvaluationError
+
+if TYPE_CHECKING:
+    from broker.sql92.compiler import SqlCompiler
+
+EXPRESSIONS_MAX: Final = 4_096
+CHARS_MAX: Final = 1024 * 1024
+"""Of all expressions kept; what they are compiled to takes a few dozen times as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFilter:
+    """The wanted messages of one subscription, by their properties. A consume queue knows nothing of them:
+    every message must be looked at.
+    """
+
+    expression: str
+    condition: Condition = field(repr=False, compare=False)
+    end: int
+    """Where in the text the condition ends: as with RocketMQ the rest counts for nothing."""
+
+    @property
+    def codes(self) -> None:
+        return None
+
+    @property
+    def reads_properties(self) -> bool:
+        return True
+
+    def matches(self, code: int) -> bool:
+        return True
+
+    def wants(self, properties: bytes) -> bool:
+        """Whether the expression is true for these properties: not false, not unknown, not failing."""
+        try:
+            return self.condition(properties) is True
+        except EvaluationError:
+            return False
+
+
+class SqlFilters:
+    """The filters of all expressions in use; those not used for longest make room."""
+
+    def __init__(self, expressions_max: int = EXPRESSIONS_MAX, chars_max: int = CHARS_MAX) -> None:
+        self._expressions_max = expressions_max
+        self._chars_max = chars_max
+        self._chars = 0
+        self._kept: OrderedDict[str, SqlFilter | FilterError] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def filter_for(self, expression_type: str | None, expression: str | None) -> SqlFilter:
+        """The filter of an expression that is not one of tags. Raises FilterError; what was refused is not
+        read again, either.
+        """
+        if expression_type != EXPRESSION_TYPE_SQL92:
+            raise FilterError(f"there are no expressions of the type {str(expression_type)[:40]!r}")
+        if not expression:
+            raise FilterError("the expression is empty")
+        found = self._kept.get(expression)
+        if found is None:
+            found = self._keep(expression, self._compile(expression))
+        else:
+            self._kept.move_to_end(expression)
+        if isinstance(found, FilterError):
+            raise FilterError(str(found))
+        return found
+
+    def _compile(self, expression: str) -> SqlFilter | FilterError:
+        try:
+            condition, end = self._compiler.compile(expression)
+        except FilterError as error:
+            return error.with_traceback(None)
+        return SqlFilter(expression, condition, end)
+
+    def _keep(self, expression: str, found: SqlFilter | FilterError) -> SqlFilter | FilterError:
+        self._kept[expression] = found
+        self._chars += len(expression)
+        while len(self._kept) > self._expressions_max or self._chars > self._chars_max:
+            dropped, _ = self._kept.popitem(last=False)
+            self._chars -= len(dropped)
+        return found
+
+    @cached_property
+    def _compiler(self) -> "SqlCompiler":
+        """Made when the first expression comes: the parser takes 11 MiB, and few brokers see one."""
+        from broker.sql92.compiler import SqlCompiler
+
+        return SqlCompiler()

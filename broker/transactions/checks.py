@@ -1,0 +1,215 @@
+"""Asks producers about transactions that stay open (TransactionalMessageServiceImpl.check,
+AbstractTransactionalMessageCheckListener), on the leader only.
+
+Each transactionCheckInterval a round goes over the open transactions that are older than transactionTimeOut,
+or than their messages themselves ask for. Each is counted as checked in the log, then one producer of its
+group is sent CHECK_TRANSACTION_STATE (39), and answers with an END_TRANSACTION. What was checked
+transactionCheckMax times, or is older than fileReservedTime, is put aside in TRANS_CHECK_MAX_TIME_TOPIC.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from broker.clients import ClientConnection
+from broker.context import BrokerContext
+from broker.state.state import StateChangeError
+from broker.state.topics import CHECK_MAX_TIME_TOPIC, TopicConfig
+from broker.transactions.half import check_body, immunity_ms, producer_group_of
+from broker.transactions.ledger import Decision, TransactionLedger
+from broker.transactions.window import Ending
+from commitlog.errors import DamagedRecordError
+from commitlog.log import PutStatus
+from commitlog.record import Record, get_property, offset_msg_id
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.headers import CheckTransactionStateRequestHeader
+
+BATCH_MAX = 64
+BATCH_BYTES_MAX = 512 * 1024
+BATCH_PAUSE_S = 0.02
+"""Between two batches of a round."""
+CLOCK_STEP_MAX_MS = 60_000
+"""How far the clocks of two leaders may lie apart."""
+REUNION_MS = 65_000
+"""So long after a node became the leader it may not know all producers yet: they send it a heartbeat each 30
+s, once they have heard of it, for which they ask each 30 s.
+"""
+HOUR_MS = 3_600_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What a stretch of the open transactions comes to."""
+
+    to_ask: list[tuple[Record, int, ClientConnection | None]] = field(default_factory=list)
+    """With which check it is, and whom to ask."""
+    discarded: list[Record] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    size: int = 0
+    size_bytes: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= BATCH_MAX or self.size_bytes >= BATCH_BYTES_MAX
+
+
+class TransactionChecks:
+    """The rounds of one broker; none runs without the table."""
+
+    def __init__(self, context: BrokerContext, ledger: TransactionLedger) -> None:
+        config = context.config
+        self._context = context
+        self._ledger = ledger
+        self._timeout_ms = config.transaction_timeout_ms
+        self._interval_ms = config.transaction_check_interval_ms
+        self._check_max = config.transaction_check_max
+        self._reserved_ms = config.file_reserved_hours * HOUR_MS
+        self._ready_since_ms = 0
+        self._turns: dict[str, int] = {}
+        self._rounds: asyncio.Task[None] | None = None
+        ledger.on_ready(self._on_ready)
+
+    async def start(self) -> None:
+        """The rounds begin when the table is there."""
+
+    async def stop(self) -> None:
+        self._on_ready(False)
+
+    def _on_ready(self, is_ready: bool) -> None:
+        if self._rounds is not None:
+            self._rounds.cancel()
+            self._rounds = None
+        if is_ready:
+            self._ready_since_ms = self._context.clock()
+            self._rounds = asyncio.get_running_loop().create_task(self._keep_checking(), name="checks")
+
+    async def _keep_checking(self) -> None:
+        pause_ms = min(self._interval_ms, self._timeout_ms)
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            await self.run_round()
+            pause_ms = self._interval_ms
+
+    async def run_round(self) -> None:
+        """Look once at every open transaction that is due."""
+        window = self._ledger.window
+        if window is None or not window.open_count:
+            self._ledger.snapshot()
+            return
+        halves = window.open_halves()
+        while self._ledger.window is window:
+            batch = _Batch()
+            is_over = self._gather(halves, batch)
+            if not await self._carry_out(batch) or is_over:
+                break
+            await asyncio.sleep(BATCH_PAUSE_S)
+        if self._ledger.window is window:
+            self._ledger.snapshot()
+
+    def _gather(self, halves: Iterator[tuple[int, int]], batch: _Batch) -> bool:
+        """Fill the batch; whether all that is due was looked at."""
+        now_ms = self._context.clock()
+        for offset, checks in halves:
+            try:
+                record = self._ledger.half(offset)
+            except DamagedRecordError:
+                continue  # a repair is on its way
+            batch.size += 1
+            if record is None:
+                batch.lost.append(offset)
+            else:
+                own_ms = immunity_ms(record, self._timeout_ms)
+                age_ms = now_ms - record.store_timestamp_ms
+                is_young = -CLOCK_STEP_MAX_MS <= age_ms < (self._timeout_ms if own_ms is None else own_ms)
+                if is_young and own_ms is None:
+                    return True  # those behind it are younger still
+                if not is_young:
+                    self._judge(record, checks, age_ms, batch)
+            if batch.is_full:
+                return False
+        return True
+
+    def _judge(self, record: Record, checks: int, age_ms: int, batch: _Batch) -> None:
+        batch.size_bytes += record.size
+        if checks >= self._check_max or age_ms > self._reserved_ms:
+            batch.discarded.append(record)
+            return
+        producer = self._producer(producer_group_of(record))
+        if producer is not None or self._context.clock() - self._ready_since_ms >= REUNION_MS:
+            batch.to_ask.append((record, checks + 1, producer))
+
+    def _producer(self, group: str) -> ClientConnection | None:
+        """One connection after the other of those that the group's producers have."""
+        members = self._context.clients.producer_groups.get(group, {}).values()
+        connections = [member.client.connection for member in members]
+        usable = [each for each in connections if each.is_open and not each.is_congested]
+        if not usable:
+            return None
+        turn = self._turns[group] = self._turns.get(group, -1) + 1
+        return usable[turn % len(usable)]
+
+    async def _carry_out(self, batch: _Batch) -> bool:
+        """Whether the log took it all."""
+        if batch.to_ask:
+            status = self._ledger.check([record.queue_offset for record, _, _ in batch.to_ask])
+            if status is not PutStatus.PUT_OK:
+                return False
+            for record, checks, producer in batch.to_ask:
+                self._ask(record, checks, producer)
+        for offset in batch.lost:
+            logger.warning("the half message %d is gone; its transaction ends", offset)
+            if not self._end(Decision(offset, Ending.LOST)):
+                return False
+        return not batch.discarded or await self._discard(batch.discarded)
+
+    def _ask(self, record: Record, checks: int, producer: ClientConnection | None) -> None:
+        if producer is None:
+            return
+        unique_key = (get_property(record.properties, b"UNIQ_KEY") or b"").decode(errors="replace")
+        try:
+            body = check_body(record, checks)
+        except ValueError as error:
+            logger.error("%s", error)
+            return
+        header = CheckTransactionStateRequestHeader(
+            queue_offset=record.queue_offset,
+            position=record.physical_offset,
+            msg_id=unique_key,
+            transaction_id=unique_key,
+            offset_msg_id=offset_msg_id(record.store_host, record.physical_offset),
+        )
+        producer.send_oneway(
+            RemotingCommand(RequestCode.CHECK_TRANSACTION_STATE, ext_fields=header.ext_fields(), body=body)
+        )
+
+    async def _discard(self, records: list[Record]) -> bool:
+        try:
+            await self._context.state.ensure_topic_config(TopicConfig(CHECK_MAX_TIME_TOPIC, 1, 1))
+        except StateChangeError as error:
+            logger.warning("nothing can be put aside now, without %s: %s", CHECK_MAX_TIME_TOPIC, error)
+            return True
+        for record in records:
+            logger.warning(
+                "the transaction of the half message %d of %s was checked in vain: put aside in %s",
+                record.queue_offset,
+                producer_group_of(record),
+                CHECK_MAX_TIME_TOPIC,
+            )
+            if not self._end(self._ledger.decision(record, Ending.DISCARD)):
+                return False
+        return True
+
+    def _end(self, decision: Decision) -> bool:
+        """End a transaction that may have ended meanwhile; whether the log could take it."""
+        window = self._ledger.window
+        if window is None or not window.is_open(decision.offset):
+            return window is not None
+        status = self._ledger.end([decision])
+        if status is PutStatus.MESSAGE_ILLEGAL:
+            logger.error("the half message %d cannot be put aside; its transaction ends", decision.offset)
+            status = self._ledger.end([Decision(decision.offset, Ending.LOST)])
+        return status is PutStatus.PUT_OK

@@ -1,0 +1,240 @@
+"""END_TRANSACTION (37): producers say how their transactions end (EndTransactionProcessor).
+
+All requests of a loop turn go into the log with one put. Clients send them oneway, or do not look at the
+answer: one that cannot be taken is lost, and the check makes up for it. While this node still reads which
+transactions are open, while the log is full, and until the node itself has what a majority has acknowledged,
+requests are held, at most HELD_MAX.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from broker.context import BrokerContext
+from broker.put_errors import put_error
+from broker.replication import leader_hint
+from broker.state.topics import HALF_TOPIC
+from broker.transactions.half import HALF_QUEUE_ID, producer_group_of
+from broker.transactions.ledger import Decision, TransactionLedger
+from broker.transactions.window import Ending
+from commitlog.dispatch_batch import DispatchBatch
+from commitlog.errors import DamagedRecordError
+from commitlog.log import PutStatus
+from commitlog.record import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    CorruptRecordError,
+    Record,
+    decode_record,
+)
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand, error_response, success_response
+from remoting.connection import Connection
+from remoting.errors import HeaderError, RequestError
+from remoting.headers import EndTransactionRequestHeader
+from remoting.router import Batch
+
+HELD_MAX = 10_000
+TURN_DECISIONS_MAX = 500
+TURN_BYTES_MAX = 8 * 1024 * 1024
+RETRY_S = 0.05
+"""After the log took none because too much waits for its majority."""
+_ENDINGS = {TRANSACTION_COMMIT: Ending.COMMIT, TRANSACTION_ROLLBACK: Ending.ROLLBACK}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    connection: Connection
+    request: RemotingCommand
+    header: EndTransactionRequestHeader
+
+
+@dataclass(slots=True)
+class _Turn:
+    """Decisions that go into the log together, and who asked for each."""
+
+    decisions_max: int
+    decisions: dict[int, Decision] = field(default_factory=dict)
+    asked: list[_Asked] = field(default_factory=list)
+    body_bytes: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.decisions) >= self.decisions_max or self.body_bytes >= TURN_BYTES_MAX
+
+
+class EndTransactions:
+    """Takes the requests of one broker; owns those that are held."""
+
+    def __init__(self, context: BrokerContext, ledger: TransactionLedger) -> None:
+        self._context = context
+        self._log = context.log
+        self._ledger = ledger
+        self._held: list[_Asked] = []
+        self._early: list[_Asked] = []
+        """Their half messages are on the disks of a majority, but not on this node's yet."""
+        self._retry: asyncio.TimerHandle | None = None
+        self._turn_max = max(1, min(TURN_DECISIONS_MAX, context.config.pending_appends_max // 2))
+        ledger.on_ready(self._on_ready)
+        context.log.add_listener(self._on_dispatch)
+
+    def handle(self, batches: Sequence[Batch]) -> None:
+        """All requests of one loop turn."""
+        for connection, requests in batches:
+            for request in requests:
+                try:
+                    header = EndTransactionRequestHeader.parse(request.ext_fields)
+                except HeaderError as error:
+                    connection.warn_once("end transaction header", str(error))
+                    _answer(connection, request, ResponseCode.SYSTEM_ERROR, str(error))
+                    continue
+                self._take(_Asked(connection, request, header))
+        if self._retry is None:
+            self._flush()
+
+    async def start(self) -> None:
+        """Nothing runs until the table is there."""
+
+    async def stop(self) -> None:
+        self._on_ready(False)
+
+    def _take(self, asked: _Asked) -> None:
+        if self._ledger.window is None and not self._ledger.is_loading:
+            self._refuse([asked], PutStatus.SERVICE_NOT_AVAILABLE)
+        elif len(self._held) + len(self._early) >= HELD_MAX:
+            self._refuse([asked], PutStatus.OS_PAGE_CACHE_BUSY)
+        else:
+            self._held.append(asked)
+
+    def _on_ready(self, is_ready: bool) -> None:
+        if is_ready:
+            self._flush()
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        held, self._held, self._early = self._held + self._early, [], []
+        self._refuse(held, PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def _on_dispatch(self, batch: DispatchBatch) -> None:
+        if self._early:
+            self._held, self._early = self._held + self._early, []
+            if self._retry is None:
+                self._retry = asyncio.get_running_loop().call_later(0, self._flush)
+
+    def _flush(self) -> None:
+        """Put what is held into the log, as far as it takes it."""
+        self._retry = None
+        while self._held and self._ledger.window is not None:
+            turn = _Turn(self._turn_max)
+            taken = 0
+            for asked in self._held:
+                taken += 1
+                self._decide_or_answer(asked, turn)
+                if turn.is_full:
+                    break
+            del self._held[:taken]
+            if not self._put(turn):
+                return
+
+    def _put(self, turn: _Turn) -> bool:
+        """Whether to go on with what else is held."""
+        if not turn.decisions:
+            return True
+        status = self._ledger.end(list(turn.decisions.values()), partial(self._done, turn))
+        if status is PutStatus.OS_PAGE_CACHE_BUSY:
+            self._held[:0] = turn.asked
+            self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._flush)
+            return False
+        if status is PutStatus.MESSAGE_ILLEGAL and len(turn.decisions) > 1:
+            for asked in turn.asked:
+                single = _Turn(1)
+                self._decide_or_answer(asked, single)
+                self._put(single)
+        elif status is not PutStatus.PUT_OK:
+            self._refuse(turn.asked, status)
+        return True
+
+    def _decide_or_answer(self, asked: _Asked, turn: _Turn) -> None:
+        if self._log.max_position <= asked.header.position < (self._context.end_position() or 0):
+            self._early.append(asked)
+            return
+        try:
+            decision = self._decide(asked.header, turn)
+        except RequestError as error:
+            asked.connection.warn_once("end transaction", f"not ended: {error.remark}")
+            _answer(asked.connection, asked.request, error.code, error.remark)
+            return
+        if decision is None:
+            _answer(asked.connection, asked.request, ResponseCode.SUCCESS)
+            return
+        turn.decisions[decision.offset] = decision
+        turn.asked.append(asked)
+        turn.body_bytes += len(decision.message.body) if decision.message is not None else 0
+
+    def _decide(self, header: EndTransactionRequestHeader, turn: _Turn) -> Decision | None:
+        """How the transaction ends; None when nothing is to be done. Raises RequestError."""
+        if not header.commit_or_rollback:
+            return None  # the producer does not know yet: it is asked again
+        ending = _ENDINGS.get(header.commit_or_rollback)
+        if ending is None:
+            raise _error(f"commitOrRollback {header.commit_or_rollback} means nothing")
+        record = self._half_at(header)
+        window = self._ledger.window
+        assert window is not None, "a request was taken out while there is no table"
+        offset = record.queue_offset
+        decided = turn.decisions.get(offset)
+        known = decided.ending if decided is not None else window.ending(offset)
+        if known is ending:
+            return None
+        if known is not None:
+            raise _error(f"the transaction has ended already: {known.name}")
+        try:
+            return self._ledger.decision(record, ending)
+        except ValueError as error:
+            raise _error(str(error)) from error
+
+    def _half_at(self, header: EndTransactionRequestHeader) -> Record:
+        """The half message the request means, checked as checkPrepareMessage does. Raises RequestError."""
+        try:
+            data = self._log.record_at(header.position)
+            record = decode_record(data) if data is not None else None
+        except (CorruptRecordError, DamagedRecordError) as error:
+            raise _error(f"the half message cannot be read: {error}") from error
+        if record is None or (record.topic, record.queue_id) != (HALF_TOPIC, HALF_QUEUE_ID):
+            raise _error("Find prepared transaction message failed")
+        if producer_group_of(record) != header.producer_group:
+            raise _error("The producer group wrong")
+        if record.queue_offset != header.queue_offset:
+            raise _error("The transaction state table offset wrong")
+        return record
+
+    def _done(self, turn: _Turn, status: PutStatus) -> None:
+        if status is not PutStatus.PUT_OK:
+            self._refuse(turn.asked, status)
+            return
+        self._context.stats.messages_put += sum(
+            decision.message is not None for decision in turn.decisions.values()
+        )
+        self._context.stats.bytes_put += turn.body_bytes
+        for asked in turn.asked:
+            _answer(asked.connection, asked.request, ResponseCode.SUCCESS)
+
+    def _refuse(self, asked: Sequence[_Asked], status: PutStatus) -> None:
+        code, remark = put_error(status)
+        if status is PutStatus.SERVICE_NOT_AVAILABLE and not self._log.is_writable():
+            code = ResponseCode.SLAVE_NOT_AVAILABLE
+            remark = leader_hint(self._context.engine, self._context.config.dledger_self_id)
+        for each in asked:
+            _answer(each.connection, each.request, code, remark)
+
+
+def _answer(connection: Connection, request: RemotingCommand, code: int, remark: str = "") -> None:
+    if not request.is_oneway:
+        is_done = code == ResponseCode.SUCCESS
+        connection.send(success_response(request) if is_done else error_response(request, code, remark))
+
+
+def _error(remark: str) -> RequestError:
+    return RequestError(ResponseCode.SYSTEM_ERROR, remark)

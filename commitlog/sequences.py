@@ -1,0 +1,141 @@
+"""Records that carry a sequence number of their writer: what exactly-once rests on.
+
+A writer (a query of a data pipeline, say) numbers what each of its partitions writes, from 0 in every batch
+of rows. The number stands in the record itself, as the property LEDGERMQ_SEQ, so a record and its number are
+one entry of the log, and every node reads off the committed entries how far each writer is.
+
+Such a record has SEQUENCED where others have the prepared transaction offset. No client can set that field:
+a property that a consumer copied into a message of its own means nothing. Delayed and retried copies lose the
+mark in the same way.
+"""
+
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import native
+from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
+from commitlog.record import (
+    BORN_HOST_V6,
+    MAGIC_V1,
+    STORE_HOST_V6,
+    CorruptRecordError,
+    Message,
+    decode_record,
+)
+
+SEQUENCED: Final = -1
+"""The prepared transaction offset of a sequenced record."""
+PROPERTY_SEQUENCE: Final = b"LEDGERMQ_SEQ"
+"""WRITER|PARTITION|BATCH|SEQUENCE, always the record's first property."""
+WRITER_CHARS_MAX: Final = 64
+PARTITION_MAX: Final = 2**31 - 1
+BATCH_MAX: Final = 2**63 - 1
+SEQUENCE_MAX: Final = 2**31 - 1
+SEQUENCE_BYTES_MAX: Final = len(PROPERTY_SEQUENCE) + 2 + WRITER_CHARS_MAX + 3 + 10 + 19 + 10
+"""What the property adds to a record at most."""
+
+SequenceRun = tuple[bytes, int, int, int, int, int]
+"""Sequenced records with successive numbers of one writer, partition and batch, and one store time, in
+successive entries: key (WRITER|PARTITION), batch, first number, count, index of the first entry, store time.
+A plain tuple, since the compiled function makes it.
+"""
+
+_START: Final = PROPERTY_SEQUENCE + b"\x01"
+_VALUE: Final = re.compile(
+    rb"LEDGERMQ_SEQ\x01([A-Za-z0-9_.-]{1,64}\|(?:0|[1-9]\d{0,9}))\|(0|[1-9]\d{0,18})\|(0|[1-9]\d{0,9})\x02"
+)
+_WRITER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
+# magic, sysFlag, prepared transaction offset; with two IPv4 hosts
+_FIELDS: Final = struct.Struct(">4xI28xi36xq")
+_HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+_FIND: Final = native.function("_log", "sequence_runs")
+
+
+def writer_error(writer: str) -> str | None:
+    """Why this cannot be the id of a writer; None when it can."""
+    if _WRITER.match(writer):
+        return None
+    return f"a writer id has 1 to {WRITER_CHARS_MAX} letters, digits or _ . -"
+
+
+def writer_key(writer: str, partition: int) -> bytes:
+    """What a writer's progress is kept under. The caller has checked both."""
+    return f"{writer}|{partition}".encode()
+
+
+def stamp(messages: Iterable[Message], key: bytes, batch_id: int, sequence: int) -> None:
+    """Give the messages their numbers, from `sequence` on."""
+    head = b"%b%b|%d|" % (_START, key, batch_id)
+    for number, message in enumerate(messages, sequence):
+        message.properties = b"%b%d\x02%b" % (head, number, message.properties)
+        message.prepared_transaction_offset = SEQUENCED
+
+
+def sequence_of(properties: bytes) -> tuple[bytes, int, int] | None:
+    """Key, batch and number in a sequenced record's properties; None when they hold none."""
+    found = _VALUE.match(properties)
+    if found is None:
+        return None
+    batch_id, sequence = int(found[2]), int(found[3])
+    partition = int(found[1].rpartition(b"|")[2])
+    is_within = partition <= PARTITION_MAX and batch_id <= BATCH_MAX and sequence <= SEQUENCE_MAX
+    return (found[1], batch_id, sequence) if is_within else None
+
+
+def sequence_runs(data: Buffer, first_index: int, last_index: int) -> Sequence[SequenceRun]:
+    """The runs in verified entries."""
+    if _FIND is not None:
+        found: list[SequenceRun] | None = _FIND(data, last_index - first_index + 1, first_index)
+        if found is not None:
+            return found
+    raw = bytes(data)
+    if _START not in raw:
+        return ()
+    starts = (start + HEADER_BYTES for start in entry_starts(raw))
+    return joined(
+        zip(range(first_index, last_index + 1), (_read(raw, start) for start in starts), strict=True)
+    )
+
+
+def record_runs(data: bytes, starts: Sequence[int], indexes: Sequence[int]) -> Sequence[SequenceRun]:
+    """The same for records that begin at these places, under these indexes."""
+    if _START not in data:
+        return ()
+    return joined(zip(indexes, (_read(data, start) for start in starts), strict=True))
+
+
+_Found = tuple[bytes, int, int, int] | None
+"""Key, batch, number and store time of one record."""
+
+
+def joined(found: Iterable[tuple[int, _Found]]) -> list[SequenceRun]:
+    """Runs of single records, given in log order as (index, what it says or None)."""
+    runs: list[SequenceRun] = []
+    for index, one in found:
+        if one is None:
+            continue
+        key, batch_id, sequence, stored_ms = one
+        if runs:
+            before = runs[-1]
+            follows = (key, batch_id, sequence - before[3], index - before[3], stored_ms)
+            if (before[0], before[1], before[2], before[4], before[5]) == follows:
+                runs[-1] = (key, batch_id, before[2], before[3] + 1, before[4], stored_ms)
+                continue
+        runs.append((key, batch_id, sequence, 1, index, stored_ms))
+    return runs
+
+
+def _read(data: bytes, start: int) -> _Found:
+    magic, sys_flag, prepared = _FIELDS.unpack_from(data, start)
+    if magic == MAGIC_V1 and not sys_flag & _HOSTS_V6 and prepared != SEQUENCED:
+        return None
+    try:
+        record = decode_record(data, start)
+    except CorruptRecordError:
+        return None
+    if record.prepared_transaction_offset != SEQUENCED:
+        return None
+    found = sequence_of(record.properties)
+    return None if found is None else (*found, record.store_timestamp_ms)

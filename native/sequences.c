@@ -1,0 +1,134 @@
+/* The sequence numbers in committed entries (commitlog/sequences.py), a run for each stretch of them. */
+
+#include "log.h"
+
+#define SEQUENCED (-1)
+#define PREPARED_AT 76
+#define STORED_AT 56
+#define SYS_FLAG_AT 36
+#define START "LEDGERMQ_SEQ\x01"
+#define START_BYTES 13
+#define WRITER_CHARS_MAX 64
+#define VALUE_END 2
+
+/* Numbers that follow each other, of one writer, partition, batch and store time, in entries that do. */
+typedef struct {
+    const uint8_t *key;
+    Py_ssize_t key_bytes;
+    int64_t batch, first, count, index, stored_ms;
+} run;
+
+static int is_writer_char(uint8_t c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+}
+
+/* A decimal number without sign and leading zero, up to `most`, that `end_mark` ends; what is behind it. */
+static const uint8_t *read_number(const uint8_t *at, const uint8_t *end, uint8_t end_mark, int64_t most, int64_t *value) {
+    const uint8_t *start = at;
+    *value = 0;
+    while (at < end && *at >= '0' && *at <= '9') {
+        int digit = *at++ - '0';
+        if (*value > (most - digit) / 10) return NULL;
+        *value = *value * 10 + digit;
+    }
+    if (at == start || at == end || *at != end_mark || (*start == '0' && at - start > 1)) return NULL;
+    return at + 1;
+}
+
+/* The numbers in the properties of a sequenced record. */
+static int read_sequence(const uint8_t *at, Py_ssize_t bytes, run *found) {
+    const uint8_t *end = at + bytes;
+    int64_t partition;
+    if (bytes < START_BYTES || memcmp(at, START, START_BYTES) != 0) return 0;
+    found->key = at += START_BYTES;
+    while (at < end && is_writer_char(*at)) at++;
+    if (at == found->key || at - found->key > WRITER_CHARS_MAX || at == end || *at != '|') return 0;
+    at = read_number(at + 1, end, '|', INT32_MAX, &partition);
+    if (at == NULL) return 0;
+    found->key_bytes = at - 1 - found->key;
+    at = read_number(at, end, '|', INT64_MAX, &found->batch);
+    return at != NULL && read_number(at, end, VALUE_END, INT32_MAX, &found->first) != NULL;
+}
+
+static int is_ascii(const uint8_t *text, Py_ssize_t bytes) {
+    for (Py_ssize_t at = 0; at < bytes; at++)
+        if (text[at] >= 0x80) return 0;
+    return 1;
+}
+
+/* 1: `found` has the record's numbers; 0: it is not sequenced; -1: Python has to look. */
+static int read_record(const uint8_t *at, Py_ssize_t bytes, run *found) {
+    if (bytes < RECORD_BYTES_MIN || get_i32(at) != bytes || get_u32(at + 4) != RECORD_MAGIC_V1) return -1;
+    if (get_i32(at + SYS_FLAG_AT) & HOSTS_V6) return -1;
+    if (get_i64(at + PREPARED_AT) != SEQUENCED) return 0;
+    int32_t body_bytes = get_i32(at + 84);
+    Py_ssize_t left = bytes - RECORD_BYTES_MIN; /* for body, topic and properties */
+    if (body_bytes < 0 || body_bytes > left) return -1;
+    left -= body_bytes;
+    const uint8_t *topic_size = at + RECORD_BODY_AT + body_bytes;
+    if (*topic_size > left || !is_ascii(topic_size + 1, *topic_size)) return -1;
+    left -= *topic_size;
+    const uint8_t *properties = topic_size + 1 + *topic_size + 2;
+    if ((properties[-2] << 8 | properties[-1]) != left || left > INT16_MAX) return -1;
+    found->stored_ms = get_i64(at + STORED_AT);
+    found->count = 1;
+    return read_sequence(properties, left, found) ? 1 : -1;
+}
+
+static int follows(const run *before, const run *next) {
+    return before->count > 0 && before->key_bytes == next->key_bytes &&
+           memcmp(before->key, next->key, (size_t)next->key_bytes) == 0 && before->batch == next->batch &&
+           before->first + before->count == next->first && before->index + before->count == next->index &&
+           before->stored_ms == next->stored_ms;
+}
+
+static int append_run(PyObject *runs, const run *done) {
+    if (done->count == 0) return 0;
+    PyObject *item = Py_BuildValue("y#LLLLL", (const char *)done->key, done->key_bytes, (long long)done->batch,
+                                   (long long)done->first, (long long)done->count, (long long)done->index,
+                                   (long long)done->stored_ms);
+    int failed = item == NULL ? -1 : PyList_Append(runs, item);
+    Py_XDECREF(item);
+    return failed;
+}
+
+/* 1: `runs` has them all; 0: Python has to look; -1: exception. */
+static int find_runs(const uint8_t *data, Py_ssize_t bytes, int64_t entries, int64_t index, PyObject *runs) {
+    run current = {.count = 0}, next = {.count = 0};
+    for (Py_ssize_t at = 0; at < bytes; index++) {
+        if (entries-- == 0 || bytes - at < ENTRY_HEADER_BYTES) return 0;
+        int32_t size = get_i32(data + at + ENTRY_SIZE_AT);
+        if (size <= ENTRY_HEADER_BYTES || size > bytes - at) return 0;
+        next.index = index;
+        int is_sequenced = read_record(data + at + ENTRY_HEADER_BYTES, size - ENTRY_HEADER_BYTES, &next);
+        if (is_sequenced < 0) return 0;
+        at += size;
+        if (!is_sequenced) continue;
+        if (follows(&current, &next)) {
+            current.count++;
+            continue;
+        }
+        if (append_run(runs, &current) < 0) return -1;
+        current = next;
+    }
+    if (entries != 0) return 0;
+    return append_run(runs, &current) < 0 ? -1 : 1;
+}
+
+/* sequence_runs(data, entries, first index) -> [(key, batch, first number, count, index, store time)] | None */
+FUNCTION(log_sequence_runs) {
+    int64_t entries, index;
+    Py_buffer data;
+    if (takes("sequence_runs", count, 3) < 0) return NULL;
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) return NULL;
+    int found = 0;
+    PyObject *runs = PyList_New(0);
+    if (runs == NULL)
+        found = -1;
+    else if (is_int_within(args[1], 0, INT64_MAX, &entries) && is_int_within(args[2], 0, INT64_MAX / 2, &index))
+        found = find_runs(data.buf, data.len, entries, index, runs);
+    PyBuffer_Release(&data);
+    if (found > 0) return runs;
+    Py_XDECREF(runs);
+    return found == 0 ? Py_NewRef(Py_None) : NULL;
+}

@@ -1,0 +1,227 @@
+"""Reads a range of one queue to its end, whoever leads meanwhile, with pulls sent ahead of their answers.
+
+A range is cut into stretches of as many messages as one answer is thought to hold. Several are asked for at
+once on one connection. A stretch that comes back incomplete, since its bytes were too many, is completed
+before the next one is looked at; so what is handed on is always in the queue's order. When the connection or
+the leader is lost, everything not handed on is asked for again.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from remoting.command import RemotingCommand
+from rocketmq_spark.client.backoff import Backoff
+from rocketmq_spark.client.cluster import Cluster, check_leads
+from rocketmq_spark.client.connection import Connection
+from rocketmq_spark.client.pulling import (
+    ALL_TAGS,
+    BYTES_MAX,
+    COUNT_MAX,
+    DEFAULT_GROUP,
+    PullResult,
+    PullStatus,
+    pull_command,
+    pull_result,
+)
+from rocketmq_spark.client.queues import MessageQueue, max_offset, min_offset
+from rocketmq_spark.errors import ClusterUnavailableError, DataLossError
+
+IN_FLIGHT_MIN: Final = 4
+IN_FLIGHT_MAX: Final = 16
+"""Pulls on their way at once: what is being answered while the last answer becomes rows."""
+IN_FLIGHT_BYTES: Final = 1 << 20
+"""As many as bring about so much, where answers cannot be longer: a Java broker's are small."""
+COUNT_START: Final = 32
+"""Asked for at first; as many as a Java broker ever gives."""
+GAP_WAIT_S: Final = 12.0
+"""A Java broker looks for deleted files every 10 s."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """The messages of a queue from `start` to before `stop`."""
+
+    queue: MessageQueue
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return max(0, self.stop - self.start)
+
+    def __str__(self) -> str:
+        return f"offsets {self.start} to {self.stop - 1} of {self.queue}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How to read. tags: RocketMQ's expression, `*` for all; a few others may come besides.
+
+    fail_on_data_loss: whether messages that retention took raise DataLossError, or are passed over with a
+    warning in the log.
+    """
+
+    tags: str = ALL_TAGS
+    group: str = DEFAULT_GROUP
+    fail_on_data_loss: bool = True
+
+
+@dataclass(slots=True)
+class _Stretch:
+    start: int
+    stop: int
+    opaque: int | None = None
+    """None until it is asked for."""
+    answer: RemotingCommand | None = None
+
+
+class RangeReader:
+    """One range being read; iterating gives the records' bytes, each item one answer's."""
+
+    def __init__(self, cluster: Cluster, wanted: QueueRange, settings: ReadSettings) -> None:
+        self._cluster = cluster
+        self._wanted = wanted
+        self._queue = wanted.queue
+        self._settings = settings
+        self._next = wanted.start
+        """The first offset not handed on and not known to be missing."""
+        self._count = COUNT_START
+        self._count_max = COUNT_MAX
+        # What a filter leaves out makes the length of an answer unknown: then one at a time.
+        self._in_flight_max = IN_FLIGHT_MIN if settings.tags == ALL_TAGS else 1
+        self._pending: deque[_Stretch] = deque()
+        self._stall: Backoff | None = None
+        self._asks_for_gaps = settings.tags == ALL_TAGS
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Raises DataLossError, ClusterUnavailableError, RequestRefusedError."""
+        stop = self._wanted.stop
+        while self._next < stop:
+            # A deadline of its own for every answer: as long as the range gets on, the query lives.
+            result = self._cluster.with_leader(self._queue.broker_name, self._step)
+            data = self._take(result)
+            if data:
+                yield data
+
+    def _step(self) -> PullResult:
+        """The answer for the first stretch. Raises what `Cluster.with_leader` tries again after."""
+        try:
+            connection = self._cluster.leader_connection(self._queue.broker_name)
+            self._fill(connection)
+            answer = check_leads(self._first_answer(connection))
+        except BaseException:
+            self._pending.clear()
+            raise
+        return pull_result(answer, self._queue, self._next)
+
+    def _fill(self, connection: Connection) -> None:
+        """Have as many stretches on their way as may be."""
+        at = self._pending[-1].stop if self._pending else self._next
+        while at < self._wanted.stop and len(self._pending) < self._in_flight_max:
+            end = min(at + self._count, self._wanted.stop)
+            self._pending.append(_Stretch(at, end))
+            at = end
+        for stretch in self._pending:
+            if stretch.opaque is None:
+                stretch.opaque = connection.send(self._command(stretch))
+
+    def _command(self, stretch: _Stretch) -> RemotingCommand:
+        settings, count = self._settings, stretch.stop - stretch.start
+        return pull_command(self._queue, stretch.start, count, BYTES_MAX, settings.tags, settings.group)
+
+    def _first_answer(self, connection: Connection) -> RemotingCommand:
+        first = self._pending[0]
+        while first.answer is None:
+            answer = connection.receive()
+            for stretch in self._pending:
+                if stretch.opaque == answer.opaque:
+                    stretch.answer = answer
+        return first.answer
+
+    def _take(self, result: PullResult) -> bytes:
+        """Move on by one answer, and return its records."""
+        is_passed = result.status in (PullStatus.FOUND, PullStatus.NO_MATCH)
+        if is_passed and result.next_offset > self._next:
+            self._explain_gap(result)
+            self._move_on(result)
+            return result.data
+        self._recover(result)
+        return b""
+
+    def _move_on(self, result: PullResult) -> None:
+        self._stall = None
+        stretch = self._pending.popleft()
+        self._next = result.next_offset
+        if self._next > stretch.stop:
+            self._pending.clear()  # what is on its way would bring some messages again
+        if self._next < stretch.stop:
+            self._pending.appendleft(_Stretch(self._next, stretch.stop))
+            self._count = self._next - stretch.start
+            if _has_room(result):
+                self._count_max = self._count  # the broker's own limit
+        elif _has_room(result):
+            self._count = min(self._count * 2, self._count_max)
+        if self._in_flight_max > 1 and result.data and self._count >= self._count_max:
+            wanted = IN_FLIGHT_BYTES // len(result.data)
+            self._in_flight_max = max(IN_FLIGHT_MIN, min(IN_FLIGHT_MAX, wanted))
+
+    def _explain_gap(self, result: PullResult) -> None:
+        """Offsets before an answer's first message may never have had one, or have been in a file that was
+        just deleted. The queue's beginning tells, in time; what a filter leaves out looks the same.
+        """
+        first = result.first_offset
+        if first is None or first <= self._next or result.is_exact or not self._asks_for_gaps:
+            return
+        backoff = Backoff(f"the beginning of {self._queue}", GAP_WAIT_S)
+        while (kept := min_offset(self._cluster, self._queue)) <= self._next:
+            try:
+                backoff.failed(f"is {kept}")
+            except ClusterUnavailableError:
+                self._asks_for_gaps = False  # such a queue may have many
+                return
+        self._lose(min(kept, first, self._wanted.stop))
+
+    def _recover(self, result: PullResult) -> None:
+        """Nothing is to be had at `_next`: find out by the leader's word whether it is lost.
+
+        The queue may also end before the range does, which was planned by what a leader said: a node that has
+        just been elected can be behind for a moment.
+        """
+        self._pending.clear()
+        queue, stop = self._queue, self._wanted.stop
+        first, end = min_offset(self._cluster, queue), max_offset(self._cluster, queue)
+        if first > self._next:
+            self._lose(min(first, stop))
+        elif result.status is PullStatus.REMOVED:
+            self._lose(min(max(result.next_offset, self._next + 1), stop))
+        else:
+            self._wait(end)
+
+    def _wait(self, end: int) -> None:
+        if self._stall is None:
+            self._stall = Backoff(f"reading {self._queue}", self._cluster.deadline_s)
+        try:
+            self._stall.failed(f"nothing at offset {self._next}, the queue ends at {end}")
+        except ClusterUnavailableError:
+            if end > self._next:
+                raise
+            self._lose(self._wanted.stop)
+
+    def _lose(self, stop: int) -> None:
+        lost = QueueRange(self._queue, self._next, stop)
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(
+                f"{lost} are not in the cluster any more: retention took them or the topic was made anew. "
+                "With failOnDataLoss=false a query goes on without them."
+            )
+        _log.warning("%s are lost; failOnDataLoss is false, so the query goes on without them", lost)
+        self._next = stop
+
+
+def _has_room(result: PullResult) -> bool:
+    """Whether an answer twice as long would still fit."""
+    return len(result.data) * 2 <= BYTES_MAX

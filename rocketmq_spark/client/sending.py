@@ -1,0 +1,221 @@
+"""Sends ahead of their answers, a bounded window of them for each broker, in order, again until they are in.
+
+What is not acknowledged is sent again in its order, to the new leader if there is one. So sends that carry a
+writer's numbers never come with a gap, and all others at least once.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from rocketmq_spark.client.cluster import BusyError, Cluster, NotLeaderError, check_leads
+from rocketmq_spark.client.connection import Connection
+from rocketmq_spark.errors import DeliveryError, RequestRefusedError, RocketmqSparkError
+
+WINDOW_MESSAGES_MAX: Final = 4_096
+"""Messages on their way to one broker: its log takes a bounded number at a time, from all its producers."""
+SYSTEM_ERRORS_MAX: Final = 5
+"""After so many answers of SYSTEM_ERROR that name no passing reason a send is given up."""
+
+_NOT_STORED_SAFELY: Final = frozenset(
+    {
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.LEDGERMQ_WRITERS_FULL,
+    }
+)
+_PASSING: Final = ("not enough", "busy", "time out", "timeout", "not available", "stored")
+"""Words in the remark of a SYSTEM_ERROR that another try may be spared."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One send. `what` names its messages in an error; `repeats` of them were there before."""
+
+    command: RemotingCommand
+    count: int
+    what: str
+    repeats: int = 0
+    system_errors: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.command.body)
+
+
+class BrokerSender:
+    """The window of one broker. Not for use by several threads."""
+
+    def __init__(self, cluster: Cluster, broker_name: str, window_bytes: int, deadline_s: float) -> None:
+        self._cluster = cluster
+        self._broker_name = broker_name
+        self._window_bytes = window_bytes
+        self._deadline_s = deadline_s
+        self._connection: Connection | None = None
+        self._waiting: deque[Request] = deque()
+        self._on_wire: dict[int, Request] = {}
+        """By opaque, in the order they were sent in; all of them before those that wait."""
+        self._bytes = 0
+        self._messages = 0
+        self.acknowledged = 0
+        self.repeats = 0
+        """Of the acknowledged messages, those that had been stored by an earlier try."""
+        self.retries = 0
+
+    def send(self, request: Request) -> None:
+        """Put a request on its way; waits while the window is full. Errors as of `flush`."""
+        self._waiting.append(request)
+        self._bytes += request.size_bytes
+        self._messages += request.count
+        self._work(self._window_bytes, WINDOW_MESSAGES_MAX)
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged.
+
+        Raises:
+            ClusterUnavailableError: nobody took it in time; names what was tried.
+            RequestRefusedError: the broker will never take it. DeliveryError: nor exactly once.
+        """
+        self._work(0, 0)
+
+    def _work(self, bytes_max: int, messages_max: int) -> None:
+        def attempt() -> None:
+            self._attempt(bytes_max, messages_max)
+
+        self._cluster.with_leader(self._broker_name, attempt, self._deadline_s)
+
+    def _attempt(self, bytes_max: int, messages_max: int) -> None:
+        """Send what waits and take answers until no more than this is unacknowledged."""
+        connection = self._cluster.leader_connection(self._broker_name)
+        if connection is not self._connection:
+            self._take_back()
+            self._connection = connection
+        try:
+            self._transmit(connection)
+            while self._bytes > bytes_max or self._messages > messages_max:
+                self._take(connection.receive())
+        except (BusyError, NotLeaderError):
+            self.retries += 1
+            self._drain(connection)
+            raise
+        except RemotingError:
+            self.retries += 1
+            self._take_back()
+            raise
+
+    def _transmit(self, connection: Connection) -> None:
+        while self._waiting:
+            request = self._waiting[0]
+            opaque = connection.send(request.command)
+            self._on_wire[opaque] = self._waiting.popleft()
+
+    def _take(self, answer: RemotingCommand) -> None:
+        request = self._on_wire.get(answer.opaque)
+        if request is None:
+            return
+        if answer.code != ResponseCode.SUCCESS:
+            is_first = next(iter(self._on_wire)) == answer.opaque
+            raise _failure(request, answer, is_first, self._broker_name)
+        del self._on_wire[answer.opaque]
+        self._acknowledge(request, answer)
+
+    def _acknowledge(self, request: Request, answer: RemotingCommand) -> None:
+        self._bytes -= request.size_bytes
+        self._messages -= request.count
+        request.repeats = int(answer.ext_fields.get("repeats", "0"))
+        self.acknowledged += request.count
+        self.repeats += request.repeats
+
+    def _drain(self, connection: Connection) -> None:
+        """After a refusal: nothing is sent before all that is under way is answered, since what comes behind
+        the refused one may be taken or not.
+        """
+        try:
+            open_count = len(self._on_wire) - 1
+            while open_count > 0:
+                answer = connection.receive()
+                request = self._on_wire.get(answer.opaque)
+                open_count -= request is not None
+                if request is not None and answer.code == ResponseCode.SUCCESS:
+                    del self._on_wire[answer.opaque]
+                    self._acknowledge(request, answer)
+        finally:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """What is under way without an answer goes before what waits, in its order."""
+        self._waiting.extendleft(reversed(self._on_wire.values()))
+        self._on_wire.clear()
+
+
+class Sender:
+    """The windows of all brokers. `window_bytes` is each one's."""
+
+    def __init__(self, cluster: Cluster, window_bytes: int, deadline_s: float) -> None:
+        self._cluster = cluster
+        self._window_bytes = window_bytes
+        self._deadline_s = deadline_s
+        self._brokers: dict[str, BrokerSender] = {}
+
+    @property
+    def brokers(self) -> Mapping[str, BrokerSender]:
+        return self._brokers
+
+    def send(self, broker_name: str, request: Request) -> None:
+        """As of BrokerSender."""
+        sender = self._brokers.get(broker_name)
+        if sender is None:
+            sender = BrokerSender(self._cluster, broker_name, self._window_bytes, self._deadline_s)
+            self._brokers[broker_name] = sender
+        sender.send(request)
+
+    def flush(self) -> None:
+        """As of BrokerSender, for all brokers."""
+        for sender in self._brokers.values():
+            sender.flush()
+
+
+def now_ms() -> int:
+    """Wall clock: the born time of what is sent now."""
+    return time.time_ns() // 1_000_000
+
+
+def _failure(
+    request: Request, answer: RemotingCommand, is_first: bool, broker_name: str
+) -> RocketmqSparkError:
+    """What a refusal means: a passing one is a BusyError or NotLeaderError."""
+    code, remark = answer.code, answer.remark
+    if code == ResponseCode.LEDGERMQ_SEQUENCE_GAP and not is_first:
+        return BusyError(f"code {code}, {remark}")
+    if code in (ResponseCode.LEDGERMQ_SEQUENCE_GAP, ResponseCode.LEDGERMQ_SEQUENCE_OVER):
+        return DeliveryError(_sequence_text(request, answer, broker_name))
+    if code in _NOT_STORED_SAFELY:
+        return BusyError(f"code {code}, {remark}")
+    try:
+        check_leads(answer)
+    except (BusyError, NotLeaderError) as error:
+        return error
+    if code == ResponseCode.SYSTEM_ERROR:
+        request.system_errors += not any(word in (remark or "").lower() for word in _PASSING)
+        if request.system_errors < SYSTEM_ERRORS_MAX:
+            return NotLeaderError(f"code {code}, {remark}")
+    return RequestRefusedError(f"sending {request.what} to broker {broker_name}", code, remark)
+
+
+def _sequence_text(request: Request, answer: RemotingCommand, broker_name: str) -> str:
+    text = f"broker {broker_name} refuses {request.what}: {answer.remark}. "
+    if answer.code == ResponseCode.LEDGERMQ_SEQUENCE_OVER:
+        return text + (
+            "The checkpoint (or the writerId and batchId given) is older than what the topic holds; with a "
+            "new checkpoint location the rows would be written again"
+        )
+    return text + (
+        "It does not remember what this writer sent before: it was silent too long, or an older version led "
+        "meanwhile. What was acknowledged is stored"
+    )

@@ -1,0 +1,6 @@
+"""`python -m rocketmq_spark.jobs archive …`, and the file that spark-submit takes."""
+
+from rocketmq_spark.jobs.cli import main
+
+if __name__ == "__main__":
+    main()

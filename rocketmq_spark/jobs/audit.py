@@ -1,0 +1,159 @@
+"""The audit: proves from their files that all replicas of a group hold the same bytes, or says where not."""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketmq_spark.errors import OptionError
+from rocketmq_spark.jobs.audit_judge import judge
+from rocketmq_spark.jobs.audit_model import RangeResult, Replica
+from rocketmq_spark.jobs.audit_plan import find_replicas, plan_audit
+from rocketmq_spark.jobs.audit_range import audit_range
+from rocketmq_spark.jobs.audit_report import AuditReport, make_report
+from rocketmq_spark.jobs.progress import Progress, Silent
+from rocketmq_spark.log.discovery import Format
+from rocketmq_spark.log.stretch import LogRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RANGE_BYTES: Final = 16 * 1024 * 1024
+POLL_S: Final = 0.2
+TASKS_A_CORE: Final = 8
+"""More tasks than cores: ranges of different cost even out, and the progress is seen."""
+_GROUP: Final = "ledgermq-audit"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """What to audit.
+
+    stores: paths or patterns of the replicas' stores, as the format `rocketmq-log` takes them. names: of the
+    replicas in the report, in the same order; made from the paths when empty. range_bytes: of log per hash,
+    about. check_queues: hold the consume queues against the log, too. sign_key: for the report's HMAC.
+    """
+
+    stores: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    range_bytes: int = RANGE_BYTES
+    check_queues: bool = False
+    format: Format = "auto"
+    sign_key: bytes | None = None
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.stores:
+            raise OptionError("an audit needs the stores of the replicas")
+        if self.range_bytes < 1024:
+            raise OptionError(f"ranges of {self.range_bytes} bytes are too small, at least 1024")
+        if self.sign_key is not None and not self.sign_key:
+            raise OptionError("the key to sign with is empty")
+
+
+def run_audit(spark: SparkSession, options: AuditOptions, progress: Progress | None = None) -> AuditReport:
+    """Audit in parallel. Raises OptionError for stores that cannot be found, OSError."""
+    began = datetime.now(UTC)
+    began_s = time.monotonic()
+    replicas = find_replicas(options.stores, options.names, options.format, options.storage_options)
+    cells = plan_audit(replicas, options.range_bytes)
+    for replica in replicas:
+        replica.log.storage.close()
+    with progress or Silent() as shown:
+        results = _run(spark, cells, replicas, options.check_queues, shown)
+    found = judge(replicas, results)
+    about = {
+        "began": began.isoformat(timespec="milliseconds"),
+        "seconds": round(time.monotonic() - began_s, 3),
+        "versions": _versions(),
+        "options": {
+            "stores": list(options.stores),
+            "rangeBytes": options.range_bytes,
+            "checkQueues": options.check_queues,
+        },
+    }
+    return make_report(about, replicas, results, found, options.sign_key)
+
+
+def _versions() -> dict[str, str]:
+    names = {"ledgermq": "ledgermq", "pyspark": "pyspark", "numpy": "numpy"}
+    return {"python": platform.python_version()} | {name: _version(name) for name in names}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _run(
+    spark: SparkSession,
+    cells: Sequence[LogRange],
+    replicas: Sequence[Replica],
+    wants_queues: bool,
+    progress: Progress,
+) -> list[RangeResult]:
+    """Each range by one call of `audit_range`, spread over the tasks of one Spark job."""
+    if not cells:
+        return []
+    context = spark.sparkContext
+    tasks = max(1, min(len(cells), TASKS_A_CORE * context.defaultParallelism))
+    # Neighbours go to different tasks: all of them then work near the same place of the files.
+    order = [list(range(number, len(cells), tasks)) for number in range(tasks)]
+    shared = tuple(replicas)
+
+    def audit(numbers: list[int]) -> list[tuple[int, RangeResult]]:
+        return [(number, audit_range(cells[number], shared, wants_queues)) for number in numbers]
+
+    def collect() -> list[list[tuple[int, RangeResult]]]:
+        context.setJobGroup(_GROUP, "audit", interruptOnCancel=True)
+        return context.parallelize(order, tasks).map(audit).collect()
+
+    def tell() -> None:
+        done = 0
+        tracker = context.statusTracker()
+        for job in tracker.getJobIdsForGroup(_GROUP):
+            info = tracker.getJobInfo(job)
+            stages = [tracker.getStageInfo(stage) for stage in (info.stageIds if info else ())]
+            done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        progress.update(round(done * len(cells) / tasks), len(cells), "ranges")
+
+    collected = _watched(collect, tell)
+    progress.update(len(cells), len(cells), "ranges")
+    found = dict(pair for part in collected for pair in part)
+    return [found[number] for number in range(len(cells))]
+
+
+def _watched(
+    work: Callable[[], list[list[tuple[int, RangeResult]]]], tell: Callable[[], None]
+) -> list[list[tuple[int, RangeResult]]]:
+    """Do the work in a thread of its own while `tell` is called again and again."""
+    from pyspark import InheritableThread
+
+    results: list[list[list[tuple[int, RangeResult]]]] = []
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            errors.append(error)
+        finally:
+            done.set()
+
+    thread = InheritableThread(target=run, daemon=True)
+    thread.start()
+    while not done.wait(POLL_S):
+        tell()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -1,0 +1,32 @@
+"""`ledgermq spark archive|replay|audit|report`: the jobs as commands. PySpark is imported when one runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from typer import Typer
+
+from rocketmq_spark.errors import RocketmqSparkError
+from rocketmq_spark.jobs import cli_archive, cli_audit, cli_replay, cli_report
+from rocketmq_spark.jobs.cli_app import spark_app, tell
+
+INTERRUPTED: Final = 130
+
+_COMMANDS: Final = (cli_archive.archive, cli_audit.audit, cli_replay.replay, cli_report.report)
+"""Each module puts its command into the app when it is imported."""
+
+
+def spark_commands() -> Typer:
+    """The commands as an app of their own, for a larger one to take in."""
+    return spark_app
+
+
+def main() -> None:
+    """The entry point of `python -m rocketmq_spark.jobs` and of spark-submit."""
+    try:
+        spark_app()
+    except RocketmqSparkError as error:
+        sys.exit(tell(error))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,122 @@
+"""What a replay sends in which batch and task: decided from what there is to send, always alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rocketmq_spark.jobs.manifest import DataFile, QueueName, runs_of
+
+NO_FILE: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Store times in milliseconds: from `start_ms`, up to `end_ms`, which is not in it. None is no bound."""
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    def may_hold(self, first_ms: int, last_ms: int) -> bool:
+        """Whether any message stored between these times, both included, may be in it."""
+        if self.start_ms is not None and last_ms < self.start_ms:
+            return False
+        return self.end_ms is None or first_ms < self.end_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Offsets `first` to `last` of a queue, in a file of an archive or, with NO_FILE, in the topic itself."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    first: int
+    last: int
+    file: str = NO_FILE
+
+    @property
+    def queue(self) -> QueueName:
+        return QueueName(self.topic, self.broker_name, self.queue_id)
+
+    @property
+    def messages(self) -> int:
+        return self.last - self.first + 1
+
+
+Waiting = Mapping[QueueName, Sequence[Slice]]
+"""What there is to send of each queue, in the order of its offsets."""
+
+
+def archive_slices(
+    files: Iterable[DataFile], topics: Sequence[str], window: Window
+) -> dict[QueueName, list[Slice]]:
+    """What an archive holds of these topics (all, if none is named) that may be in the window."""
+    found: dict[QueueName, list[Slice]] = {}
+    for file in files:
+        for run in file.runs:
+            if topics and run.topic not in topics:
+                continue
+            if window.may_hold(run.first_store_ms, run.last_store_ms):
+                one = Slice(*run.queue, run.first_offset, run.last_offset, file.name)
+                found.setdefault(run.queue, []).append(one)
+    for slices in found.values():
+        slices.sort(key=lambda one: one.first)
+    return found
+
+
+def topics_of(files: Iterable[DataFile]) -> list[str]:
+    """The topics in an archive."""
+    return sorted({queue.topic for queue in runs_of(files)})
+
+
+def left_after(waiting: Waiting, positions: Mapping[QueueName, int]) -> dict[QueueName, list[Slice]]:
+    """What is still to be sent once each queue is sent up to its position."""
+    found = {}
+    for queue, slices in waiting.items():
+        position = positions.get(queue, 0)
+        rest = [replace(one, first=max(one.first, position)) for one in slices if one.last >= position]
+        if rest:
+            found[queue] = rest
+    return found
+
+
+def next_batch(waiting: Waiting, messages_max: int, parts_max: int) -> list[list[Slice]]:
+    """The slices of each task of the next batch: of every queue about as many messages.
+
+    All of a queue goes to one task, in order. There are `parts_max` tasks at most and none without a message.
+    """
+    share = max(1, messages_max // max(1, len(waiting)))
+    taken = {queue: _take(slices, share) for queue, slices in waiting.items() if slices}
+    parts: list[list[Slice]] = [[] for _ in range(min(parts_max, len(taken)))]
+    for queue in sorted(taken, key=lambda queue: (-messages_in(taken[queue]), queue)):
+        lightest = min(parts, key=messages_in)
+        lightest += taken[queue]
+    return parts
+
+
+def positions_after(
+    parts: Iterable[Sequence[Slice]], positions: Mapping[QueueName, int]
+) -> dict[QueueName, int]:
+    """How far each queue is sent once these slices are."""
+    found = dict(positions)
+    for part in parts:
+        for one in part:
+            found[one.queue] = max(found.get(one.queue, 0), one.last + 1)
+    return found
+
+
+def messages_in(slices: Iterable[Slice]) -> int:
+    """How many messages these slices have."""
+    return sum(one.messages for one in slices)
+
+
+def _take(slices: Sequence[Slice], most: int) -> list[Slice]:
+    found: list[Slice] = []
+    for one in slices:
+        if most <= 0:
+            break
+        found.append(replace(one, last=min(one.last, one.first + most - 1)))
+        most -= found[-1].messages
+    return found

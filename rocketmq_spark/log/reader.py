@@ -1,0 +1,134 @@
+"""The batch reader of `rocketmq-log`: plans ranges of logs, and turns each into Arrow batches."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from rocketmq_spark.errors import DataLossError, OptionError
+from rocketmq_spark.log.columns import check_columns
+from rocketmq_spark.log.discovery import Log, NoLogError, find_logs
+from rocketmq_spark.log.entry_walk import EntryWalk
+from rocketmq_spark.log.filters import Wanted
+from rocketmq_spark.log.planning import plan_ranges
+from rocketmq_spark.log.record_walk import RecordWalk
+from rocketmq_spark.log.rows import RowContext, Rows, damage_batch, record_faults
+from rocketmq_spark.log.stretch import Damage, LogRange, Stretch
+from rocketmq_spark.log.walk import Walk
+from rocketmq_spark.log_options import parse_log_options
+
+
+@dataclass
+class LogPartition(InputPartition):
+    """One range of one log, for one task."""
+
+    log: Log
+    range: LogRange
+
+
+def walk_of(log: Log, wanted: LogRange) -> Walk:
+    """The walk that fits the log's format."""
+    return EntryWalk(log, wanted) if log.kind == "dledger" else RecordWalk(log, wanted)
+
+
+class RocketmqLogReader(DataSourceReader):
+    """Reads what is committed, unless told otherwise."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """Raises OptionError."""
+        self._options = parse_log_options(options)
+        check_columns(schema, self._options.view)
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._wanted = Wanted()
+
+    def partitions(self) -> list[LogPartition]:
+        """Raises OptionError when a path holds no log that can be read."""
+        options = self._options
+        try:
+            logs = [
+                log
+                for path in options.paths
+                for log in find_logs(path, options.format, options.storage_options or {})
+            ]
+            planned = [
+                LogPartition(log, each)
+                for log in logs
+                for each in plan_ranges(
+                    log,
+                    options.split_bytes,
+                    -(-options.partitions_min // len(logs)),
+                    options.include_uncommitted,
+                )
+                if self._wanted.may_hold(each)
+            ]
+        except NoLogError as error:
+            raise OptionError(str(error)) from None
+        for log in logs:
+            log.storage.close()
+        return planned
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range, in its order. Raises DataLossError with corrupt=fail."""
+        assert isinstance(partition, LogPartition), partition
+        log = partition.log
+        context = RowContext(
+            log.name, self._options.broker_name, self._options.include_headers, self._options.decompress
+        )
+        try:
+            for found in walk_of(log, partition.range):
+                if isinstance(found, Damage):
+                    yield from self._damages(context, [found])
+                else:
+                    yield from self._rows(context, found)
+        finally:
+            log.storage.close()
+
+    def _rows(self, context: RowContext, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        rows = Rows(context, stretch)
+        faults = record_faults(rows, stretch)
+        if faults:
+            is_whole = np.ones(len(stretch), np.bool_)
+            is_whole[list(faults)] = False
+            rows = rows.choose(is_whole)
+        if self._options.view == "messages" and not self._options.include_system:
+            rows = rows.choose(~rows.is_system)
+        damages = list(faults.values())
+        for found in self._wanted.of(rows).batches(self._schema):
+            if isinstance(found, Damage):
+                damages.append(found)
+            else:
+                yield found
+        yield from self._damages(context, damages)
+
+    def _damages(self, context: RowContext, damages: list[Damage]) -> Iterator[pa.RecordBatch]:
+        if not damages or self._options.corrupt == "skip":
+            return
+        real = [each for each in damages if each.status != "torn"]
+        if self._options.corrupt == "fail":
+            if real:
+                raise DataLossError(_sentence(context.store, real[0]))
+            return
+        yield damage_batch(context, damages, self._schema)
+
+
+class RocketmqLogPushdownReader(RocketmqLogReader):
+    """Leaves out what a query's filters leave out anyway."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """All filters stay with Spark as well: what is left out here is only what surely fails them."""
+        self._wanted = Wanted.by(filters)
+        return filters
+
+
+def _sentence(store: str, damage: Damage) -> str:
+    entries = ""
+    if damage.first_index >= 0:
+        entries = f", entries {damage.first_index} to {damage.last_index}"
+    return (
+        f"{store}: {damage.status} from position {damage.position} on, {damage.length} bytes{entries}: "
+        f"{damage.error}. With corrupt=rows damage is told as rows, with corrupt=skip it is left out."
+    )

@@ -1,0 +1,123 @@
+"""Where a store's files are: any file system that fsspec knows, read by name and range.
+
+Local files are read with `pread`: a mapped file that its broker cuts would kill the reading process. All
+others are asked for one range at a time, which object stores answer without a round for the file's size.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+DESCRIPTORS_MAX: Final = 64
+"""Open files kept by one `Storage`; then all are closed and opened anew."""
+
+
+class GoneError(Exception):
+    """A file that was there when the read was planned is not any more, or ends before it did."""
+
+
+class Storage:
+    """The file system of one URL. Can be sent to another process, which opens its own descriptors."""
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._url = url
+        self._storage_options = dict(storage_options or {})
+        self._fds: dict[str, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self._url, "storage_options": self._storage_options}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(state["url"], state["storage_options"])  # type: ignore[misc]
+
+    @cached_property
+    def _fs_and_root(self) -> tuple[Any, str]:
+        fs, root = fsspec.core.url_to_fs(self._url, use_listings_cache=False, **self._storage_options)
+        return fs, str(root).rstrip("/") or "/"
+
+    @property
+    def root(self) -> str:
+        """The URL's path on its file system."""
+        return self._fs_and_root[1]
+
+    @cached_property
+    def is_local(self) -> bool:
+        """Whether the files are this machine's own."""
+        return isinstance(self._fs_and_root[0], LocalFileSystem)
+
+    def glob(self) -> list[str]:
+        """The folders that the URL's pattern names, sorted; the URL's own path when it is no pattern."""
+        fs, root = self._fs_and_root
+        if not any(mark in root for mark in "*?["):
+            return [root] if fs.exists(root) else []
+        return sorted(str(path) for path in fs.glob(root))
+
+    def list(self, folder: str) -> dict[str, int]:
+        """The sizes in bytes of what is in a folder, by name, folders as -1; empty when there is none."""
+        fs = self._fs_and_root[0]
+        try:
+            fs.invalidate_cache(folder)
+            found = fs.ls(folder, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        return {
+            PurePosixPath(str(info["name"])).name: -1 if info["type"] == "directory" else int(info["size"])
+            for info in found
+            if str(info["name"]).rstrip("/") != folder.rstrip("/")
+        }
+
+    def read(self, path: str, start: int, size_bytes: int) -> bytes:
+        """The bytes of a file from `start` on, fewer where it ends. Raises GoneError, OSError."""
+        if size_bytes <= 0:
+            return b""
+        try:
+            if self.is_local:
+                return _pread(self._descriptor(path), start, size_bytes)
+            return bytes(self._fs_and_root[0].cat_file(path, start=start, end=start + size_bytes))
+        except FileNotFoundError as error:
+            raise GoneError(f"{path} is not there") from error
+
+    def read_small(self, path: str, size_bytes_max: int = 1 << 24) -> bytes | None:
+        """A small file's content, or None when there is none."""
+        try:
+            if self.is_local:
+                # A small file is replaced as a whole: what a kept descriptor leads to may be the old one.
+                fd = os.open(path, os.O_RDONLY)
+                try:
+                    return _pread(fd, 0, size_bytes_max)
+                finally:
+                    os.close(fd)
+            return bytes(self._fs_and_root[0].cat_file(path)[:size_bytes_max])
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def close(self) -> None:
+        """Close what was opened; reading opens it again."""
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+    def _descriptor(self, path: str) -> int:
+        fd = self._fds.get(path)
+        if fd is None:
+            if len(self._fds) >= DESCRIPTORS_MAX:
+                self.close()
+            fd = self._fds[path] = os.open(path, os.O_RDONLY)
+        return fd
+
+
+def _pread(fd: int, start: int, size_bytes: int) -> bytes:
+    data = os.pread(fd, size_bytes, start)
+    if len(data) == size_bytes:
+        return data
+    parts = [data]
+    got = len(data)
+    while data and got < size_bytes:
+        data = os.pread(fd, size_bytes - got, start + got)
+        parts.append(data)
+        got += len(data)
+    return b"".join(parts)

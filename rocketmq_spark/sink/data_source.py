@@ -1,0 +1,118 @@
+"""The writers that Spark calls: at the driver to begin and end a write, in its workers to write its
+partitions.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.errors import OptionError, RocketmqSparkError
+from rocketmq_spark.sink.columns import read_columns
+from rocketmq_spark.sink.delivering import TaskPlace
+from rocketmq_spark.sink.planning import SinkPlan, make_plan
+from rocketmq_spark.sink.task import SinkCommit, write_partition
+from rocketmq_spark.sink_options import parse_sink_options
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""What Spark tells each task of a stream: the id that stays the same as long as the checkpoint does, and the
+microbatch.
+"""
+
+logger = logging.getLogger(__name__)
+
+
+def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "RocketmqWriter":
+    """The writer of one batch write. Raises RocketmqSparkError."""
+    return RocketmqWriter(_plan(options, schema, overwrite, is_stream=False))
+
+
+def make_stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> "RocketmqStreamWriter":
+    """The writer of one streaming query. Raises RocketmqSparkError."""
+    return RocketmqStreamWriter(_plan(options, schema, overwrite, is_stream=True))
+
+
+class RocketmqWriter(DataSourceArrowWriter):
+    """Appends a DataFrame to topics. Made once at the driver, so that all tries of all tasks share its id."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        writer_id = plan.options.writer_id or uuid.uuid4().hex
+        self.plan = replace(plan, options=replace(plan.options, writer_id=writer_id))
+
+    def write(self, iterator: "Iterator[RecordBatch]") -> WriterCommitMessage:
+        options = self.plan.options
+        assert options.writer_id is not None
+        place = TaskPlace(options.writer_id, options.batch_id, _task().partitionId())
+        return write_partition(self.plan, place, iterator)
+
+    def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
+        _log("the write", messages)
+
+    def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
+        """What was sent stays in the topics: a broker takes nothing back."""
+        logger.warning("a write failed; rows of it are in the topics")
+
+
+class RocketmqStreamWriter(DataSourceStreamArrowWriter):
+    """Appends the rows of a streaming query to topics."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self.plan = plan
+
+    def write(self, iterator: "Iterator[RecordBatch]") -> WriterCommitMessage:
+        task = _task()
+        query_id, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+        if query_id is None or batch_id is None:
+            raise RocketmqSparkError(f"Spark does not tell its tasks {QUERY_ID} and {BATCH_ID}")
+        return write_partition(self.plan, TaskPlace(query_id, int(batch_id), task.partitionId()), iterator)
+
+    def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
+        _log(f"batch {batchId}", messages)
+
+    def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
+        """What was sent stays in the topics, and is known when the batch is written again."""
+        logger.warning("batch %d failed; rows of it are in the topics", batchId)
+
+
+def _plan(options: Mapping[str, str], schema: StructType, overwrite: bool, *, is_stream: bool) -> SinkPlan:
+    found = parse_sink_options(options, is_stream=is_stream)
+    if overwrite:
+        mode = "outputMode('append') or ('update')" if is_stream else "mode('append')"
+        raise OptionError(f"a topic can only be appended to: use {mode}")
+    columns = read_columns(schema, found.topic)
+    connection = found.connection
+    with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
+        return make_plan(cluster, found, columns)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "a partition is written by a task"
+    return task
+
+
+def _log(what: str, messages: "list[WriterCommitMessage | None]") -> None:
+    done = [message for message in messages if isinstance(message, SinkCommit)]
+    logger.info(
+        "%s: %d rows, %d of them written before, %d sendings repeated",
+        what,
+        sum(one.rows for one in done),
+        sum(one.repeats for one in done),
+        sum(one.retries for one in done),
+    )

@@ -1,0 +1,127 @@
+"""What the driver settles before a write begins: the queues, and whether rows can be written exactly once."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.fastjson import FastjsonError, loads
+from remoting.headers import CreateTopicRequestHeader
+from rocketmq_spark.client.backoff import Backoff
+from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.errors import DeliveryError, OptionError, RequestRefusedError, TopicNotFoundError
+from rocketmq_spark.sink.columns import Columns
+from rocketmq_spark.sink.placing import Placement
+from rocketmq_spark.sink_options import Delivery, SinkOptions
+
+SEQUENCED_SENDS: Final = "sequencedSends"
+"""The figure of a broker's runtime info that says it keeps writers' numbers."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """Goes to every task. `placement`: None when a column names the topics."""
+
+    options: SinkOptions
+    columns: Columns
+    is_sequenced: bool
+    placement: Placement | None = None
+
+
+@dataclass
+class Placements:
+    """The topics of one task, each looked up once."""
+
+    cluster: Cluster
+    options: SinkOptions
+    _known: dict[str, Placement] = field(default_factory=dict)
+
+    def of(self, topic: str) -> Placement:
+        """Raises TopicNotFoundError, OptionError."""
+        found = self._known.get(topic)
+        if found is None:
+            found = self._known[topic] = find_placement(self.cluster, topic, self.options.create_queues)
+        return found
+
+
+def make_plan(cluster: Cluster, options: SinkOptions, columns: Columns) -> SinkPlan:
+    """Raises TopicNotFoundError, OptionError, DeliveryError, ClusterUnavailableError."""
+    placement = None
+    if options.topic is not None:
+        placement = find_placement(cluster, options.topic, options.create_queues)
+        names = sorted({queue.broker_name for queue in placement.queues})
+    else:
+        names = sorted(cluster.cluster_info().brokers)
+    return SinkPlan(options, columns, is_sequenced(cluster, options.delivery, names), placement)
+
+
+def is_sequenced(cluster: Cluster, delivery: Delivery, broker_names: Iterable[str]) -> bool:
+    """Whether to write exactly once. Raises DeliveryError when that was asked for and is not possible."""
+    if delivery is Delivery.AT_LEAST_ONCE:
+        return False
+    for name in broker_names:
+        info = runtime_info(cluster, name)
+        if info.get(SEQUENCED_SENDS) == "true":
+            continue
+        text = f"broker {name} ({info.get('brokerVersionDesc', 'of an unknown version')})"
+        if delivery is Delivery.EXACTLY_ONCE:
+            raise DeliveryError(
+                f"delivery=exactly-once is not possible: {text} does not keep the writers' numbers that it "
+                f"rests on, as LedgerMQ does. delivery=at-least-once works with every broker; delivery=auto "
+                f"falls back to it by itself"
+            )
+        logger.warning("rows are written at least once: %s does not keep writers' numbers", text)
+        return False
+    return True
+
+
+def runtime_info(cluster: Cluster, broker_name: str) -> dict[str, str]:
+    """The leader's figures; empty when it does not give any. Raises ClusterUnavailableError."""
+    answer = cluster.invoke_leader(broker_name, lambda: RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+    if answer.code != ResponseCode.SUCCESS:
+        return {}
+    try:
+        table = loads(answer.body)["table"]
+        return {str(name): str(value) for name, value in table.items()}
+    except (FastjsonError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def find_placement(cluster: Cluster, topic: str, create_queues: int) -> Placement:
+    """The topic's writable queues; makes a missing topic if told how many queues it is to have."""
+    try:
+        queues = cluster.write_queues(topic)
+    except TopicNotFoundError:
+        if not create_queues:
+            raise TopicNotFoundError(
+                f"topic {topic} does not exist; make it first, or give the option createTopicQueues"
+            ) from None
+        queues = _create(cluster, topic, create_queues)
+    if not queues:
+        raise OptionError(f"topic {topic} has no queue that may be written to")
+    return Placement(topic, tuple(queues))
+
+
+def _create(cluster: Cluster, topic: str, queues: int) -> list[MessageQueue]:
+    header = CreateTopicRequestHeader(topic, "TBW102", queues, queues)
+    for name in sorted(cluster.cluster_info().brokers):
+        answer = cluster.invoke_leader(
+            name,
+            lambda: RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=header.ext_fields()),
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefusedError(f"making topic {topic} at broker {name}", answer.code, answer.remark)
+    backoff = Backoff(f"the route of the new topic {topic}", cluster.deadline_s)
+    while True:
+        cluster.refresh()
+        try:
+            found = cluster.write_queues(topic)
+        except TopicNotFoundError as error:
+            backoff.failed(str(error))
+        else:
+            return found

@@ -1,0 +1,135 @@
+"""Rows of Arrow batches as messages. Pure."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from rocketmq_spark.client.send_commands import PROPERTIES_BYTES_MAX, encode_properties
+from rocketmq_spark.errors import RocketmqSparkError
+from rocketmq_spark.sink.columns import Columns
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+NOT_COPIED: Final = frozenset(
+    {
+        *("UNIQ_KEY", "CLUSTER", "LEDGERMQ_SEQ", "MSG_REGION", "TRACE_ON", "INSTANCE_ID"),
+        *("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_OUT_MS"),
+        *("REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME"),
+        *("MAX_RECONSUME_TIMES", "TRAN_MSG", "PGROUP", "__transactionId__"),
+        *("MIN_OFFSET", "MAX_OFFSET", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "INNER_NUM"),
+    }
+)
+"""Properties that say what became of one message: in another message they would be wrong, or delay it."""
+_KEY_BYTES: Final = 10
+
+
+class RowError(RocketmqSparkError):
+    """A row cannot be a message; the text names it."""
+
+
+class OutRow(NamedTuple):
+    """One row as a message. `row` is its number in its partition, from 0."""
+
+    row: int
+    topic: str | None
+    body: bytes
+    properties: bytes
+    keys: str | None
+    flag: int
+    broker_name: str | None
+    queue_id: int | None
+    is_delayed: bool
+
+
+class RowReader:
+    """Reads one partition's batches. `origin` names what writes, so that a row tried again has the same
+    unique key.
+    """
+
+    def __init__(self, columns: Columns, partition: int, origin: str) -> None:
+        self._columns = columns
+        self._partition = partition
+        digest = hashlib.blake2b(f"{origin}|{partition}".encode(), digest_size=_KEY_BYTES)
+        self._key_prefix = digest.hexdigest().upper()
+        self._next_row = 0
+
+    def unique_key(self, row: int) -> str:
+        """32 characters, as clients make them."""
+        return f"{self._key_prefix}{row:012X}"
+
+    def read(self, batch: "RecordBatch") -> Iterator[OutRow]:
+        """Raises RowError."""
+        names, count = self._columns.names, batch.num_rows
+        found = {name: _values(batch.column(at)) for at, name in enumerate(names)}
+        nothing: Sequence[Any] = [None] * count
+        first, self._next_row = self._next_row, self._next_row + count
+        columns = (
+            *(found[self._columns.body], found.get("topic", nothing), found.get("keys", nothing)),
+            *(found.get("tags", nothing), found.get("properties", nothing), found.get("flag", nothing)),
+            *(found.get("brokerName", nothing), found.get("queueId", nothing)),
+            *(found.get("delayLevel", nothing), found.get("deliverTimestamp", nothing)),
+        )
+        for row, values in enumerate(zip(*columns, strict=True), first):
+            body, topic, keys, tags, given, flag, broker_name, queue_id, level, deliver_ms = values
+            if body is None:
+                raise self._error(row, "has no body: it is null")
+            if level is not None and level <= 0:
+                level = None
+            if level is not None and deliver_ms is not None:
+                raise self._error(row, "has both a delayLevel and a deliverTimestamp")
+            properties = self._properties(row, keys, tags, given, level, deliver_ms)
+            yield OutRow(
+                row,
+                topic,
+                body.encode() if isinstance(body, str) else body,
+                properties,
+                keys,
+                flag or 0,
+                broker_name,
+                queue_id,
+                level is not None or deliver_ms is not None,
+            )
+
+    def _properties(
+        self,
+        row: int,
+        keys: str | None,
+        tags: str | None,
+        given: Sequence[tuple[str, str | None]] | None,
+        level: int | None,
+        deliver_ms: int | None,
+    ) -> bytes:
+        properties = {"UNIQ_KEY": self.unique_key(row)}
+        if given:
+            copied = {name: value for name, value in given if name not in NOT_COPIED}
+            properties |= {name: value for name, value in copied.items() if value is not None}
+        if keys is not None:
+            properties["KEYS"] = keys
+        if tags is not None:
+            properties["TAGS"] = tags
+        if level is not None:
+            properties["DELAY"] = str(level)
+        if deliver_ms is not None:
+            properties["TIMER_DELIVER_MS"] = str(deliver_ms)
+        try:
+            encoded = encode_properties(properties)
+        except ValueError as error:
+            raise self._error(row, str(error)) from None
+        if len(encoded) > PROPERTIES_BYTES_MAX:
+            raise self._error(
+                row, f"has {len(encoded)} bytes of properties; {PROPERTIES_BYTES_MAX} are possible"
+            )
+        return encoded
+
+    def _error(self, row: int, text: str) -> RowError:
+        return RowError(f"row {row} of partition {self._partition} {text}")
+
+
+def _values(column: "pa.Array[Any]") -> Sequence[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    values: Sequence[Any] = column.to_pylist()
+    return values

@@ -1,0 +1,167 @@
+"""Turns pulled bytes into Arrow batches of the wanted columns, a whole batch at a time. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.errors import CorruptDataError
+from rocketmq_spark.source.hosts import born_hosts, offset_ids
+from rocketmq_spark.source.inflating import COMPRESSED, inflate
+from rocketmq_spark.source.properties import Properties, find_properties, property_column, property_maps
+from rocketmq_spark.source.records import Ints, Records, find_records
+from rocketmq_spark.source.slices import slices
+
+INFLATED_BATCH_BYTES: Final = 8 << 20
+"""A batch ends where its inflated bodies exceed this: what is pulled small may become large."""
+_TIME_MS_MIN: Final = -62_135_596_800_000
+_TIME_MS_MAX: Final = 253_402_300_799_999
+"""The years 1 to 9999, which are all that a timestamp can say; producers may send anything."""
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class RowFormat:
+    """What rows a query wants.
+
+    schema: its columns as Spark expects them, a choice of those of the format `rocketmq`.
+    include_headers: whether `properties` is filled. decompress: whether bodies come as their producer made
+    them. tags: only messages with one of these, all when None.
+    """
+
+    schema: pa.Schema
+    include_headers: bool = False
+    decompress: bool = True
+    tags: frozenset[str] | None = None
+
+    def batches(self, data: bytes, queue: MessageQueue, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """The rows of the messages from `start` to before `stop` that stand in `data`, in its order.
+
+        Raises:
+            CorruptDataError: naming the queue, and the offset where it is known.
+        """
+        try:
+            records = find_records(data)
+        except CorruptDataError as error:
+            raise CorruptDataError(f"{queue} after offset {start - 1}: {error}") from None
+        records = records.choose((records.queue_offset >= start) & (records.queue_offset < stop))
+        rows = _Rows(self, queue, records)
+        if self.tags is not None:
+            wanted = pc.is_in(rows.tags, pa.array(sorted(self.tags), pa.string()))
+            rows = _Rows(self, queue, records.choose(np.asarray(wanted, bool)))
+        return rows.batches()
+
+
+@dataclass
+class _Rows:
+    """The columns of some records, each made when it is asked for."""
+
+    format: RowFormat
+    queue: MessageQueue
+    records: Records
+    _makers: dict[str, Callable[[], pa.Array]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        records, queue, count = self.records, self.queue, len(self.records)
+        self._makers = {
+            "topic": lambda: pa.repeat(pa.scalar(queue.topic), count),
+            "brokerName": lambda: pa.repeat(pa.scalar(queue.broker_name), count),
+            "queueId": lambda: pa.repeat(pa.scalar(queue.queue_id, pa.int32()), count),
+            "queueOffset": lambda: pa.array(records.queue_offset),
+            "physicalOffset": lambda: pa.array(records.physical_offset),
+            "msgId": self._message_ids,
+            "keys": lambda: property_column(self.properties, b"KEYS"),
+            "tags": lambda: self.tags,
+            "properties": self._property_maps,
+            "bornTimestamp": lambda: _timestamps(records.born_ms),
+            "storeTimestamp": lambda: _timestamps(records.store_ms),
+            "bornHost": lambda: born_hosts(records),
+            "reconsumeTimes": lambda: pa.array(records.reconsume_times),
+            "flag": lambda: pa.array(records.flag),
+            "sysFlag": lambda: pa.array(records.sys_flag),
+        }
+
+    @cached_property
+    def properties(self) -> Properties:
+        return find_properties(self.records)
+
+    @cached_property
+    def tags(self) -> pa.Array:
+        return property_column(self.properties, b"TAGS")
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        if not len(self.records):
+            return
+        schema = self.format.schema
+        others = {name: self._makers[name]() for name in schema.names if name != "body"}
+        if "body" not in schema.names:
+            yield pa.RecordBatch.from_arrays([others[name] for name in schema.names], schema=schema)
+            return
+        at = 0
+        for bodies in self._bodies():
+            columns = {name: column.slice(at, len(bodies)) for name, column in others.items()}
+            columns["body"] = bodies
+            yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+            at += len(bodies)
+
+    def _bodies(self) -> Iterator[pa.Array]:
+        """The bodies in one array, or in several when they become large by inflating."""
+        records = self.records
+        bodies = slices(records.data, records.body_at, records.body_end, pa.binary())
+        compressed: list[int] = np.flatnonzero(records.sys_flag & COMPRESSED).tolist()
+        if self.format.decompress and compressed:
+            yield from self._inflated(bodies, compressed)
+        else:
+            yield bodies
+
+    def _inflated(self, bodies: pa.Array, compressed: Sequence[int]) -> Iterator[pa.Array]:
+        start, gathered_bytes = 0, 0
+        inflated: dict[int, bytes] = {}
+        for row in compressed:
+            inflated[row] = self._inflate(bodies[row].as_py(), row)
+            gathered_bytes += len(inflated[row])
+            if gathered_bytes >= INFLATED_BATCH_BYTES:
+                yield _replaced(bodies.slice(start, row + 1 - start), inflated, start)
+                start, gathered_bytes = row + 1, 0
+                inflated.clear()
+        if start < len(bodies):
+            yield _replaced(bodies.slice(start), inflated, start)
+
+    def _inflate(self, body: bytes, row: int) -> bytes:
+        try:
+            return inflate(body, int(self.records.sys_flag[row]))
+        except CorruptDataError as error:
+            offset = int(self.records.queue_offset[row])
+            raise CorruptDataError(
+                f"{self.queue} offset {offset}: {error}. With decompress=false bodies come as stored."
+            ) from None
+
+    def _message_ids(self) -> pa.Array:
+        """The id that the client chose, else the broker's."""
+        chosen = property_column(self.properties, b"UNIQ_KEY")
+        return pc.coalesce(chosen, offset_ids(self.records)) if chosen.null_count else chosen
+
+    def _property_maps(self) -> pa.Array:
+        type_ = self.format.schema.field("properties").type
+        if not self.format.include_headers:
+            return pa.nulls(len(self.records), type_)
+        return property_maps(self.properties).cast(type_)
+
+
+def _replaced(bodies: pa.Array, inflated: dict[int, bytes], start: int) -> pa.Array:
+    """The bodies from row `start` on, those of the rows in `inflated` replaced."""
+    if not inflated:
+        return bodies
+    mask = np.zeros(len(bodies), bool)
+    mask[[row - start for row in inflated]] = True
+    return pc.replace_with_mask(bodies, mask, pa.array(inflated.values(), pa.binary()))
+
+
+def _timestamps(times_ms: Ints) -> pa.Array:
+    times_us = np.clip(times_ms, _TIME_MS_MIN, _TIME_MS_MAX) * 1000
+    return pa.Array.from_buffers(_TIMESTAMP, len(times_us), [None, pa.py_buffer(times_us)])

@@ -1,0 +1,106 @@
+"""Which offsets to read: parts for tasks, and how much a trigger takes. Pure."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.range_reader import QueueRange
+from rocketmq_spark.source.offsets import Offsets
+
+SPLIT_MIN: Final = 1
+"""A part of a split queue has at least so many messages."""
+
+
+def ranges_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[QueueRange]:
+    """What lies between two offsets, sorted by queue, without what is empty.
+
+    A queue that only `end` knows is new: the batch that finds it notes where it begins and reads nothing.
+    """
+    ranges = (QueueRange(queue, start[queue], end[queue]) for queue in sorted(end) if queue in start)
+    return [wanted for wanted in ranges if len(wanted)]
+
+
+def split(ranges: Sequence[QueueRange], parts_min: int) -> list[QueueRange]:
+    """Cut big ranges so that there are about `parts_min` of like size; never joins any.
+
+    As Spark's Kafka source does it: ranges that are no larger than a fair share stay whole, and the rest of
+    the parts go to the larger ones by their size.
+    """
+    if len(ranges) >= parts_min:
+        return list(ranges)
+    total = sum(map(len, ranges))
+    small = [wanted for wanted in ranges if len(wanted) * parts_min <= total]
+    large_total = total - sum(map(len, small))
+    left = parts_min - len(small)
+    parts: list[QueueRange] = []
+    for wanted in ranges:
+        count = 1 if wanted in small else max(1, round(left * len(wanted) / large_total))
+        parts += cut(wanted, count)
+    return parts
+
+
+def cut(wanted: QueueRange, count: int) -> list[QueueRange]:
+    """The range in `count` parts whose sizes differ by one at most; fewer when it has fewer messages."""
+    size = len(wanted)
+    count = max(1, min(count, size // SPLIT_MIN))
+    borders = [wanted.start + size * number // count for number in range(count + 1)]
+    return [QueueRange(wanted.queue, first, behind) for first, behind in pairwise(borders)]
+
+
+def total_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> int:
+    """How many messages lie between, by their numbers."""
+    return sum(map(len, ranges_between(start, end)))
+
+
+def limit_offsets(start: Offsets, end: Offsets, most: int) -> Offsets:
+    """Where to end so that at most `most` messages are read, at least one if there is any.
+
+    Every queue gets its share by the messages that wait in it. Where a share is below one, queues take turns
+    by what was read before, so that none waits for ever.
+    """
+    waiting = {wanted.queue: len(wanted) for wanted in ranges_between(start, end)}
+    total = sum(waiting.values())
+    if total <= most:
+        return end
+    shares = _shares(waiting, most, turn=sum(start.values()))
+    return {
+        queue: start[queue] + shares.get(queue, 0) if queue in waiting else offset
+        for queue, offset in end.items()
+    }
+
+
+def limit_weighted(start: Offsets, end: Offsets, weights: Mapping[MessageQueue, float], most: int) -> Offsets:
+    """The same with a bound on the sum of the messages' weights, each about `weights` of its queue."""
+    ranges = ranges_between(start, end)
+    total = sum(len(wanted) * weights[wanted.queue] for wanted in ranges)
+    if total <= most:
+        return end
+    count = sum(map(len, ranges))
+    return limit_offsets(start, end, max(1, int(count * most / total)))
+
+
+def never_backwards(start: Offsets, end: Offsets) -> Offsets:
+    """`end` with every queue of `start`, none before it.
+
+    A queue whose broker is away keeps its place, and one whose end goes down for a moment, as while a leader
+    is being elected, is taken as one without new messages.
+    """
+    return {queue: max(start.get(queue, 0), end.get(queue, 0)) for queue in sorted({*start, *end})}
+
+
+def _shares(waiting: Mapping[MessageQueue, int], most: int, turn: int) -> dict[MessageQueue, int]:
+    """`most` divided by what waits, one at least to each queue if it suffices; less than all that waits."""
+    queues = sorted(waiting)
+    if most <= len(queues):
+        at = turn % len(queues)
+        return dict.fromkeys((queues + queues)[at : at + most], 1)
+    total = sum(waiting.values()) - len(queues)
+    room = most - len(queues)
+    shares = {queue: 1 + (waiting[queue] - 1) * room // total for queue in queues}
+    left = most - sum(shares.values())
+    for queue in queues:
+        more = min(left, waiting[queue] - shares[queue])
+        shares[queue] += more
+        left -= more
+    return shares

@@ -1,0 +1,158 @@
+"""RocketMQ's own name server and broker in Java, as Maven gives them: the pipeline works with them too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from ledgermq.ports import is_free
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.queues import MessageQueue, min_offset
+from rocketmq_spark.errors import RocketmqSparkError
+from tests.integration.client_runs import CACHE, ROOT, need
+from tests.integration.waiting import wait_for
+
+VERSIONS = ("5.4.0", "4.9.7")
+POM = ROOT / "bench/java/pom.xml"
+FETCH_LIMIT_S = 300.0
+SETTLED_POLLS = 100
+"""Every 20 ms; the broker looks for files to delete every 200 ms."""
+READY_LIMIT_S = 60.0
+STOP_LIMIT_S = 10.0
+PORT_TRIES = 100
+OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+"""RocketMQ 4 unmaps deleted files by hand."""
+LOGGING = '<configuration><root level="OFF"/></configuration>'
+FILE_BYTES = 1 << 20
+"""Of the log's files: small, so that old ones are there to be deleted."""
+_FAST_PORT, _HA_PORT = -2, 1
+"""Where a broker listens besides its port."""
+
+
+def has_java() -> bool:
+    return all(shutil.which(program) for program in ("java", "mvn"))
+
+
+def fetch(version: str) -> Path:
+    """The folder with the broker's jars, fetched once; skips the test where Java or Maven is missing."""
+    folder = CACHE / "java" / f"{version}-broker"
+    if (folder / ".complete").exists():
+        return folder
+    need("java", has_java(), "install a JDK of 17 or newer and Maven")
+    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(POM), f"-Drocketmq.version={version}"]
+    command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_LIMIT_S, check=False)
+    need("java", result.returncode == 0, f"Maven could not fetch RocketMQ {version}: {result.stdout[-2000:]}")
+    (folder / ".complete").touch()
+    return folder
+
+
+class StockBroker:
+    """One name server and one broker, not replicated, on 127.0.0.1."""
+
+    def __init__(self, folder: Path, version: str) -> None:
+        self.folder = folder
+        self.version = version
+        self._jars = fetch(version)
+        self._namesrv_port, self._broker_port = _free_ports()
+        self.namesrv = f"127.0.0.1:{self._namesrv_port}"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start both and wait until the name server knows the broker."""
+        config = self._write("namesrv.conf", {"listenPort": self._namesrv_port})
+        self._spawn("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", config, 128)
+        store = self.folder / "store"
+        settings: dict[str, object] = {"namesrvAddr": self.namesrv, "brokerIP1": "127.0.0.1"}
+        settings |= {"listenPort": self._broker_port, "brokerName": "stock", "brokerId": 0}
+        settings |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
+        settings |= {"mappedFileSizeCommitLog": FILE_BYTES, "diskMaxUsedSpaceRatio": 99}
+        # No file is kept for its age, but deleting begins only when it is asked for.
+        settings |= {"fileReservedTime": 0, "deleteWhen": (time.localtime().tm_hour + 12) % 24}
+        settings |= {"cleanResourceInterval": 200, "deleteCommitLogFilesInterval": 0}
+        settings |= {"haListenPort": self._broker_port + _HA_PORT}
+        config = self._write("broker.conf", settings)
+        self._spawn("broker", "org.apache.rocketmq.broker.BrokerStartup", config, 512)
+        wait_for(f"RocketMQ {self.version} is ready", self._is_ready, READY_LIMIT_S)
+
+    def stop(self) -> None:
+        """End both by their own pids."""
+        for process in self._processes:
+            process.send_signal(signal.SIGTERM)
+        for process in self._processes:
+            try:
+                process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+
+    def delete_old_files(self, topic: str) -> int:
+        """Have the broker delete what its retention allows; the first offset that is then kept of queue 0."""
+        with Cluster(self.namesrv) as cluster:
+            queue = MessageQueue(topic, "stock", 0)
+            request = RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG)
+            assert cluster.invoke_leader("stock", lambda: request).code == ResponseCode.SUCCESS
+            seen: list[int] = []
+
+            def settled() -> int:
+                """It deletes file after file: the end is when nothing has changed for a while."""
+                seen.append(min_offset(cluster, queue))
+                return seen[-1] if seen[-SETTLED_POLLS:].count(seen[-1]) == SETTLED_POLLS else 0
+
+            return wait_for("old files are deleted", settled, READY_LIMIT_S)
+
+    def _is_ready(self) -> bool:
+        for process in self._processes:
+            assert process.poll() is None, f"a Java process ended: {self._log_text()}"
+        try:
+            with Cluster(self.namesrv, timeout_s=2.0, deadline_s=0.1) as cluster:
+                return "stock" in cluster.cluster_info().brokers and bool(cluster.write_queues("TBW102"))
+        except (RocketmqSparkError, RemotingError):
+            return False
+
+    def _spawn(self, name: str, main: str, config: Path, heap_mib: int) -> None:
+        conf = self.folder / "home/conf"
+        conf.mkdir(parents=True, exist_ok=True)
+        (conf / f"logback_{name}.xml").write_text(LOGGING, encoding="utf-8")  # RocketMQ 4 needs it
+        command = ["java", f"-Xmx{heap_mib}m", "-XX:MaxDirectMemorySize=256m"]
+        command += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # two cores, and a start of a few seconds
+        for package in OPENED:
+            command += ["--add-opens", f"java.base/{package}=ALL-UNNAMED"]
+        command += [f"-Duser.home={self.folder}", "-cp", f"{self._jars}/*", main, "-c", str(config)]
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                env=os.environ | {"ROCKETMQ_HOME": str(self.folder / "home")},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+
+    def _write(self, name: str, settings: dict[str, object]) -> Path:
+        path = self.folder / name
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        return path
+
+    def _log_text(self) -> str:
+        logs = sorted(self.folder.glob("*.log"))
+        return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)[-4000:]
+
+
+def _free_ports() -> tuple[int, int]:
+    """A name server port and a broker port whose neighbours are free too."""
+    for attempt in range(PORT_TRIES):
+        first = 18_000 + (os.getpid() * 41 + attempt * 53) % 2_900
+        broker = first + 10
+        if all(map(is_free, (first, broker, broker + _FAST_PORT, broker + _HA_PORT))):
+            return first, broker
+    raise AssertionError(f"no free ports in {PORT_TRIES} tries")

@@ -1,0 +1,126 @@
+"""The same reads from RocketMQ's own broker in Java, of 5.x and 4.9: the plain protocol only."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+
+from remoting.codes import RequestCode
+from rocketmq_spark.client.cluster import Cluster as Client
+from rocketmq_spark.client.queues import bounds, consumer_offset
+from tests.integration.waiting import wait_for
+from tests.integration.wire import call
+from tests.spark.conftest import TopicName
+from tests.spark.producing import Out, create_topic, numbered, send
+from tests.spark.queries import Sink, batch, places, stopping, stream
+from tests.spark.stock_broker import StockBroker
+
+QUEUES = 3
+COUNT = 900
+
+
+def test_batch_reads_what_was_sent(
+    spark: SparkSession, java_broker: StockBroker, topic_name: TopicName
+) -> None:
+    """Everything, by tag, by filter, by time and in parts; RocketMQ 4 finds times in its own way."""
+    namesrv, topic = java_broker.namesrv, topic_name("Stock")
+    create_topic(namesrv, topic, QUEUES)
+    messages = numbered(COUNT, QUEUES, ("TagA", "TagB"), size=2_000)
+    first = send(namesrv, topic, messages[: COUNT // 3])
+    time.sleep(0.05)
+    middle_ms = time.time_ns() // 1_000_000
+    time.sleep(0.05)
+    stored = places(first) | places(send(namesrv, topic, messages[COUNT // 3 :]))
+    frame = batch(spark, namesrv, subscribe=topic, minPartitions=5, includeHeaders=True)
+    rows = frame.collect()
+    assert {(row.queueId, row.queueOffset): bytes(row.body) for row in rows} == stored
+    assert len(rows) == COUNT
+    assert {row.tags for row in rows} == {"TagA", "TagB"}
+    assert all(row.properties["KEYS"] == row.keys for row in rows)
+    assert {row.brokerName for row in rows} == {"stock"}
+    assert len({row.msgId for row in rows}) == COUNT
+    assert frame.where("tags = 'TagB' and queueOffset < 100").count() == 150
+    assert batch(spark, namesrv, subscribe=topic, tags="TagA").count() == COUNT // 2
+    late = batch(spark, namesrv, subscribe=topic, startingTimestamp=middle_ms)
+    assert late.count() == COUNT - COUNT // 3
+    early = batch(spark, namesrv, subscribe=topic, endingTimestamp=middle_ms)
+    assert early.count() == COUNT // 3
+    with pytest.raises(PySparkException, match="no message is that new"):
+        batch(spark, namesrv, subscribe=topic, startingTimestamp=middle_ms + 3_600_000).count()
+
+
+def test_stream_restarts_and_finds_new_topics(
+    spark: SparkSession, java_broker: StockBroker, topic_name: TopicName, tmp_path: Path
+) -> None:
+    namesrv, topic, group = java_broker.namesrv, topic_name("Run"), topic_name("Group")
+    suffix = topic.removeprefix("Run")
+    create_topic(namesrv, topic, QUEUES)
+    sink = Sink(spark, tmp_path)
+    options = {"subscribePattern": f"Run.*{suffix}", "startingOffsets": "earliest", "groupId": group}
+    frame = stream(spark, namesrv, maxOffsetsPerTrigger=400, **options)
+    stored = places(send(namesrv, topic, numbered(600, QUEUES)))
+    sink.run_available(frame)
+    assert sink.bodies() == stored
+    stored |= places(send(namesrv, topic, numbered(60, QUEUES)))
+    with stopping(sink.start(frame, processingTime="200 milliseconds")) as query:
+        sink.wait_count(len(stored), query)
+        create_topic(namesrv, f"RunLater{suffix}", 1)
+        send(namesrv, f"RunLater{suffix}", [Out(b"later")])
+        later = f"topic = 'RunLater{suffix}'"
+        wait_for("the new topic", lambda: sink.rows().where(later).count() == 1, 60.0)
+    kept = sink.rows().where(f"topic = '{topic}'").collect()
+    assert {(row.queueId, row.queueOffset): bytes(row.body) for row in kept} == stored
+    assert len(kept) == len(stored)
+    with Client(namesrv) as client:
+        committed = [consumer_offset(client, group, queue) for queue in client.queues(topic)]
+    assert committed == [220, 220, 220]
+
+
+def test_retention_is_told_or_passed_over(
+    spark: SparkSession, java_broker: StockBroker, topic_name: TopicName, tmp_path: Path
+) -> None:
+    """The broker deletes all but its newest file: what a checkpoint had still to read is gone."""
+    namesrv, topic = java_broker.namesrv, topic_name("Kept")
+    create_topic(namesrv, topic, 1)
+    sink = Sink(spark, tmp_path)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "retryTimeout": "5s"}
+    send(namesrv, topic, numbered(10, 1))
+    sink.run_available(stream(spark, namesrv, **options))
+    count = 10 + len(send(namesrv, topic, numbered(300, 1, size=10_000)))
+    first = java_broker.delete_old_files(topic)
+    assert 10 < first < count
+    with pytest.raises(StreamingQueryException, match=rf"offsets 10 to {first - 1} of {topic}/stock:0"):
+        sink.run_available(stream(spark, namesrv, **options))
+    sink.run_available(stream(spark, namesrv, failOnDataLoss=False, **options))
+    assert sorted(offset for _, offset in sink.bodies()) == [*range(10), *range(first, count)]
+    earliest = batch(spark, namesrv, subscribe=topic)
+    assert earliest.count() == count - first
+    given = json.dumps({topic: {"stock:0": 0}})
+    with pytest.raises(PySparkException, match=rf"offsets 0 to {first - 1} of .* were asked for"):
+        batch(spark, namesrv, subscribe=topic, startingOffsets=given).count()
+
+
+def test_a_topic_made_anew_is_told_as_loss(
+    spark: SparkSession, java_broker: StockBroker, topic_name: TopicName, tmp_path: Path
+) -> None:
+    namesrv, topic = java_broker.namesrv, topic_name("Anew")
+    create_topic(namesrv, topic, 1)
+    send(namesrv, topic, numbered(20, 1))
+    sink = Sink(spark, tmp_path)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "retryTimeout": "1s"}
+    sink.run_available(stream(spark, namesrv, **options))
+    with Client(namesrv) as client:
+        broker = client.leader("stock")
+        call(broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        call(namesrv, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+        create_topic(namesrv, topic, 1)
+        send(namesrv, topic, [Out(b"new")])
+        (ends,) = bounds(client, client.queues(topic)).values()
+    assert ends.max_offset == 1
+    with pytest.raises(StreamingQueryException, match="ends at offset 1, but the query has read up to 20"):
+        sink.run_available(stream(spark, namesrv, **options))

@@ -1,0 +1,132 @@
+"""Topics read as streams from a cluster of three nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from rocketmq_spark.client.cluster import Cluster as Client
+from rocketmq_spark.client.queues import consumer_offset
+from rocketmq_spark.source.progress import lag_by_queue, total_lag
+from tests.integration.cluster import Cluster
+from tests.integration.waiting import wait_for
+from tests.spark.conftest import TopicName
+from tests.spark.producing import Out, create_topic, numbered, send
+from tests.spark.queries import QUERY_LIMIT_S, Sink, places, stopping, stream
+
+QUEUES = 2
+
+
+def test_restarts_neither_lose_nor_repeat(
+    spark: SparkSession, cluster: Cluster, topic_name: TopicName, tmp_path: Path
+) -> None:
+    """Three runs with one checkpoint, messages between them, limits inside; the group sees how far it is."""
+    topic, group = topic_name("Runs"), topic_name("Group")
+    create_topic(cluster.namesrv, topic, QUEUES)
+    sink = Sink(spark, tmp_path)
+    frame = stream(
+        spark,
+        cluster.namesrv,
+        subscribe=topic,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=250,
+        groupId=group,
+    )
+    sent = send(cluster.namesrv, topic, numbered(600, QUEUES))
+    first = sink.run_available(frame)
+    assert [progress.numInputRows for progress in first.recentProgress] == [250, 250, 100]
+    assert sink.bodies() == places(sent)
+    sent += send(cluster.namesrv, topic, numbered(30, QUEUES))
+    sink.run_available(frame)
+    assert sink.bodies() == places(sent)
+    sink.run_available(frame)  # nothing new
+    assert sink.bodies() == places(sent)
+    with Client(cluster.namesrv) as client:
+        committed = [consumer_offset(client, group, queue) for queue in client.queues(topic)]
+    assert committed == [315, 315]
+    ends = [json.loads(path.read_text().splitlines()[-1]) for path in offsets_files(sink)]
+    assert ends[0] == {topic: {"broker-a:0": 125, "broker-a:1": 125}}
+    assert ends[-1] == {topic: {"broker-a:0": 315, "broker-a:1": 315}}
+
+
+def offsets_files(sink: Sink) -> list[Path]:
+    """The checkpoint's offset of each batch, whose last line is the source's own text."""
+    files = [path for path in (sink.checkpoint / "offsets").iterdir() if path.name.isdecimal()]
+    return sorted(files, key=lambda path: int(path.name))
+
+
+def test_new_topics_and_queues_join_a_running_stream(
+    spark: SparkSession, cluster: Cluster, topic_name: TopicName, tmp_path: Path
+) -> None:
+    """A pattern, a topic that is there, one made while the query runs, and one that is given more queues."""
+    first, second = topic_name("Join"), topic_name("JoinLater")
+    suffix = first.removeprefix("Join")
+    create_topic(cluster.namesrv, first, 1)
+    send(cluster.namesrv, first, [Out(b"before the query")])
+    sink = Sink(spark, tmp_path)
+    frame = stream(
+        spark, cluster.namesrv, subscribePattern=f"Join.*{suffix}", startingOffsets="latest", tags="A || B"
+    )
+    with stopping(sink.start(frame, processingTime="200 milliseconds")) as query:
+        wait_for("the first progress", lambda: query.lastProgress, QUERY_LIMIT_S)
+        send(cluster.namesrv, first, [Out(b"first", tags="A"), Out(b"of another tag", tags="C")])
+        sink.wait_count(1, query)
+        create_topic(cluster.namesrv, second, 1)
+        send(cluster.namesrv, second, [Out(b"second", tags="B")])
+        wait_for("the new topic", lambda: sink.rows().where(f"topic = '{second}'").count(), QUERY_LIMIT_S)
+        create_topic(cluster.namesrv, first, 2)
+        send(cluster.namesrv, first, [Out(b"new queue", 1, tags="A")])
+        wait_for("the new queue", lambda: sink.rows().where("queueId = 1").count(), QUERY_LIMIT_S)
+        wait_for("no lag", lambda: query.lastProgress and not total_lag(query.lastProgress), QUERY_LIMIT_S)
+        assert set(lag_by_queue(query.lastProgress)) == {first, second}
+    rows = sink.rows().collect()
+    assert sorted(bytes(row.body) for row in rows) == [b"first", b"new queue", b"second"]
+
+
+def test_lag_is_what_was_not_admitted(
+    spark: SparkSession, cluster: Cluster, topic_name: TopicName, tmp_path: Path
+) -> None:
+    topic = topic_name("Lag")
+    create_topic(cluster.namesrv, topic, QUEUES)
+    send(cluster.namesrv, topic, numbered(300, QUEUES, size=1_000))
+    frame = stream(
+        spark, cluster.namesrv, subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger=120_000
+    )
+    query = Sink(spark, tmp_path).run_available(frame)
+    counts = [progress.numInputRows for progress in query.recentProgress]
+    assert sum(counts) == 300
+    assert all(80 <= count <= 120 for count in counts[:-1]), counts  # records are larger than their bodies
+    waiting = [total_lag(progress) for progress in query.recentProgress]
+    assert waiting == [300 - sum(counts[: number + 1]) for number in range(len(counts))]
+
+
+def test_a_queue_that_ends_before_the_query_has_lost_messages(
+    spark: SparkSession, cluster: Cluster, topic_name: TopicName, tmp_path: Path
+) -> None:
+    """As with a checkpoint of another topic of the same name."""
+    topic = topic_name("Short")
+    create_topic(cluster.namesrv, topic, 1)
+    send(cluster.namesrv, topic, [Out(b"%d" % number) for number in range(20)])
+    options = {"subscribe": topic, "retryTimeout": "1s"}
+    starts = json.dumps({topic: {"broker-a:0": 50}})
+    frame = stream(spark, cluster.namesrv, startingOffsets=starts, **options)
+    with pytest.raises(StreamingQueryException, match=r"ends at offset 20, but the query has read up to 50"):
+        Sink(spark, tmp_path / "fails").run_available(frame)
+    frame = stream(spark, cluster.namesrv, startingOffsets=starts, failOnDataLoss=False, **options)
+    sink = Sink(spark, tmp_path / "waits")
+    sink.run_available(frame)
+    send(cluster.namesrv, topic, [Out(b"%d" % number) for number in range(20, 52)])
+    sink.run_available(frame)
+    assert sink.bodies() == {(0, 50): b"50", (0, 51): b"51"}
+
+
+def test_wrong_options_are_named_before_the_query_runs(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    frame = stream(spark, cluster.namesrv, subscribe="T", maxOffsetPerTrigger=5)
+    with pytest.raises(Exception, match="nearest: maxOffsetsPerTrigger"):
+        Sink(spark, tmp_path).run_available(frame)
