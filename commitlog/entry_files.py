@@ -36,8 +36,10 @@ class EntryStoreConfig:
     chunk_bytes_max: int = 16 * 1024 * 1024
     """Bodies laid out into one buffer at most; a larger entry has a buffer of its own. Large bodies that come
     together are copied once more when they need several."""
-    reserve_bytes: int = 16 * 1024 * 1024
+    reserve_bytes: int = 64 * 1024 * 1024
     """Blocks are reserved ahead of the writing in steps of this size."""
+    direct_bytes_min: int = 256 * 1024
+    """What a follower writes in one go goes past the page cache from this size on: nobody reads it there."""
     unsynced_bytes_max: int = 64 * 1024 * 1024
     """A sync is made before more than this would stand unsynced; recovery relies on it. Larger than
     anything that is appended in one piece: a chunk of new entries, a push."""
@@ -68,6 +70,8 @@ class AppendOp:
     data: Buffer
     first_index: int
     units: Buffer
+    is_replica: bool = False
+    """They came from the leader, so that it has the readers."""
 
     @property
     def last_index(self) -> int:
@@ -233,8 +237,12 @@ class EntryFiles:
         index_fd = self.index.descriptor_for(unit_position, unit_bytes)
         if data_fd is None or index_fd is None or not self.data.needs_sync_at_most_of(position):
             return None
+        data_step = (data_fd, position % self.data.file_bytes, [op.data for op in run])
+        is_large = data_bytes >= self._config.direct_bytes_min
+        is_direct = sync and is_large and all(op.is_replica for op in run)
+        direct_fd = self.data.direct_descriptor_for(position) if is_direct else None
         steps: list[Any] = [
-            (data_fd, position % self.data.file_bytes, [op.data for op in run]),
+            data_step if direct_fd is None else (*data_step, direct_fd),
             (index_fd, unit_position % self.index.file_bytes, [op.units for op in run]),
         ]
         mark = None

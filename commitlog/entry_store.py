@@ -182,7 +182,8 @@ class EntryStore:
         count = entries.last_index - entries.first_index + 1
         if len(units) != count * UNIT_BYTES:
             raise CorruptRangeError(f"{len(units) // UNIT_BYTES} entries in a range of {count}")
-        self._append(Chunk(entries.first_index, entries.last_index, entries.term, position, data, units))
+        chunk = Chunk(entries.first_index, entries.last_index, entries.term, position, data, units)
+        self._append(chunk, is_replica=True)
 
     def truncate_from(self, index: int) -> None:
         """Drop the entries >= index."""
@@ -351,11 +352,11 @@ class EntryStore:
     def _log_begin(self) -> LogBegin:
         return LogBegin(self._begin_index, self._begin_position, tuple(self._epochs))
 
-    def _append(self, chunk: Chunk) -> None:
+    def _append(self, chunk: Chunk, is_replica: bool = False) -> None:
         if chunk.position != self._end_position:
             gap = blank(chunk.position - self._end_position)
             self._ops.append(AppendOp(self._end_position, gap, NO_INDEX, b""))
-        self._ops.append(AppendOp(chunk.position, chunk.data, chunk.first_index, chunk.units))
+        self._ops.append(AppendOp(chunk.position, chunk.data, chunk.first_index, chunk.units, is_replica))
         self._new_chunks.append(chunk)
         self._cache.append(chunk)
         self._end_index = chunk.last_index

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from commitlog.recovery import CorruptLogError
-from dledger.fs import Buffer, Fs
+from dledger.fs import Buffer, Fs, OsFs
 
 NAME_DIGITS: Final = 20
 ASIDE_SUFFIX: Final = ".damaged"
@@ -41,6 +41,8 @@ class Segments:
         self._unsynced: set[int] = set()
         self._is_directory_unsynced = False
         self._retired_fds: list[int] = []
+        self._direct_start = -1
+        self._direct_fd: int | None = None
 
     def load(self, on_damage: Callable[[str], None] | None = None, first_start: int = 0) -> None:
         """Open the files that are there; the first is to start at `first_start` or behind it.
@@ -137,6 +139,21 @@ class Segments:
             return None
         return self._fds.get(start)
 
+    def direct_descriptor_for(self, position: int) -> int | None:
+        """One that goes past the page cache, of the file of `position`, which is open; kept for one file."""
+        start = position - position % self.file_bytes
+        if start != self._direct_start:
+            self._retire_direct()
+            self._direct_start = start
+            if isinstance(self._fs, OsFs):
+                self._direct_fd = self._fs.open_direct(self.directory / file_name(start))
+        return self._direct_fd
+
+    def _retire_direct(self) -> None:
+        if self._direct_fd is not None:
+            self._retired_fds.append(self._direct_fd)
+        self._direct_start, self._direct_fd = -1, None
+
     def needs_sync_at_most_of(self, position: int) -> bool:
         """Whether `sync` would do no more than to sync the file of `position`."""
         start = position - position % self.file_bytes
@@ -223,6 +240,7 @@ class Segments:
 
     def close(self) -> None:
         """Close all. The files stay as they are."""
+        self._retire_direct()
         self.close_retired()
         while self._fds:
             self._fs.close(self._fds.popitem()[1])
@@ -247,6 +265,8 @@ class Segments:
         self._reserved_to[start] = window_end
 
     def _delete(self, start: int) -> None:
+        if start == self._direct_start:
+            self._retire_direct()
         self._fs.delete(self.directory / file_name(start))
         self._retired_fds.append(self._fds.pop(start))
         self._reserved_to.pop(start, None)

@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import msgpack
 
+import native
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -39,7 +40,7 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from dledger.core.types import EntryRange
+from dledger.core.types import EntryRange, ResponseCode
 
 PROTOCOL_VERSION = 2
 HEADER_BYTES_MAX = 64 * 1024
@@ -94,8 +95,45 @@ _KIND_OF: types.MappingProxyType[type[Any], int] = types.MappingProxyType(
 )
 
 
+_ENCODE_NUMBERS = native.function("_log", "encode_numbers")
+_DECODE_PUSHES = native.function("_log", "decode_pushes")
+_APPEND_REQUEST = _KIND_OF[AppendRequest]
+_APPEND_RESPONSE = _KIND_OF[AppendResponse]
+_PUSH_TYPES = (
+    *(AppendRequest, tuple(field.name for field in fields(AppendRequest))),
+    *(AppendResponse, tuple(field.name for field in fields(AppendResponse))),
+    *(EntryRange, tuple(field.name for field in fields(EntryRange))),
+    types.MappingProxyType({code.value: code for code in ResponseCode}),
+)
+"""What `decode_pushes` makes."""
+
+
 def encode_frame(message: Message | Hello) -> tuple[bytes | memoryview, ...]:
     """The buffers of one frame in wire order. Entry bytes are passed on, not copied."""
+    if _ENCODE_NUMBERS is not None:
+        if isinstance(message, AppendResponse):
+            head = _ENCODE_NUMBERS(_numbers_of_response(message), 0)
+            if head is not None:
+                return (head,)
+        elif isinstance(message, AppendRequest) and (data := message.entries.data):
+            head = _ENCODE_NUMBERS(_numbers_of_request(message), len(data))
+            if head is not None:
+                return head, data
+    return _encode_frame(message)
+
+
+def _numbers_of_request(message: AppendRequest) -> tuple[int, ...]:
+    entries = message.entries
+    numbers = (entries.first_index, entries.last_index, entries.term)
+    return (_APPEND_REQUEST, message.term, message.commit_index, message.prev_term, *numbers)
+
+
+def _numbers_of_response(message: AppendResponse) -> tuple[int, ...]:
+    numbers = (message.first_index, message.last_index, message.end_index)
+    return (_APPEND_RESPONSE, message.term, message.code, *numbers)
+
+
+def _encode_frame(message: Message | Hello) -> tuple[bytes | memoryview, ...]:
     values: list[Any] = [_KIND_OF[type(message)]]
     data: bytes | memoryview = b""
     for name, _ in _SCHEMA[type(message)]:
@@ -139,6 +177,10 @@ class FrameDecoder:
         """The whole frames, and where they end."""
         messages: list[Message | Hello] = []
         start = 0
+        if _DECODE_PUSHES is not None:
+            messages, start = _DECODE_PUSHES(source, 0, self._frame_bytes_max, _PUSH_TYPES)
+            if start == len(source):
+                return messages, start
         while (frame_bytes := self._frame_bytes_at(source, start)) is not None:
             messages.append(self._decode(source, start, frame_bytes))
             start += frame_bytes

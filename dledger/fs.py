@@ -81,6 +81,19 @@ class OsFs:
     def open(self, path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
+    def open_direct(self, path: Path) -> int | None:
+        """A further descriptor of an existing file, by which whole blocks go past the page cache; None where
+        the file system or the operating system has none.
+        """
+        flag = getattr(os, "O_DIRECT", None)
+        if flag is None:
+            return None
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC | flag)
+        except OSError as error:
+            logger.debug("%s is written by the page cache: %s", path, error)
+            return None
+
     def close(self, fd: int) -> None:
         os.close(fd)
 

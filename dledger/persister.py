@@ -16,6 +16,7 @@ from dledger.core.messages import AppendResponse
 from dledger.core.output import Envelope, Output
 from dledger.core.ports import LogStore
 from dledger.core.types import HardState, ResponseCode
+from dledger.loan import Loan
 from dledger.promises import Promises
 from dledger.steps import StepWriter
 
@@ -55,7 +56,9 @@ class Persister:
         durability: Durability,
         on_persisted: Callable[[Batch], None],
         on_error: Callable[[BaseException], None],
+        lend: Callable[[Envelope], Loan | None] = lambda envelope: None,
     ) -> None:
+        """`lend`: a way for the thread to send an acknowledgement by itself, if there is one."""
         self._store = store
         self._promises = promises
         self._durability = durability
@@ -64,6 +67,8 @@ class Persister:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
         self._gathering = Batch()
         self._steps = StepWriter.make(self._stepped)
+        self._lend = lend
+        self._loan: Loan | None = None
         self._batch: Batch | None = None
         self._busy: asyncio.Future[None] | None = None
         self._visits = 0
@@ -97,7 +102,11 @@ class Persister:
 
         last_index and last_term: where the node's log ends now, with every operation applied to the store.
         """
-        if self._batch is not None or self._failed:
+        if self._batch is not None:
+            if self._is_next_waiting(self._batch):
+                self.await_end()
+            return
+        if self._failed:
             return
         batch = self._gathering
         batch.writes = self._store.take_writes()
@@ -123,9 +132,32 @@ class Persister:
         if self._steps is None or self._visits or batch.hard_state is not None or batch.is_healed:
             return False
         steps = self._store.steps_of(batch.writes, self._is_synced)
-        if steps is not None:
-            self._steps.submit(steps)
-        return steps is not None
+        if steps is None:
+            return False
+        self._loan = self._lend(batch.after[0]) if len(batch.after) == 1 else None
+        if self._loan is not None:
+            syncs = [place for place, step in enumerate(steps) if type(step) is int]
+            steps.insert(syncs[-1] + 1 if syncs else len(steps), (self._loan.fd, self._loan.frame))
+        self._steps.submit(steps)
+        if self._loan is not None:
+            self._loan.begin(self._steps.take_back)
+        return True
+
+    def _is_next_waiting(self, batch: Batch) -> bool:
+        """Whether anything has gathered behind the batch that is being written."""
+        gathering = self._gathering
+        is_longer = self._store.end_position != batch.end_position
+        return is_longer or bool(gathering.after or gathering.hard_state or gathering.is_healed)
+
+    def look(self) -> None:
+        """See whether the batch under way has ended: the compiled thread does not say so unasked."""
+        if self._steps is not None:
+            self._steps.look()
+
+    def await_end(self) -> None:
+        """Somebody waits for the batch under way: its end is to be told at once."""
+        if self._steps is not None:
+            self._steps.await_end()
 
     @property
     def _is_synced(self) -> bool:
@@ -135,6 +167,7 @@ class Persister:
         batch = self._batch
         assert batch is not None, "steps without a batch"
         failure: BaseException | None = error
+        loan, self._loan = self._loan, None
         try:
             self._store.stepped(batch.writes, self._is_synced, error)
         except Exception as broken:  # noqa: BLE001 (as in _finish, which tells of it)
@@ -143,6 +176,10 @@ class Persister:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        if loan is not None:
+            loan.stop()
+            if loan.is_sent:
+                batch.after.clear()
         self._finish(batch, failure)
 
     def _write(self, batch: Batch) -> None:
@@ -195,6 +232,7 @@ class Persister:
         while self._steps is not None and self._steps.is_busy:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
+            self._steps.await_end()
             await waiter
 
     async def stop(self) -> None:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from dledger.alarm import Alarm
+from dledger.announcer import Announcer
 from dledger.codec import PROTOCOL_VERSION, Hello
 from dledger.core.config import Config
 from dledger.core.events import EntryDamaged, Impaired
-from dledger.core.messages import AppendRequest, FetchMessage, Message
+from dledger.core.messages import AppendRequest, AppendResponse, FetchMessage, Message
 from dledger.core.node import Node
 from dledger.core.output import (
     Append,
@@ -101,16 +103,18 @@ class DLedgerServer:
         self._node = Node(config, hard_state, log, store, environment, self._now_ms(), impairment)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self)
-        self._persister = Persister(store, promises, durability, self._on_persisted, self._fail)
+        self._persister = Persister(
+            store, promises, durability, self._on_persisted, self._fail, self._transport.lend
+        )
         self._observer: Observer | None = None
         self._inbox: list[tuple[str, Message]] = []
         self._done: dict[int, Callable[[ResponseCode], None]] = {}
         self._turn_handle: asyncio.Handle | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._is_taking = False
+        self._alarm = Alarm(self._now_ms, self._node.deadline_ms, self._schedule_turn)
         self._unwritten_bytes_max = unwritten_bytes_max
         self._written_position = store.end_position
-        self._readable_index = NO_INDEX
+        self._announcer = Announcer(self._node, self._tell_readable)
         run = self._persister.run
         self._healer = Healer(
             config, self._node, store, send=self._send_now, run_on_writer=run, fail=self._fail
@@ -142,9 +146,11 @@ class DLedgerServer:
     async def stop(self) -> None:
         """Leaves the group; the batch under way is finished first. Pending appends are never answered."""
         self._is_running = False
-        for handle in (self._turn_handle, self._timer, *self._tasks):
+        for handle in (self._turn_handle, *self._tasks):
             if handle is not None:
                 handle.cancel()
+        self._alarm.stop()
+        self._announcer.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._transport.stop()
         if not self._has_failed:
@@ -229,8 +235,8 @@ class DLedgerServer:
         return AppendResult(ResponseCode.SUCCESS, proposal.first_index, proposal.term, positions)
 
     def _is_batch_under_way(self, first_index: int) -> bool:
-        """Whether entries before it wait for this node's disk and are not committed yet: then the next batch
-        gathers till the disk, or a follower, answers. An entry that is alone never waits."""
+        """Whether entries before it are on their way to this node's disk and not committed yet: then the next
+        batch gathers till a follower answers. An entry that is alone never waits."""
         return self._persister.is_busy and self._node.commit_index < first_index - 1
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:
@@ -274,35 +280,50 @@ class DLedgerServer:
     # -- one turn ------------------------------------------------------------------------------------------
 
     def _schedule_turn(self) -> None:
-        if self._turn_handle is None and self._is_running:
+        if self._turn_handle is None and self._is_running and not self._is_taking:
             self._turn_handle = asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
         self._turn_handle = None
         now_ms = self._now_ms()
+        node, persister = self._node, self._persister
+        is_due = self._alarm.is_due(now_ms)
         try:
+            self._is_taking = True
+            persister.look()
+            if not self._is_running:
+                return
             self._receive_all(now_ms)
-            if self._timer is None or now_ms >= self._timer_ms:  # no later than the node's own deadline
-                self._node.tick(now_ms)
+            if is_due:
+                node.tick(now_ms)
             self._append_term_start()
-            self._carry_out(self._node.take_output(now_ms))
+            output = node.take_output(now_ms) if is_due or node.has_output else None
+            self._is_taking = False
+            if output is None:
+                persister.kick(node.end_index, node.end_term)
+            else:
+                self._carry_out(output)
+            self._announcer.look()
+            if persister.is_busy and node.waits_for_disk:
+                persister.await_end()
         except Exception as error:  # noqa: BLE001 (the one top loop: a broken invariant stops the node)
             self._fail(error)
             return
-        self._arm_timer(now_ms)
+        if output is not None:
+            self._alarm.set(now_ms, node.deadline_min_ms(now_ms))
 
     def _receive_all(self, now_ms: int) -> None:
         inbox, self._inbox = self._inbox, []
         for sender, message in inbox:
-            if isinstance(message, FetchMessage):
-                self._healer.on_message(sender, message)
-                continue
             if isinstance(message, AppendRequest):
                 try:
                     self._store.verify_range(message.entries)
                 except CorruptRangeError as error:
                     logger.warning("dropping a damaged push of %s: %s", sender, error)
                     continue
+            elif not isinstance(message, AppendResponse) and isinstance(message, FetchMessage):
+                self._healer.on_message(sender, message)
+                continue
             self._node.receive(sender, message, now_ms)
             self._append_term_start()
 
@@ -315,14 +336,14 @@ class DLedgerServer:
     def _carry_out(self, output: Output) -> None:
         for operation in output.log_ops:
             self._apply(operation)
-        self._transport.send_all(output.send_now)
+        if output.send_now:
+            self._transport.send_all(output.send_now)
         self._persister.gather(output)
         self._persister.kick(self._node.end_index, self._node.end_term)
         for event in output.events:
             self._report(event)
         for completion in output.completions:
             self._complete(completion)
-        self._announce_readable()
 
     def _complete(self, completion: Completion) -> None:
         on_done = self._done.pop(completion.first_index)
@@ -355,7 +376,8 @@ class DLedgerServer:
     def _on_persisted(self, batch: Batch) -> None:
         if not self._is_running:
             return
-        self._transport.send_all(batch.after)
+        if batch.after:
+            self._transport.send_all(batch.after)
         if batch.writes is not None:
             self._written_position = batch.end_position
             self._node.persisted(batch.last_index, batch.last_term, self._now_ms())
@@ -363,31 +385,9 @@ class DLedgerServer:
             self._node.healed()
         self._schedule_turn()
 
-    def _announce_readable(self) -> None:
-        readable = min(self._node.commit_index, self.persisted_index)
-        if readable > self._readable_index and self._observer is not None:
-            self._readable_index = readable
-            self._observer.on_readable(readable)
-
-    # -- timers and ends -----------------------------------------------------------------------------------
-
-    def _arm_timer(self, now_ms: int) -> None:
-        """One timer; it is moved only when the node wants to be woken earlier than it would fire."""
-        deadline_ms = self._node.deadline_ms()
-        if self._timer is not None:
-            if self._timer_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        self._timer_ms = deadline_ms
-        delay_s = max(0, deadline_ms - now_ms) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if self._now_ms() < self._node.deadline_ms():
-            self._arm_timer(self._now_ms())
-        else:
-            self._schedule_turn()
+    def _tell_readable(self, last_index: int) -> None:
+        if self._observer is not None and self._is_running:
+            self._observer.on_readable(last_index)
 
     def _fail(self, error: BaseException) -> None:
         """Fail-stop: after a failed write or a broken invariant this node says nothing more."""

@@ -13,7 +13,11 @@ class StepWriter:
     """One job at a time, on the event loop that `submit` is first called on.
 
     A job is a list of steps, carried out in order up to the first that fails: (descriptor, position, buffers)
-    writes all buffers back to back, a bare descriptor is synced.
+    writes all buffers back to back, a bare descriptor is synced, and one (socket, bytes) may be among them:
+    it is sent, unless `take_back` came before.
+
+    That a job has ended is told by whoever comes first: the loop, if the job failed or `await_end` asked for
+    that, or a call of `look`.
     """
 
     @staticmethod
@@ -33,14 +37,31 @@ class StepWriter:
         assert not self.is_busy, "a job is under way"
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(self._writer.fileno(), self.finish)
-        self._writer.submit(steps)
+            self._loop.add_reader(self._writer.fileno(), self._on_signal)
+        self._writer.submit(steps, True)
         self.is_busy = True
 
-    def finish(self) -> None:
-        """Wait for the job under way, if there is one, and tell of it."""
-        if not self.is_busy:
-            return
+    def take_back(self) -> int:
+        """Stop the job's answer; how many bytes of it were sent before that."""
+        taken: int = self._writer.take_back()
+        return taken
+
+    def await_end(self) -> None:
+        """Have the end of the job under way told as soon as it comes."""
+        if self.is_busy and not self._writer.await_end():
+            assert self._loop is not None, "a job without a loop"
+            self._loop.call_soon(self.look)
+
+    def look(self) -> None:
+        """Tell of the job if it has ended."""
+        if self.is_busy and self._writer.is_done():
+            self._finish()
+
+    def _on_signal(self) -> None:
+        self._writer.clear()
+        self.look()
+
+    def _finish(self) -> None:
         self.is_busy = False
         try:
             self._writer.finish()

@@ -10,14 +10,17 @@ messages arrive later.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, PeerProtocolError, encode_frame
 from dledger.core.messages import Message
 from dledger.core.output import Envelope
+from dledger.loan import Loan
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,8 @@ class Transport:
         self._server: asyncio.Server | None = None
         self._links = {peer: _Link(self, peer, address) for peer, address in self.peers.items()}
         self._inbound: dict[str, _Inbound] = {}
+        self._encoded: Message | None = None
+        self._frame: Sequence[bytes | memoryview] = ()
         self._open: dict[_Inbound, None] = {}
         self._strangers: dict[_Inbound, None] = {}
         self._complaints = 0
@@ -93,19 +98,26 @@ class Transport:
             inbound.close()
 
     def send(self, peer: str, message: Message) -> None:
-        """Queues the message for this turn's flush, or drops it."""
-        self._links[peer].send(message)
+        """Queues the message for this turn's flush, or drops it. One to several peers is encoded once."""
+        if message is not self._encoded:
+            self._encoded, self._frame = message, encode_frame(message)
+        self._links[peer].send(self._frame)
 
     def flush(self) -> None:
         """Writes what `send` queued: one write for each peer."""
         for link in self._links.values():
             link.flush()
+        self._encoded, self._frame = None, ()
 
     def send_all(self, envelopes: Iterable[Envelope]) -> None:
         """Sends each and flushes."""
         for envelope in envelopes:
             self.send(envelope.to, envelope.message)
         self.flush()
+
+    def lend(self, envelope: Envelope) -> Loan | None:
+        """Let the writer's thread send this one; None when the loop has to."""
+        return self._links[envelope.to].lend(envelope.message)
 
     def is_connected(self, peer: str) -> bool:
         """Whether messages can reach the peer now."""
@@ -170,6 +182,8 @@ class _Link(asyncio.Protocol):
         self._peer = peer
         self._address = address
         self._transport: asyncio.Transport | None = None
+        self._fd: int | None = None
+        self._loan: Loan | None = None
         self._outbox: list[bytes | memoryview] = []
         self._outbox_bytes = 0
         self._closed = asyncio.Event()
@@ -207,18 +221,24 @@ class _Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.writelines(encode_frame(self._owner.hello))
+        self._transport.set_write_buffer_limits(high=0)  # a push leaves at once, whatever the turn does yet
+        connected = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):  # without a descriptor nothing is lent
+            self._fd = None if connected is None else os.dup(connected.fileno())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._end_loan()
+        if self._fd is not None:
+            os.close(self._fd)
+        self._transport = self._fd = None
         self._outbox.clear()
         self._outbox_bytes = 0
         self._closed.set()
 
-    def send(self, message: Message) -> None:
+    def send(self, buffers: Sequence[bytes | memoryview]) -> None:
         if self._transport is None:
             return
-        buffers = encode_frame(message)
-        size = sum(len(buffer) for buffer in buffers)
+        size = sum(map(len, buffers))
         unsent = self._transport.get_write_buffer_size() + self._outbox_bytes
         if unsent + size > self._owner.limits.unsent_bytes_max:
             return
@@ -226,10 +246,32 @@ class _Link(asyncio.Protocol):
         self._outbox_bytes += size
 
     def flush(self) -> None:
-        if self._outbox and self._transport is not None:
+        if not self._outbox:
+            return
+        self._end_loan()
+        if self._transport is not None:
             self._transport.writelines(self._outbox)
         self._outbox.clear()
         self._outbox_bytes = 0
+
+    def lend(self, message: Message) -> Loan | None:
+        """As long as nothing of the loop's is under way, and till there is something again.
+
+        By a descriptor of its own, which is open for as long as anybody may use it.
+        """
+        transport = self._transport
+        if self._fd is None or transport is None or transport.is_closing():
+            return None
+        if self._outbox or transport.get_write_buffer_size() > 0:
+            return None
+        self._end_loan()
+        self._loan = Loan(self._fd, b"".join(encode_frame(message)), transport.write)
+        return self._loan
+
+    def _end_loan(self) -> None:
+        if self._loan is not None:
+            self._loan.stop()
+            self._loan = None
 
 
 class _Inbound(asyncio.Protocol):

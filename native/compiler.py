@@ -16,13 +16,13 @@ from typing import Final
 FOLDER: Final = Path(__file__).resolve().parent
 SOURCES: Final[Mapping[str, Sequence[str]]] = {
     "_log": (
-        *("log.c", "records.c", "entries.c", "dispatch.c", "sequences.c"),
-        *("queue_table.c", "crc32.c", "writer.c"),
+        *("log.c", "records.c", "entries.c", "dispatch.c", "sequences.c", "queue_table.c"),
+        *("crc32.c", "writer.c", "direct_write.c", "frames.c"),
     ),
     "_remoting": (
         *("remoting.c", "remoting_heads.c", "remoting_frames.c"),
         *("remoting_sends.c", "remoting_messages.c", "remoting_answers.c"),
-        *("remoting_pulls.c", "crc32.c"),
+        *("remoting_pulls.c", "remoting_poll.c", "crc32.c"),
     ),
 }
 """The C files of each module. Headers lie beside them."""

@@ -32,6 +32,8 @@ FUNCTION(log_bodies);
 FUNCTION(log_verify_entries);
 FUNCTION(log_encode_units);
 FUNCTION(log_parse_units);
+FUNCTION(log_encode_numbers);
+FUNCTION(log_decode_pushes);
 FUNCTION(log_sequence_runs);
 
 /* Entries whose headers are still blank but for magic and size, and that nobody else sees: a capsule that

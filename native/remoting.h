@@ -84,7 +84,15 @@ Outcome read_send_header(const Layout *layout, const Head *head, PyObject *known
 PyObject *pulls_take_units(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *pulls_gather_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
+bool is_frame_reader(PyObject *object);
+
+/* The commands of data that are nothing but whole frames of plain requests, none of them large. 1 with a new list; 0
+   when they are something else; -1 with an exception. */
+int frames_read_plain(PyObject *frame_reader, const uint8_t *data, Py_ssize_t size, PyObject **commands,
+                      long *open_count, long *code);
+
 int add_frame_reader(PyObject *module);
+int add_poller(PyObject *module);
 int add_plain_sends(PyObject *module);
 int add_send_answers(PyObject *module);
 

@@ -173,6 +173,36 @@ static Outcome take_frames(FrameReader *reader, const uint8_t **at, const uint8_
     return DONE;
 }
 
+static bool is_all_small(const FrameReader *reader, const uint8_t *at, const uint8_t *end) {
+    while (end - at >= FRAME_BYTES_MIN) {
+        uint32_t length = read_word(at);
+        if (length >= reader->large_bytes || (Py_ssize_t)length > end - at - LENGTH_BYTES) return false;
+        at += LENGTH_BYTES + length;
+    }
+    return at == end;
+}
+
+int frames_read_plain(PyObject *frame_reader, const uint8_t *data, Py_ssize_t size, PyObject **commands,
+                      long *open_count, long *code) {
+    FrameReader *reader = (FrameReader *)frame_reader;
+    if (!is_all_small(reader, data, data + size)) return 0;
+    const uint8_t *at = data;
+    Py_ssize_t needed;
+    Found found = {PyList_New(0), NULL, 0, -1, true};
+    if (found.commands == NULL) return -1;
+    Outcome outcome = take_frames(reader, &at, data + size, &needed, &found);
+    bool is_taken = outcome == DONE && found.is_plain && found.large == NULL && at == data + size;
+    Py_XDECREF(found.large);
+    if (!is_taken) {
+        Py_DECREF(found.commands);
+        return outcome == FAILED ? -1 : 0;
+    }
+    *commands = found.commands;
+    *open_count = found.open_count;
+    *code = found.code;
+    return 1;
+}
+
 /* read(data, start) -> (commands, end, bytes needed from there, open requests, code of all or -1, is plain, places
    and sizes of the large ones or None); None when a length is wrong. */
 static PyObject *reader_read(FrameReader *reader, PyObject *const *args, Py_ssize_t count) {
@@ -243,6 +273,8 @@ static void reader_free(FrameReader *reader) {
     type->tp_free(reader);
     Py_DECREF(type);
 }
+
+bool is_frame_reader(PyObject *object) { return Py_TYPE(object)->tp_dealloc == (destructor)reader_free; }
 
 static PyMethodDef methods[] = {
     {"read", (PyCFunction)(void (*)(void))reader_read, METH_FASTCALL, NULL},

@@ -1,25 +1,32 @@
 /* A thread that writes and syncs files without ever needing Python's lock.
 
-   One job at a time: `submit` hands it over, the pipe becomes readable when it is done, `finish` tells how it
-   ended. A job is a list of steps, carried out in order until one fails: (descriptor, position, buffers) writes
-   the buffers back to back, a bare descriptor is synced (fdatasync). */
+   One job at a time: `submit` hands it over, `finish` tells how it ended. A job is a list of steps, carried out
+   in order until one fails: (descriptor, position, buffers) writes the buffers back to back, and (descriptor,
+   position, buffers, direct) writes their whole blocks past the page cache; a bare descriptor is synced (fdatasync).
 
-#include "log.h"
+   A job may be submitted quietly: then nothing wakes the loop at its end, unless it failed or `await_end` was called
+   meanwhile. Else the pipe becomes readable.
+
+   A job may have an answer, one (socket, bytes) among its steps: it is sent there without waiting. Until then
+   `take_back` can stop it; whoever else writes to that connection has to do that first. */
+
+#include "writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/uio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define BUFFERS_PER_CALL_MAX 1024 /* Linux's IOV_MAX */
 #define STEPS_MAX 64
 
 typedef struct {
-    int fd;
+    int fd, direct_fd; /* the latter -1: by the page cache */
     int64_t position;
     Py_ssize_t first, count; /* of the job's buffers; none: sync */
+    int is_answer;
 } step;
 
 typedef struct {
@@ -29,15 +36,20 @@ typedef struct {
     pthread_cond_t changed;
     int done_pipe[2];
     int is_running, is_ending, has_job, is_done, error;
+    int is_awaited;      /* the pipe is to be written to at the end of the job */
+    int is_emptied;      /* the pipe, since the job began */
+    int has_waiter;      /* `finish` waits for the condition */
+    int may_answer;      /* the job has an answer that nobody took back */
+    Py_ssize_t answered; /* bytes of it that were sent */
     step steps[STEPS_MAX];
     Py_ssize_t step_count;
     Py_buffer *views;
     struct iovec *parts;
     Py_ssize_t part_count;
+    char *direct_buffer; /* the thread's */
 } writer;
 
-/* Writes all of `parts`, which it uses up; 0 or an errno. */
-static int write_parts(int fd, struct iovec *parts, Py_ssize_t count, off_t position) {
+int write_parts(int fd, struct iovec *parts, Py_ssize_t count, off_t position) {
     while (count > 0) {
         ssize_t written = pwritev(fd, parts, (int)(count < BUFFERS_PER_CALL_MAX ? count : BUFFERS_PER_CALL_MAX), position);
         if (written < 0 && errno == EINTR) continue;
@@ -70,11 +82,29 @@ static int sync_file(int fd) {
     }
 }
 
+/* What cannot be sent now is left to the loop. The lock is held: `take_back` comes before or after all of it. */
+static void send_answer(writer *self, int fd, const struct iovec *part) {
+    pthread_mutex_lock(&self->lock);
+    if (self->may_answer) {
+        ssize_t sent = send(fd, part->iov_base, part->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        self->answered = sent > 0 ? (Py_ssize_t)sent : 0;
+        self->may_answer = 0;
+    }
+    pthread_mutex_unlock(&self->lock);
+}
+
 static int carry_out(writer *self) {
     for (Py_ssize_t number = 0; number < self->step_count; number++) {
         const step *own = &self->steps[number];
-        int error = own->count == 0 ? sync_file(own->fd)
-                                    : write_parts(own->fd, self->parts + own->first, own->count, own->position);
+        if (own->is_answer) {
+            send_answer(self, own->fd, self->parts + own->first);
+            continue;
+        }
+        struct iovec *parts = self->parts + own->first;
+        int error = own->count == 0       ? sync_file(own->fd)
+                    : own->direct_fd >= 0 ? write_direct(own->direct_fd, own->fd, parts, own->count, own->position,
+                                                         &self->direct_buffer)
+                                          : write_parts(own->fd, parts, own->count, own->position);
         if (error != 0) return error;
     }
     return 0;
@@ -90,9 +120,13 @@ static void *run(void *argument) {
         int error = carry_out(self);
         pthread_mutex_lock(&self->lock);
         self->error = error;
-        self->is_done = 1;
-        pthread_cond_broadcast(&self->changed);
+        self->may_answer = 0;
+        __atomic_store_n(&self->is_done, 1, __ATOMIC_RELEASE);
+        if (self->has_waiter) pthread_cond_broadcast(&self->changed);
+        if (!self->is_awaited && error == 0) continue;
+        pthread_mutex_unlock(&self->lock); /* or whom this wakes would have to wait for the lock */
         while (write(self->done_pipe[1], "", 1) < 0 && errno == EINTR) continue;
+        pthread_mutex_lock(&self->lock);
     }
     pthread_mutex_unlock(&self->lock);
     return NULL;
@@ -115,8 +149,10 @@ static int writer_init(writer *self, PyObject *args, PyObject *kwargs) {
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
     }
-    for (int end = 0; end < 2; end++) fcntl(self->done_pipe[end], F_SETFD, FD_CLOEXEC);
-    fcntl(self->done_pipe[0], F_SETFL, O_NONBLOCK);
+    for (int end = 0; end < 2; end++) {
+        fcntl(self->done_pipe[end], F_SETFD, FD_CLOEXEC);
+        fcntl(self->done_pipe[end], F_SETFL, O_NONBLOCK);
+    }
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->changed, NULL);
     sigfillset(&all); /* signals belong to Python's own threads */
@@ -132,23 +168,55 @@ static int writer_init(writer *self, PyObject *args, PyObject *kwargs) {
     return -1;
 }
 
-static int add_step(writer *self, PyObject *object, Py_ssize_t room) {
-    int64_t fd, position = 0;
+static int is_answer_step(PyObject *object) {
+    return PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 2;
+}
+
+/* Whether it is (descriptor, position, buffers) or that with a direct descriptor. */
+static int is_write_step(PyObject *object) {
+    return PyTuple_CheckExact(object) && (PyTuple_GET_SIZE(object) == 3 || PyTuple_GET_SIZE(object) == 4);
+}
+
+static int add_answer(writer *self, PyObject *object, Py_ssize_t room) {
+    int64_t fd;
+    PyObject *bytes = PyTuple_GET_ITEM(object, 1);
     step *own = &self->steps[self->step_count];
+    if (!is_int_within(PyTuple_GET_ITEM(object, 0), 0, INT32_MAX, &fd) || !PyBytes_CheckExact(bytes) ||
+        self->may_answer || room == 0) {
+        PyErr_SetString(PyExc_TypeError, "an answer is one (socket, bytes) among the steps");
+        return -1;
+    }
+    *own = (step){.fd = (int)fd, .direct_fd = -1, .first = self->part_count, .count = 1, .is_answer = 1};
+    if (PyObject_GetBuffer(bytes, &self->views[self->part_count], PyBUF_SIMPLE) < 0) return -1;
+    self->parts[self->part_count].iov_base = PyBytes_AS_STRING(bytes);
+    self->parts[self->part_count++].iov_len = (size_t)PyBytes_GET_SIZE(bytes);
+    self->may_answer = 1;
+    self->step_count++;
+    return 0;
+}
+
+static int add_step(writer *self, PyObject *object, Py_ssize_t room) {
+    int64_t fd, direct_fd = -1, position = 0;
+    step *own = &self->steps[self->step_count];
+    if (is_answer_step(object)) return add_answer(self, object, room);
     PyObject *buffers = NULL;
-    int is_write = PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 3;
+    int is_write = is_write_step(object), is_direct = is_write && PyTuple_GET_SIZE(object) == 4;
     if (is_write) buffers = PyTuple_GET_ITEM(object, 2);
     if (!is_int_within(is_write ? PyTuple_GET_ITEM(object, 0) : object, 0, INT32_MAX, &fd) ||
+        (is_direct && !is_int_within(PyTuple_GET_ITEM(object, 3), 0, INT32_MAX, &direct_fd)) ||
         (is_write && (!is_int_within(PyTuple_GET_ITEM(object, 1), 0, INT64_MAX, &position) ||
                       !PyList_CheckExact(buffers) || PyList_GET_SIZE(buffers) == 0 ||
                       PyList_GET_SIZE(buffers) > room))) {
-        PyErr_SetString(PyExc_TypeError, "a step is (descriptor, position, [buffer, ...]) or a descriptor");
+        PyErr_SetString(PyExc_TypeError, "a step is (descriptor, position, [buffer, ...]), perhaps with a direct "
+                                         "descriptor, or a descriptor");
         return -1;
     }
     own->fd = (int)fd;
+    own->direct_fd = (int)direct_fd;
     own->position = position;
     own->first = self->part_count;
     own->count = 0;
+    own->is_answer = 0;
     for (; is_write && own->count < PyList_GET_SIZE(buffers); own->count++) {
         Py_buffer *view = &self->views[self->part_count];
         if (PyObject_GetBuffer(PyList_GET_ITEM(buffers, own->count), view, PyBUF_SIMPLE) < 0) return -1;
@@ -163,19 +231,24 @@ static Py_ssize_t count_buffers(PyObject *steps) {
     Py_ssize_t total = 0;
     for (Py_ssize_t number = 0; number < PyList_GET_SIZE(steps); number++) {
         PyObject *one = PyList_GET_ITEM(steps, number);
-        if (PyTuple_CheckExact(one) && PyTuple_GET_SIZE(one) == 3 && PyList_CheckExact(PyTuple_GET_ITEM(one, 2)))
+        if (is_answer_step(one)) total++;
+        if (is_write_step(one) && PyList_CheckExact(PyTuple_GET_ITEM(one, 2)))
             total += PyList_GET_SIZE(PyTuple_GET_ITEM(one, 2));
     }
     return total;
 }
 
-static PyObject *writer_submit(writer *self, PyObject *steps) {
+static PyObject *writer_submit(writer *self, PyObject *const *args, Py_ssize_t count) {
     if (!self->is_running || self->has_job) return PyErr_Format(PyExc_RuntimeError, "closed, or a job is under way");
-    if (!PyList_CheckExact(steps) || PyList_GET_SIZE(steps) > STEPS_MAX)
-        return PyErr_Format(PyExc_TypeError, "submit takes a list of at most %d steps", STEPS_MAX);
+    PyObject *steps = count > 0 ? args[0] : Py_None;
+    int is_quiet = count > 1 && args[1] == Py_True;
+    if (count > 2 || !PyList_CheckExact(steps) || PyList_GET_SIZE(steps) > STEPS_MAX)
+        return PyErr_Format(PyExc_TypeError, "submit takes a list of at most %d steps, and is_quiet", STEPS_MAX);
     Py_ssize_t buffers = count_buffers(steps);
     self->views = PyMem_Calloc((size_t)buffers + 1, sizeof *self->views);
     self->parts = PyMem_Calloc((size_t)buffers + 1, sizeof *self->parts);
+    self->may_answer = 0;
+    self->answered = 0;
     int is_bad = self->views == NULL || self->parts == NULL;
     if (is_bad) PyErr_NoMemory();
     for (Py_ssize_t number = 0; !is_bad && number < PyList_GET_SIZE(steps); number++)
@@ -187,31 +260,71 @@ static PyObject *writer_submit(writer *self, PyObject *steps) {
     pthread_mutex_lock(&self->lock);
     self->has_job = 1;
     self->is_done = 0;
-    pthread_cond_broadcast(&self->changed);
+    self->is_awaited = !is_quiet;
+    self->is_emptied = 0;
     pthread_mutex_unlock(&self->lock);
+    pthread_cond_signal(&self->changed);
     Py_RETURN_NONE;
 }
 
 static void wait_until_done(writer *self) {
     Py_BEGIN_ALLOW_THREADS
     pthread_mutex_lock(&self->lock);
+    self->has_waiter = 1;
     while (self->has_job && !self->is_done) pthread_cond_wait(&self->changed, &self->lock);
+    self->has_waiter = 0;
     pthread_mutex_unlock(&self->lock);
     Py_END_ALLOW_THREADS
 }
 
+static int is_job_done(writer *self) { return self->has_job && __atomic_load_n(&self->is_done, __ATOMIC_ACQUIRE); }
+
+/* The pipe says nothing but that it may be worth to look. */
+static void empty_pipe(writer *self) {
+    char bytes[16];
+    while (read(self->done_pipe[0], bytes, sizeof bytes) < 0 && errno == EINTR) continue;
+    self->is_emptied = 1;
+}
+
+static PyObject *writer_clear(writer *self, PyObject *nothing) {
+    if (self->is_running) empty_pipe(self);
+    Py_RETURN_NONE;
+}
+
 static PyObject *writer_finish(writer *self, PyObject *nothing) {
-    char byte;
     if (!self->is_running || !self->has_job) return PyErr_Format(PyExc_RuntimeError, "no job is under way");
-    wait_until_done(self); /* the byte is in the pipe then */
-    while (read(self->done_pipe[0], &byte, 1) < 0 && errno == EINTR) continue;
+    if (!is_job_done(self)) wait_until_done(self);
     pthread_mutex_lock(&self->lock);
     self->has_job = self->is_done = 0;
     pthread_mutex_unlock(&self->lock);
+    if ((self->is_awaited || self->error != 0) && !self->is_emptied) empty_pipe(self);
     forget_job(self);
     if (self->error == 0) Py_RETURN_NONE;
     errno = self->error;
     return PyErr_SetFromErrno(PyExc_OSError);
+}
+
+/* Whether there is a job that is done, so that `finish` would not wait. */
+static PyObject *writer_is_done(writer *self, PyObject *nothing) { return PyBool_FromLong(is_job_done(self)); }
+
+/* Have the end of a job that was submitted quietly told after all. False: it has come, and nothing will be. */
+static PyObject *writer_await_end(writer *self, PyObject *nothing) {
+    if (!self->is_running) Py_RETURN_FALSE;
+    pthread_mutex_lock(&self->lock);
+    int is_under_way = self->has_job && !self->is_done;
+    if (is_under_way) self->is_awaited = 1;
+    pthread_mutex_unlock(&self->lock);
+    return PyBool_FromLong(is_under_way);
+}
+
+/* Stop the answer; how many bytes of it were sent before that. */
+static PyObject *writer_take_back(writer *self, PyObject *nothing) {
+    if (!self->is_running) return PyLong_FromLong(0);
+    pthread_mutex_lock(&self->lock);
+    self->may_answer = 0;
+    Py_ssize_t answered = self->answered;
+    pthread_mutex_unlock(&self->lock);
+    return PyLong_FromSsize_t(answered);
 }
 
 static void end_thread(writer *self) {
@@ -228,6 +341,8 @@ static void end_thread(writer *self) {
     close(self->done_pipe[1]);
     pthread_mutex_destroy(&self->lock);
     pthread_cond_destroy(&self->changed);
+    free(self->direct_buffer);
+    self->direct_buffer = NULL;
     forget_job(self);
 }
 
@@ -249,8 +364,12 @@ static void writer_dealloc(writer *self) {
 }
 
 static PyMethodDef methods[] = {
-    {"submit", (PyCFunction)writer_submit, METH_O, NULL},
+    {"submit", (PyCFunction)(void (*)(void))writer_submit, METH_FASTCALL, NULL},
     {"finish", (PyCFunction)writer_finish, METH_NOARGS, NULL},
+    {"is_done", (PyCFunction)writer_is_done, METH_NOARGS, NULL},
+    {"await_end", (PyCFunction)writer_await_end, METH_NOARGS, NULL},
+    {"take_back", (PyCFunction)writer_take_back, METH_NOARGS, NULL},
+    {"clear", (PyCFunction)writer_clear, METH_NOARGS, NULL},
     {"fileno", (PyCFunction)writer_fileno, METH_NOARGS, NULL},
     {"close", (PyCFunction)writer_close, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -6,11 +6,11 @@ peer leaves answers unread or has too many requests open, and it dies when that 
 """
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from typing import Any, Protocol, cast
 
+from remoting.born_host import born_host
 from remoting.budget import ByteBudget
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_head
 from remoting.command_reader import CommandReader
@@ -19,15 +19,14 @@ from remoting.errors import (
     FrameError,
     PendingRequestsFullError,
     RemotingClosedError,
-    RequestTimeoutError,
 )
 from remoting.holdings import Holdings
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
+from remoting.links import Link, Links
+from remoting.own_requests import OwnRequests
 
 _log = logging.getLogger(__name__)
-_OPAQUE_MAX = 0x7FFFFFFF
 _WARNINGS_MAX = 32
-_EXPIRY_STEP_S = 0.05
 
 
 class ConnectionOwner(Protocol):
@@ -59,6 +58,7 @@ class Connection(asyncio.Protocol):
         connection_id: int = 0,
         limits: RemotingLimits = DEFAULT_LIMITS,
         budget: ByteBudget | None = None,
+        links: Links | None = None,
     ) -> None:
         self.connection_id = connection_id
         self.remote_host = ""
@@ -73,6 +73,8 @@ class Connection(asyncio.Protocol):
         self._reader = CommandReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._frame_since_s: float | None = None
         self._transport: asyncio.Transport | None = None
+        self._links = links
+        self._link: Link | None = None
         self._last_sent_s = 0.0
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -80,9 +82,7 @@ class Connection(asyncio.Protocol):
         self._holdings = Holdings(self._loop, budget, self._balance_reading)
         self._is_reading_paused = False
         self._stalled_since_s: float | None = None
-        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
-        self._expiry: asyncio.TimerHandle | None = None
-        self._last_opaque = 0
+        self._own = OwnRequests(self._loop)
         self._warnings: set[str] = set()
 
     @property
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
     @property
     def pending(self) -> int:
         """Requests of ours that wait for an answer of the peer."""
-        return len(self._pending)
+        return len(self._own)
 
     def send(self, command: RemotingCommand) -> None:
         """Write at the end of this loop turn; on a closed connection nothing happens.
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
 
     def send_oneway(self, command: RemotingCommand) -> None:
         """Send a request of ours that wants no answer; its opaque and flag are set here."""
-        command.opaque = self._next_opaque()
+        command.opaque = self._own.next_opaque()
         command.flag = ONEWAY_FLAG
         self.send(command)
 
@@ -145,16 +145,12 @@ class Connection(asyncio.Protocol):
         """
         if not self.is_open:
             raise RemotingClosedError(f"connection to {self.remote_address} is closed")
-        if len(self._pending) >= self._limits.requests_pending_max:
-            raise PendingRequestsFullError(f"{len(self._pending)} requests to {self.remote_address} wait")
-        command.opaque = self._next_opaque()
+        if len(self._own) >= self._limits.requests_pending_max:
+            raise PendingRequestsFullError(f"{len(self._own)} requests to {self.remote_address} wait")
+        command.opaque = self._own.next_opaque()
         command.flag = 0
         self.send(command)
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        deadline_s = self._loop.time() + timeout_s
-        self._pending[command.opaque] = (future, deadline_s)
-        self._expire_at(deadline_s)
-        return future
+        return self._own.wait_for(command.opaque, timeout_s)
 
     async def request(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
         """`start_request`, waited for. Cancelling it forgets the request."""
@@ -163,18 +159,20 @@ class Connection(asyncio.Protocol):
         try:
             return await future
         finally:
-            self._pending.pop(opaque, None)
+            self._own.forget(opaque)
 
     def close(self) -> None:
         """Write what is gathered, then close. The peer may take it slowly; it is aborted when it stalls."""
         if self._transport is None or self._transport.is_closing():
             return
-        self._flush()
+        self.flush(self._loop.time())
         self._stalled_since_s = self._stalled_since_s or self._loop.time()
+        self._leave_link()
         self._transport.close()
 
     def abort(self) -> None:
         """Close at once; what is not written is lost."""
+        self._leave_link()
         if self._transport is not None:
             self._transport.abort()
 
@@ -221,9 +219,12 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple) and len(peer) >= 2:
             self.remote_host, self.remote_port = str(peer[0]), int(peer[1])
-            self.born_host = _host_bytes(self.remote_host, self.remote_port)
+            self.born_host = born_host(self.remote_host, self.remote_port)
+            self._own.peer = self.remote_address
         self.opened_s = self.last_received_s = self._last_sent_s = self._loop.time()
         self._owner.connection_opened(self)
+        if self._links is not None and connected is not None:
+            self._loop.call_soon(self._join_links, connected)  # the loop begins to read only after this call
 
     def data_received(self, data: bytes) -> None:
         now_s = self.last_received_s = self._loop.time()
@@ -245,9 +246,49 @@ class Connection(asyncio.Protocol):
                 self._owner.requests_received(self, commands, received.code)
             if received.error is not None:
                 self._end_unreadable(received.error)
+            if self._link is not None:
+                self._link.expect(partial_bytes)
         if self._unanswered > self._limits.unanswered_max or self._holdings.large_bytes:
             self._balance_reading()
         self._holdings.report()
+
+    def take_requests(
+        self, requests: list[RemotingCommand], open_count: int, code: int, now_s: float
+    ) -> None:
+        """Linked: as `data_received`, but whole frames of requests, none of them large, read already."""
+        if self._link is None:
+            return
+        self.last_received_s = now_s
+        self._unanswered += open_count
+        self._owner.requests_received(self, requests, code)
+        if self._unanswered > self._limits.unanswered_max or self._holdings.large_bytes:
+            self._balance_reading()
+
+    @property
+    def partial_bytes(self) -> int:
+        """What has come of a frame that is not whole yet."""
+        return self._reader.partial_bytes
+
+    def _join_links(self, connected: socket.socket) -> None:
+        transport = self._transport
+        if self._links is None or transport is None or transport.is_closing() or self._is_reading_paused:
+            return
+        transport.pause_reading()
+        self._link = self._links.link(self, connected, self.partial_bytes)
+        if self._link is None:
+            transport.resume_reading()
+
+    def give_back(self) -> None:
+        """Linked: the loop's own reading finds how the stream ended."""
+        if self._link is not None and self._transport is not None:
+            self._leave_link()
+            if not self._is_reading_paused:
+                self._transport.resume_reading()
+
+    def _leave_link(self) -> None:
+        if self._link is not None:
+            self._link.leave()
+            self._link = None
 
     def _end_unreadable(self, error: FrameError | CommandError) -> None:
         self.warn_once("unreadable", f"unreadable input, closed: {error}")
@@ -265,38 +306,48 @@ class Connection(asyncio.Protocol):
         self._holdings.report()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._leave_link()
         self._out.clear()
         self._holdings.close()
-        if self._expiry is not None:
-            self._expiry.cancel()
-        pending, self._pending = self._pending, {}
-        for future, _ in pending.values():
-            if not future.done():
-                future.set_exception(
-                    RemotingClosedError(f"connection to {self.remote_address} closed: {exc}")
-                )
+        self._own.close(exc)
         self._owner.connection_closed(self)
 
     # Writing and back-pressure
 
     def _write(self, data: bytes) -> None:
         if not self._out:
-            self._loop.call_soon(self._flush)
+            if self._links is None:
+                self._loop.call_soon(self._flush_now)
+            else:
+                self._links.flush_later(self)
         self._out.append(data)
         self._out_bytes += len(data)
         if self._out_bytes > self._limits.write_buffer_high_bytes:
-            self._flush()
+            self._flush_now()
 
-    def _flush(self) -> None:
+    def _flush_now(self) -> None:
+        self.flush(self._loop.time())
+
+    def flush(self, now_s: float) -> None:
+        """Linked: give what is gathered to the kernel, and what it does not take to the loop."""
         parts, self._out, self._out_bytes = self._out, [], 0
         transport = self._transport
         if not parts or transport is None or transport.is_closing():
             return
-        self._last_sent_s = self._loop.time()
-        transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
+        self._last_sent_s = now_s
+        data = b"".join(parts) if len(parts) > 1 else parts[0]
+        if self._link is not None and not transport.get_write_buffer_size():
+            sent = self._link.send(data)
+            if sent == len(data):
+                if self._holdings.unsent_bytes:
+                    self._look_at_unsent()
+                    self._holdings.report()
+                return
+            data = data[sent:]
+        transport.write(data)
         if self._look_at_unsent() > self._limits.write_buffer_bytes_max:
             self.warn_once("unread", "does not read its answers; aborted")
-            transport.abort()
+            self.abort()
         self._holdings.report()
 
     def _look_at_unsent(self) -> int:
@@ -328,11 +379,13 @@ class Connection(asyncio.Protocol):
         if is_paused == self._is_reading_paused:
             return
         self._is_reading_paused = self._holdings.wants_forgotten = is_paused
-        if is_paused:
+        if not is_paused and self._frame_since_s is not None:
+            self._frame_since_s = self._loop.time()
+        if self._link is not None:
+            self._link.pause(is_paused)
+        elif is_paused:
             transport.pause_reading()
         else:
-            if self._frame_since_s is not None:
-                self._frame_since_s = self._loop.time()
             transport.resume_reading()
 
     def _is_frame_overdue(self, now_s: float) -> bool:
@@ -340,47 +393,9 @@ class Connection(asyncio.Protocol):
             return False
         return now_s - self._frame_since_s > self._limits.frame_timeout_ms / 1000
 
-    # Our own requests
-
-    def _next_opaque(self) -> int:
-        self._last_opaque = self._last_opaque % _OPAQUE_MAX + 1
-        return self._last_opaque
-
     def _settle_answers(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
         """The others, which are the peer's requests."""
         for command in commands:
             if command.flag & RESPONSE_FLAG:
-                self._settle(command)
+                self._own.settle(command)
         return [command for command in commands if not command.flag & RESPONSE_FLAG]
-
-    def _settle(self, answer: RemotingCommand) -> None:
-        waiting = self._pending.pop(answer.opaque, None)
-        if waiting is not None and not waiting[0].done():
-            waiting[0].set_result(answer)
-
-    def _expire_at(self, when_s: float) -> None:
-        if self._expiry is not None and self._expiry.when() > when_s:
-            self._expiry.cancel()
-            self._expiry = None
-        if self._expiry is None:
-            self._expiry = self._loop.call_at(when_s, self._expire)
-
-    def _expire(self) -> None:
-        """Fail every overdue request; one timer serves them all, and it is armed while any waits."""
-        self._expiry = None
-        now_s = self._loop.time()
-        for opaque in [opaque for opaque, (_, due_s) in self._pending.items() if due_s <= now_s]:
-            future, _ = self._pending.pop(opaque)
-            if not future.done():
-                future.set_exception(RequestTimeoutError(f"{self.remote_address} did not answer in time"))
-        if self._pending:
-            next_s = min(due_s for _, due_s in self._pending.values())
-            self._expire_at(max(next_s, now_s + _EXPIRY_STEP_S))
-
-
-def _host_bytes(host: str, port: int) -> bytes:
-    """IPv4 address and port; records have no room for any other address, so those become 0.0.0.0."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address):
-        address = address.ipv4_mapped or ipaddress.IPv4Address(0)
-    return address.packed + port.to_bytes(4, "big")

@@ -11,6 +11,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.inbox import Inbox
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
+from remoting.links import Links
 from remoting.router import Router
 
 __all__ = ["Connection", "RemotingServer"]
@@ -36,6 +37,7 @@ class RemotingServer:
         self._budget = ByteBudget(limits.held_bytes_max, lambda: self.connections)
         self._close_listeners: list[Callable[[Connection], None]] = []
         self._inbox: Inbox | None = None
+        self._links: Links | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
@@ -64,6 +66,7 @@ class RemotingServer:
         """
         loop = asyncio.get_running_loop()
         self._inbox = Inbox(self._router)
+        self._links = Links(self._limits)
         room = descriptors.room(self._limits.connections_max)
         self._connections_max = room.connections_max
         self._server = await loop.create_server(
@@ -93,6 +96,8 @@ class RemotingServer:
                     connection.abort()
         await self._server.wait_closed()
         self._server = None
+        if self._links is not None:
+            self._links.close()
 
     def connection_opened(self, connection: Connection) -> None:
         """ConnectionOwner: take it in; at the bound in the place of one that says nothing, or not at all."""
@@ -141,7 +146,7 @@ class RemotingServer:
         self._inbox.add((connection, requests, code))
 
     def _make_connection(self) -> Connection:
-        return Connection(self, next(self._ids), self._limits, self._budget)
+        return Connection(self, next(self._ids), self._limits, self._budget, self._links)
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()

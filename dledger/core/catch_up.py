@@ -14,7 +14,7 @@ PAUSE_MS = 200
 WINDOWS_BETWEEN_PAUSES = 50
 WAIT_RATIO = 1.15
 """Callers may wait this many times as long as in a pause, and SLACK_MS."""
-SLACK_MS = 0.25
+SLACK_MS = 0.5
 GROWTH = 1.5
 SHRINKING_MIN = 0.5
 BASE_WEIGHT = 0.5

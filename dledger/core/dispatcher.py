@@ -20,7 +20,6 @@ from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
 from dledger.core.events import EntryDamaged, PushRefused, PushRepeated, PushStateChanged
 from dledger.core.messages import (
-    AppendRequest,
     AppendResponse,
     CommitRequest,
     CompareRequest,
@@ -34,6 +33,7 @@ from dledger.core.messages import (
 from dledger.core.output import Outbox
 from dledger.core.pace import Pace, Push
 from dledger.core.ports import LogReader
+from dledger.core.pushes import Pushes
 from dledger.core.status import PeerStatus
 from dledger.core.types import LONG_AGO_MS, NO_INDEX, DamagedEntryError, PushState, ResponseCode
 
@@ -50,6 +50,7 @@ class EntryDispatcher:
         reader: LogReader,
         outbox: Outbox,
         catch_up: CatchUp,
+        pushes: Pushes,
     ) -> None:
         self.peer = peer
         self.state = PushState.COMPARE
@@ -62,6 +63,7 @@ class EntryDispatcher:
         self._log = log
         self._reader = reader
         self._outbox = outbox
+        self._pushes = pushes
         self._compare_index = log.end_index
         self._truncate: TruncateRequest | None = None
         self._request_sent_ms = LONG_AGO_MS
@@ -71,16 +73,16 @@ class EntryDispatcher:
         self._pending_bytes = 0
         self._pace = Pace(peer, config, catch_up, self._lag_bytes, outbox)
         self._damaged_until_ms: int | None = None
-        self._last_sent_ms = LONG_AGO_MS
-        self._last_beat_ms = LONG_AGO_MS
-        self._last_push_ms = LONG_AGO_MS
-        self._last_answer_ms = LONG_AGO_MS
+        self._last_sent_ms = self._last_beat_ms = LONG_AGO_MS
+        self._last_push_ms = self._last_answer_ms = LONG_AGO_MS
 
     # -- sending -------------------------------------------------------------------------------------------
 
     def pump(self, now_ms: int, commit_index: int, is_spare: bool = False) -> None:
         """Sends all that is due now. `is_spare`: a quorum does without this peer, should it be behind."""
         self._pace.is_spare = is_spare
+        if self.is_settled and now_ms < self.deadline_ms():
+            return
         if self.state is PushState.APPEND:
             self._push(now_ms, commit_index)
         if self.state is not PushState.APPEND:
@@ -165,13 +167,9 @@ class EntryDispatcher:
         return push.size_bytes
 
     def _send_entries(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> Push:
-        entries = self._reader.read_range(first_index, last_index, self._config.push_bytes_max)
-        assert entries.first_index == first_index <= entries.last_index <= last_index, (
-            f"asked for {first_index}..{last_index}, read {entries.first_index}..{entries.last_index}"
-        )
-        prev_term = self._log.term_at(first_index - 1)
-        self._send(AppendRequest(self._term, commit_index, prev_term, entries), now_ms)
-        self._last_push_ms = now_ms
+        request = self._pushes.request(first_index, last_index, commit_index)
+        self._send(request, now_ms)
+        self._last_push_ms, entries = now_ms, request.entries
         return Push(entries.first_index, entries.last_index, now_ms, len(entries.data))
 
     def _push_again(self, now_ms: int, commit_index: int) -> None:
@@ -258,7 +256,7 @@ class EntryDispatcher:
         """doCompare: where the peer's log leaves ours, and so what comes next."""
         if self.state is not PushState.COMPARE or response.compare_index != self._compare_index:
             return
-        if self._is_prefix(response):
+        if is_prefix(self._log, response):
             self._append_from(response.end_index, "its log is a prefix of ours")
             return
         match next_step(self._log, response):
@@ -267,9 +265,6 @@ class EntryDispatcher:
                 self._request_sent_ms = LONG_AGO_MS
             case TruncateAt() as step:
                 self._truncate_peer(step.index, step.is_reset, response, step.reason)
-
-    def _is_prefix(self, response: CompareResponse) -> bool:
-        return is_prefix(self._log, response)
 
     def on_truncate_response(self, response: TruncateResponse) -> None:
         truncate = self._truncate
@@ -354,6 +349,14 @@ class EntryDispatcher:
     def keeps_up(self) -> bool:
         """A quorum can count on it: it gets what is appended at once."""
         return self.state is PushState.APPEND and not self._pace.is_far_behind
+
+    @property
+    def is_settled(self) -> bool:
+        """All of the log was pushed to it, and what it has not acknowledged is still there."""
+        log, pending = self._log, self._pending
+        if self.state is not PushState.APPEND or self.next_index <= log.end_index:
+            return False
+        return not pending or pending[0].first_index >= log.begin_index
 
     @property
     def holds_everything(self) -> bool:

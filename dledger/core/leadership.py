@@ -19,9 +19,10 @@ from dledger.core.messages import (
 from dledger.core.output import Completion, Outbox, Proposal
 from dledger.core.pending_appends import PendingAppends
 from dledger.core.ports import LogReader
+from dledger.core.pushes import Pushes
 from dledger.core.quorum import committable_index, quorum_index
 from dledger.core.status import PeerStatus
-from dledger.core.types import NEVER_DUE_MS, NO_INDEX, ResponseCode
+from dledger.core.types import LONG_AGO_MS, NEVER_DUE_MS, NO_INDEX, ResponseCode
 
 
 class Leadership:
@@ -34,8 +35,9 @@ class Leadership:
         self.term_start_index = NO_INDEX
         self.appends = PendingAppends(config.pending_appends_max, config.wait_ack_timeout_ms)
         self._catch_up = CatchUp(config.catch_up_bytes_per_s_min)
+        self._pushes = Pushes(term, config, log, reader)
         self.dispatchers = {
-            peer: EntryDispatcher(peer, term, config, log, reader, outbox, self._catch_up)
+            peer: EntryDispatcher(peer, term, config, log, reader, outbox, self._catch_up, self._pushes)
             for peer in config.others
         }
         self._config = config
@@ -48,6 +50,10 @@ class Leadership:
         self.transferee: str | None = None
         self._transfer_deadline_ms = 0
         self._is_take_sent = False
+        self._interval_min_ms = min(
+            *(config.heartbeat_interval_ms, config.push_timeout_ms, config.wait_ack_timeout_ms),
+            *(config.election_timeout_max_ms, config.preferred_check_interval_ms),
+        )
         self._next_preferred_check_ms = now_ms + config.preferred_check_interval_ms
 
     @property
@@ -74,6 +80,11 @@ class Leadership:
         self._log.extend(self.term, proposal.last_index)
         return proposal
 
+    def is_passed_by_others(self, persisted_index: int) -> bool:
+        """Whether the leader's own disk may be what a commit waits for."""
+        marks = [dispatcher.watermark for dispatcher in self.dispatchers.values()]
+        return not marks or max(marks) > persisted_index
+
     def watermarks(self, persisted_index: int) -> dict[str, int]:
         """Member -> up to where its disk holds our log. The leader itself counts what it has persisted."""
         marks = {peer: dispatcher.watermark for peer, dispatcher in self.dispatchers.items()}
@@ -83,7 +94,8 @@ class Leadership:
     def committable(self, persisted_index: int, commit_index: int) -> int:
         if not self.is_ready:
             return commit_index
-        marks = self.watermarks(persisted_index).values()
+        marks = [dispatcher.watermark for dispatcher in self.dispatchers.values()]
+        marks.append(persisted_index)
         return committable_index(marks, self._config.quorum, self.term_start_index, commit_index)
 
     def acknowledge(self, commit_index: int, now_ms: int) -> list[Completion]:
@@ -121,6 +133,22 @@ class Leadership:
             return response.end_index >= response.begin_index - 1
         return True
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether `pump` has nothing to do before something is due, appended or answered."""
+        if not self.is_ready or self.transferee is not None:
+            return False
+        for dispatcher in self.dispatchers.values():  # noqa: SIM110 (asked with every answer: a call less)
+            if not dispatcher.is_settled:
+                return False
+        return True
+
+    def deadline_min_ms(self, now_ms: int) -> int:
+        """What was due later than this still is: while all is settled a deadline only moves on, and new ones
+        are farther away.
+        """
+        return now_ms + self._interval_min_ms if self.is_settled else LONG_AGO_MS
+
     # -- time ----------------------------------------------------------------------------------------------
 
     def pump(self, now_ms: int, commit_index: int) -> None:
@@ -134,6 +162,7 @@ class Leadership:
         is_spare = len(self._config.peers) - behind >= self._config.quorum
         for dispatcher in self.dispatchers.values():
             dispatcher.pump(now_ms, commit_index, is_spare)
+        self._pushes.forget()
         if self.transferee is None or self._is_take_sent:
             return
         if self.dispatchers[self.transferee].holds_everything and commit_index == self._log.end_index:

@@ -12,6 +12,7 @@ from dledger.core.election import Ballot, Voter, can_grant_vote
 from dledger.core.events import ElectionStarted, Healed, MessageIgnored, VoteAnswered
 from dledger.core.leadership import Leadership
 from dledger.core.messages import (
+    AppendResponse,
     CommitRequest,
     FetchMessage,
     HeartbeatRequest,
@@ -165,11 +166,12 @@ class Node(NodeState):
         if sender not in self.config.others:
             self._ignore(sender, message, "not a peer")
             return
-        if isinstance(message, FetchMessage):
-            self._ignore(sender, message, "not for a node")
-            return
         self._timer.peer_connected(sender)
-        if isinstance(message, VoteRequest):
+        if isinstance(message, AppendResponse) and message.term == self.term:
+            self._on_response(sender, message)
+        elif isinstance(message, FetchMessage):
+            self._ignore(sender, message, "not for a node")
+        elif isinstance(message, VoteRequest):
             self._on_vote_request(sender, message)
         else:
             if message.term > self.term:
@@ -180,11 +182,10 @@ class Node(NodeState):
                 self._on_response(sender, message)
             elif isinstance(message, RepairRequest):
                 self._on_repair_request(sender, message)
-            elif isinstance(message, RepairResponse):
-                if self._repair is not None:
-                    self._repair.on_response(sender, message, self.term)
-            else:
+            elif not isinstance(message, RepairResponse):
                 self._on_leader_request(sender, message)
+            elif self._repair is not None:
+                self._repair.on_response(sender, message, self.term)
 
     def _ignore(self, sender: str, message: Message, reason: str) -> None:
         self._outbox.report(MessageIgnored(sender, type(message).__name__, reason))

@@ -15,7 +15,7 @@ from dledger.core.ports import LogReader, Rng
 from dledger.core.repair import Repair
 from dledger.core.role_history import RoleHistory
 from dledger.core.status import NodeStatus, unknown_peers
-from dledger.core.types import NO_INDEX, UNKNOWN_TERM, HardState, Impairment, LogState, Role
+from dledger.core.types import LONG_AGO_MS, NO_INDEX, UNKNOWN_TERM, HardState, Impairment, LogState, Role
 
 
 class NodeState:
@@ -87,6 +87,28 @@ class NodeState:
     def is_electable(self) -> bool:
         """Whether it may ask for votes, and take leadership over."""
         return self._repair is None and self._damage is None
+
+    @property
+    def has_output(self) -> bool:
+        """Whether take_output has something to do, apart from what is due by time."""
+        leadership = self._leadership
+        return leadership is None or not (leadership.is_settled and self._outbox.is_empty)
+
+    @property
+    def readable_index(self) -> int:
+        """Committed, and in this node's own files."""
+        return min(self.commit_index, self.persisted_index)
+
+    def deadline_min_ms(self, now_ms: int) -> int:
+        """The deadline that was named last holds, if it comes no later than this."""
+        return LONG_AGO_MS if self._leadership is None else self._leadership.deadline_min_ms(now_ms)
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether it makes a difference now that this node's disk holds more of the log."""
+        if self.commit_index > self.persisted_index or self.is_impaired:
+            return True
+        return self._leadership is not None and self._leadership.is_passed_by_others(self.persisted_index)
 
     def status(self, now_ms: int) -> NodeStatus:
         leadership = self._leadership

@@ -121,6 +121,18 @@ class Outbox:
         """For votes, requests for votes, and everything that says what this node's disk holds."""
         self.after_persist.append(Envelope(to, message))
 
+    @property
+    def is_empty(self) -> bool:
+        return not (
+            self.completions
+            or self.now
+            or self.after_persist
+            or self.log_ops
+            or self.events
+            or self.hard_state
+            or self.is_healed
+        )
+
     def report(self, event: Event) -> None:
         self.events.append(event)
 

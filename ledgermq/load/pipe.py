@@ -31,15 +31,22 @@ class Pipe:
 
     @property
     def has_unsent(self) -> bool:
-        return len(self._unsent) > 0
+        return bool(self._unsent)
 
     def send(self, keys: Sequence[bytes]) -> None:
         """Send the next frame of each slot; what the kernel does not take now is kept for `flush`."""
         data = take(self._frames, keys)
-        if self.has_unsent:
+        if self._unsent:
             data = bytes(self._unsent) + data
-        self._unsent = memoryview(data)
-        self.flush()
+        try:
+            sent = self.socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.close()
+            return
+        if sent < len(data) or self._unsent:
+            self._unsent = memoryview(data)[sent:]
 
     def flush(self) -> None:
         try:

@@ -154,7 +154,8 @@ class Run:
                 pipe.flush()
             if events & selectors.EVENT_READ:
                 self._take_answers(pipe)
-            self._watch(pipe)
+            if pipe.watched != selectors.EVENT_READ or pipe.has_unsent or not pipe.is_open:
+                self._watch(pipe)
 
     def _watch(self, pipe: Pipe) -> None:
         """Ask for room to write only while there is something to write."""
@@ -175,7 +176,7 @@ class Run:
         answers = pipe.receive()
         now_s = perf_counter()
         keys = answers.acknowledged
-        self._count(Counter(map(pipe.starts.__getitem__, keys)), len(keys), now_s)
+        self._count([pipe.starts[key] for key in keys], now_s)
         for key, code in answers.failed:
             self._errors[f"code {code}"] += 1
             del pipe.starts[key]
@@ -187,14 +188,17 @@ class Run:
         elif keys:
             self._begin(pipe, keys, now_s)
 
-    def _count(self, starts: Counter[float], count: int, now_s: float) -> None:
-        """Answers that came in one read share their end; many share their start as well."""
+    def _count(self, starts: list[float], now_s: float) -> None:
+        """Answers that came in one read share their end; many share their start as well, often all."""
+        count = len(starts)
         self._acknowledged += count
         self._series[int((now_s - self._started_s) / SERIES_S)] += count
-        if now_s <= self._end_s:
-            for start_s, times in starts.items():
-                if start_s >= self._warm_s:
-                    self._histogram.add(int((now_s - start_s) * 1e6), times)
+        if now_s > self._end_s or not starts:
+            return
+        is_one = starts.count(starts[0]) == count
+        for start_s, times in ((starts[0], count),) if is_one else Counter(starts).items():
+            if start_s >= self._warm_s:
+                self._histogram.add(int((now_s - start_s) * 1e6), times)
 
     def _send_parked(self, now_s: float) -> None:
         parked, self._parked = self._parked, []

@@ -1,13 +1,16 @@
 """A store whose writes are carried out as steps against one that carries them out itself."""
 
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from commitlog.entry_store import EntryStore, open_entry_store
+from commitlog.entry_store import EntryStore, Writes, open_entry_store
 from dledger.fs import OsFs
+from native import function
 from tests.support.log_entries import SMALL, Stored, open_small, read_all, write_all
 from tests.support.memory_fs import MemoryFs
 
@@ -24,7 +27,7 @@ def step_all(fs: MemoryFs, store: EntryStore, sync: bool = True) -> bool:
         if isinstance(step, int):
             fs.fdatasync(step)
         else:
-            fd, position, buffers = step
+            fd, position, buffers = step[:3]
             fs.pwrite(fd, buffers, position)
     if steps is None:
         store.write(writes, sync)
@@ -169,3 +172,44 @@ def test_only_the_systems_own_files_have_steps(tmp_path: Path) -> None:
         assert writes is not None
         assert (store.steps_of(writes, True) is not None) == (type(fs) is OsFs)
         store.close()
+
+
+def test_a_follower_writes_large_ranges_past_the_page_cache_and_a_leader_does_not(tmp_path: Path) -> None:
+    sizes = {"data_file_bytes": 1 << 20, "reserve_bytes": 1 << 20, "unsynced_bytes_max": 1 << 20}
+    config = replace(CONFIG, **sizes, direct_bytes_min=1000)
+    leader = open_entry_store(tmp_path / "leader", config, fs=OsFs())
+    follower = open_entry_store(tmp_path / "follower", config, fs=OsFs())
+    is_direct = []
+    for size in (10, 10, 5000, 10, 100_000):
+        leader.append_bodies(leader.end_index + 1, 1, [os.urandom(size)])
+        follower.append_range(leader.read_range(leader.end_index, leader.end_index, 1 << 20))
+        for store in (leader, follower):
+            writes = store.take_writes()
+            assert writes is not None
+            steps = store.steps_of(writes, sync=True)
+            carry_out(store, writes, steps)
+            is_direct += [None if steps is None else len(steps[0]) == 4]
+    can = (descriptor := OsFs().open_direct(tmp_path / "leader" / "format")) is not None
+    assert is_direct == [None, None, False, False, False, can, False, False, False, can]
+    assert read_all(leader) == read_all(follower)
+    leader.close()
+    follower.close()
+    if descriptor is not None:
+        os.close(descriptor)
+    files = [next((tmp_path / name / "data").iterdir()).read_bytes() for name in ("leader", "follower")]
+    assert files[0] == files[1]
+
+
+def carry_out(store: EntryStore, writes: Writes, steps: list[Any] | None) -> None:
+    writer = function("_log", "Writer")
+    if steps is None:
+        store.write(writes, True)
+    elif writer is None:
+        pytest.skip("not compiled")
+    else:
+        own = writer()
+        own.submit(steps)
+        own.finish()
+        own.close()
+        store.stepped(writes, True, None)
+    store.written(writes)

@@ -21,6 +21,7 @@ from dledger.core.messages import (
     TruncateResponse,
 )
 from dledger.core.output import Outbox
+from dledger.core.pushes import Pushes
 from dledger.core.types import UNKNOWN_TERM, EntryRange, Epoch, LogState, PushState, ResponseCode
 
 TERM = 9
@@ -65,8 +66,10 @@ class Bench:
         self.outbox = Outbox()
         config = Config("g", "n0", ("n0", "n1"), **limits)
         self.reader = TermReader(self.log)
+        self.pushes = Pushes(TERM, config, self.log, self.reader)
+        catch_up = CatchUp(config.catch_up_bytes_per_s_min)
         self.dispatcher = EntryDispatcher(
-            "n1", TERM, config, self.log, self.reader, self.outbox, CatchUp(config.catch_up_bytes_per_s_min)
+            "n1", TERM, config, self.log, self.reader, self.outbox, catch_up, self.pushes
         )
         self.now_ms = 0
         self.commit_index = -1
@@ -75,6 +78,7 @@ class Bench:
     def pump(self, wait_ms: int = 0) -> list[Message]:
         """What it sends after so long."""
         self.now_ms += wait_ms
+        self.pushes.forget()
         self.dispatcher.pump(self.now_ms, self.commit_index, self.is_spare)
         self.dispatcher.check_invariants()
         output = self.outbox.take(self.commit_index)

@@ -1,10 +1,12 @@
 """The persister over a real store on real files: the compiled thread and Python's own take turns."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from dledger.core.messages import AppendResponse, HeartbeatResponse
 from dledger.core.output import Envelope, Output
 from dledger.core.types import HardState, ResponseCode
 from dledger.environment import Environment
+from dledger.loan import Loan
 from dledger.persister import Batch, Durability, Persister
 from dledger.promises import Promises
 
@@ -44,6 +47,7 @@ class Bench:
     async def idle(self) -> None:
         async with asyncio.timeout(WAIT_S):
             while self.persister.is_busy:
+                self.persister.await_end()
                 await asyncio.sleep(0.001)
 
 
@@ -208,3 +212,67 @@ async def test_the_compiled_thread_waits_for_work_whose_owner_was_cancelled(tmp_
         await bench.idle()
         assert ended == [1]
         assert [batch.last_index for batch in bench.batches] == [0, 1]
+
+
+def spy_on_steps(persister: Persister) -> list[Any]:
+    """The steps of the next job."""
+    found: list[Any] = []
+    writer = persister._steps
+    assert writer is not None
+    submit = writer.submit
+
+    def spy(steps: list[Any]) -> None:
+        found.extend(steps)
+        submit(steps)
+
+    writer.submit = spy  # type: ignore[method-assign]
+    return found
+
+
+@pytest.mark.skipif(not native.compiled_modules(), reason="nothing is lent to Python's own thread")
+@pytest.mark.parametrize("is_taken_back", [False, True])
+async def test_an_acknowledgement_is_sent_once_by_the_thread_or_by_the_loop(
+    tmp_path: Path, is_taken_back: bool
+) -> None:
+    ours, theirs = socket.socketpair()
+    async with open_bench(tmp_path) as bench:
+        loans: list[Loan] = []
+
+        def lend(envelope: Envelope) -> Loan:
+            loans.append(Loan(ours.fileno(), b"%d" % envelope.message.end_index, lambda rest: None))  # type: ignore[union-attr]
+            return loans[-1]
+
+        bench.persister._lend = lend
+        bench.append(b"makes the files", Output(None, (), (), (ack(7),), -1, (), ()))
+        await bench.idle()
+        assert not loans
+        submitted = spy_on_steps(bench.persister)
+        bench.append(b"x", Output(None, (), (), (ack(8),), -1, (), ()))
+        kinds = [type(step) if type(step) is int else len(step) for step in submitted]
+        assert kinds == [3, 3, int, 2, 3], "data, index, the sync, the answer, the mark"
+        if is_taken_back:
+            loans[0].stop()
+        await bench.idle()
+        assert bench.batches[1].after == ([] if loans[0].is_sent else [ack(8)])
+        assert (theirs.recv(10) == b"8") if loans[0].is_sent else is_taken_back
+        bench.append(
+            b"y", Output(None, (), (), (ack(9), Envelope("n1", HeartbeatResponse(1, 9))), -1, (), ())
+        )
+        await bench.idle()
+        assert len(loans) == 1
+    ours.close()
+    theirs.close()
+
+
+async def test_the_end_of_a_batch_is_told_at_once_when_more_has_gathered(tmp_path: Path) -> None:
+    async with open_bench(tmp_path) as bench:
+        bench.append(b"makes the files")
+        await bench.idle()
+        for number in range(50):
+            bench.append(b"%d" % number)
+            bench.append(b"behind it")
+            async with asyncio.timeout(WAIT_S):
+                while len(bench.batches) < 2 + number * 2:
+                    await asyncio.sleep(0.0001)
+            bench.persister.kick(bench.store.end_index, 1)
+            await bench.idle()

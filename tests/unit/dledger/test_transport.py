@@ -1,15 +1,20 @@
 """The handshake turns strangers away, and a broken peer costs one connection."""
 
 import asyncio
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from dledger.codec import PROTOCOL_VERSION, Hello, encode_frame
-from dledger.core.messages import Message
+from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, encode_frame
+from dledger.core.messages import AppendResponse, HeartbeatResponse, Message
+from dledger.core.output import Envelope
+from dledger.core.types import ResponseCode
+from dledger.loan import Loan
 from dledger.transport import Transport, TransportLimits
 
 WAIT_S = 5.0
@@ -145,3 +150,122 @@ async def test_flood_of_strangers_costs_the_oldest_their_place_and_members_nothi
     assert len([record for record in caplog.records if "closing" in record.message]) == 1
     for writer in (member, *(writer for _, writer in strangers)):
         writer.close()
+
+
+ACK = AppendResponse(1, ResponseCode.SUCCESS, 0, 5, 5)
+BEAT = HeartbeatResponse(1, 5)
+
+
+class Peer:
+    """The node that the transport dials, and what it read."""
+
+    def __init__(self) -> None:
+        self._decoder = FrameDecoder(1 << 16)
+        self._found: list[Any] = []
+        self.reader: asyncio.StreamReader | None = None
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writers.append(writer)
+
+    async def read(self, count: int) -> list[Any]:
+        """So many messages, the handshake not counted."""
+        async with asyncio.timeout(WAIT_S):
+            while self.reader is None:
+                await asyncio.sleep(0)
+            while len(self._found) <= count:
+                self._found += self._decoder.feed(await self.reader.read(1 << 16))
+        return self._found[1:]
+
+
+@pytest.fixture
+async def dialled() -> AsyncIterator[tuple[Transport, Peer]]:
+    """A transport that is connected to n1 and has said who it is."""
+    peer = Peer()
+    server = await asyncio.start_server(peer.accept, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    hello = Hello("g", "n0", PROTOCOL_VERSION, "")
+    transport = Transport(hello, ("127.0.0.1", free_port()), {"n1": address}, Sink())
+    await transport.start()
+    await peer.read(0)
+    yield transport, peer
+    await transport.stop()
+    server.close()
+    for writer in peer.writers:
+        writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+def lend(transport: Transport) -> Loan:
+    loan = transport.lend(Envelope("n1", ACK))
+    assert loan is not None
+    return loan
+
+
+async def test_what_is_lent_may_be_sent_by_somebody_else(dialled: tuple[Transport, Peer]) -> None:
+    transport, peer = dialled
+    loan = lend(transport)
+    assert os.write(loan.fd, loan.frame) == len(loan.frame)
+    loan.begin(lambda: len(loan.frame))
+    loan.stop()
+    assert loan.is_sent
+    assert await peer.read(1) == [ACK]
+
+
+async def test_the_loop_stops_a_loan_before_it_writes(dialled: tuple[Transport, Peer]) -> None:
+    transport, peer = dialled
+    loan = lend(transport)
+    asked: list[str] = []
+
+    def take_back() -> int:
+        asked.append("taken back")
+        return 0
+
+    loan.begin(take_back)
+    transport.flush()
+    assert asked == []
+    transport.send("n1", BEAT)
+    transport.flush()
+    assert asked == ["taken back"]
+    assert not loan.is_sent
+    loan.stop()
+    assert asked == ["taken back"]
+    assert await peer.read(1) == [BEAT]
+
+
+async def test_the_rest_of_a_frame_that_was_begun_goes_first(dialled: tuple[Transport, Peer]) -> None:
+    transport, peer = dialled
+    loan = lend(transport)
+    os.write(loan.fd, loan.frame[:7])
+    loan.begin(lambda: 7)
+    transport.send("n1", BEAT)
+    transport.flush()
+    assert loan.is_sent
+    assert await peer.read(2) == [ACK, BEAT]
+
+
+async def test_nothing_is_lent_while_the_loop_has_something_to_send(dialled: tuple[Transport, Peer]) -> None:
+    transport, peer = dialled
+    transport.send("n1", BEAT)
+    assert transport.lend(Envelope("n1", ACK)) is None
+    transport.flush()
+    assert await peer.read(1) == [BEAT]
+    lend(transport)
+
+
+async def test_a_loan_ends_with_its_connection(dialled: tuple[Transport, Peer]) -> None:
+    transport, _ = dialled
+    loan = lend(transport)
+    ended = asyncio.Event()
+
+    def take_back() -> int:
+        os.fstat(loan.fd)  # it is still open
+        ended.set()
+        return 0
+
+    loan.begin(take_back)
+    transport._links["n1"]._transport.abort()  # type: ignore[union-attr]
+    async with asyncio.timeout(WAIT_S):
+        await ended.wait()
+    assert transport.lend(Envelope("n1", ACK)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,7 +40,8 @@ def test_the_same_units_are_taken(
     units: list[Unit], codes: frozenset[int] | None, most: int, room: int, cut: int
 ) -> None:
     wanted = TagFilter("", codes=codes)
-    compiled, plain = _Batch(wanted, most, room), _Batch(wanted, most, room)
+    log: Any = None  # adding units reads no record
+    compiled, plain = _Batch(log, wanted, most, room), _Batch(log, wanted, most, room)
     for start, count in ((0, cut), (cut, 99)):
         for batch in (compiled, plain):
             batch.examined = 0
