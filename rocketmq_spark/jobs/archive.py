@@ -96,6 +96,8 @@ def check(options: ArchiveOptions) -> None:
         raise JobError(f"the format {options.format!r} is not known; known are {' and '.join(FORMATS)}.")
     if options.every_s is not None and options.every_s < _LEAST_EVERY_S:
         raise JobError(f"batches follow each other after {_LEAST_EVERY_S:g} s or later.")
+    if any(name.lower() == "tags" for name in options.source_options):
+        raise JobError("an archive holds every message: the source's option tags would make gaps.")
     if options.files_a_batch is not None and options.files_a_batch < 1:
         raise JobError("a batch has one file or more.")
 

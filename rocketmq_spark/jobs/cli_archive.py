@@ -78,7 +78,7 @@ def archive(
         return
     if to is None:
         raise typer.BadParameter("where to? Give --to PATH, or --verify PATH to prove an archive.")
-    from rocketmq_spark.jobs.archive import ArchiveOptions, run_archive
+    from rocketmq_spark.jobs.archive import ArchiveOptions, check, run_archive
     from rocketmq_spark.jobs.progress import progress_on
     from rocketmq_spark.jobs.words import bytes_words, parse_bytes, parse_seconds
 
@@ -96,6 +96,7 @@ def archive(
         checkpoint=checkpoint,
         source_options=_starting(start) | ({"groupId": group} if group else {}) | parse_conf(source or []),
     )
+    check(options)
     with job("archive", master, conf) as spark:
         done = run_archive(spark, options, progress_on(name="messages archived"))
     if as_json:

@@ -81,7 +81,7 @@ def replay(
     """
     from rocketmq_spark.jobs.limiter import Rate
     from rocketmq_spark.jobs.progress import progress_on
-    from rocketmq_spark.jobs.replay import ReplayOptions, run_replay
+    from rocketmq_spark.jobs.replay import ReplayOptions, check, run_replay
     from rocketmq_spark.jobs.words import parse_bytes, parse_moment_ms
 
     options = ReplayOptions(
@@ -98,6 +98,7 @@ def replay(
         create_queues=create_queues,
         batch_messages=batch_messages,
     )
+    check(options)
     with job("replay", master, conf) as spark:
         done = run_replay(spark, options, progress_on(name="messages replayed"))
     if as_json:

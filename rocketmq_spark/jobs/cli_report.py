@@ -59,7 +59,7 @@ def report(
     earlier reports in the same folder are kept.
     """
     from rocketmq_spark.jobs.progress import progress_on
-    from rocketmq_spark.jobs.report import ReportOptions, run_report
+    from rocketmq_spark.jobs.report import ReportOptions, check, run_report
     from rocketmq_spark.jobs.words import parse_moment_ms, parse_seconds
 
     options = ReportOptions(
@@ -75,6 +75,7 @@ def report(
         lag_for_s=parse_seconds("--lag-for", lag_for),
         lag_every_s=parse_seconds("--lag-every", lag_every),
     )
+    check(options)
     with job("report", master, conf) as spark:
         done = run_report(spark, options, progress_on(name="steps of the report"))
     if as_json:

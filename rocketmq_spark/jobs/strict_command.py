@@ -8,11 +8,14 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from rocketmq_spark.jobs.session import PACKAGES, require_packages
+
 _NEAREST_MAX = 2
 
 
 class StrictCommand(TyperCommand):
-    """Where the parser stops at the first unknown option, this one names all of them at once.
+    """Where the parser stops at the first unknown option, this one names all of them at once. What the jobs
+    need is looked for before their modules are imported.
 
     The context is typer's or click's: which of them, depends on the version of typer.
     """
@@ -24,6 +27,11 @@ class StrictCommand(TyperCommand):
         if unknown:
             ctx.fail(" ".join(_sentence(name, known) for name in unknown))
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Raises: SetupError naming the packages that are missing."""
+        require_packages(PACKAGES)
+        return super().invoke(ctx)
 
 
 def unknown_options(args: Sequence[str], known: Iterable[str]) -> list[str]:

@@ -116,6 +116,54 @@ def test_a_trace_is_told_when_asked_for(
     assert "JobError: no topic." in capsys.readouterr().err
 
 
+MISSING = """
+import sys
+sys.modules |= {"pyspark": None, "pyarrow": None}
+from ledgermq.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("archive", "Orders", "--to", "x"),
+        ("replay", "--topic", "A", "--to", "B"),
+        ("audit", "store"),
+        ("report", "--to", "x"),
+    ],
+)
+def test_a_missing_extra_is_one_sentence(args: Sequence[str]) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", MISSING, "spark", *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    expected = (
+        "error: the Spark jobs need pyspark, pyarrow. Install what they need: pip install 'ledgermq[spark]'"
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", f"{expected}\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("archive", "--to", "x"), "needs topics or a pattern"),
+        (("archive", "A", "--to", "x", "--format", "orc"), "the format 'orc' is not known"),
+        (("archive", "A", "--to", "x", "--continuous", "--every", "10ms"), "after 1 s or later"),
+        (("archive", "A", "--to", "x", "--source", "tags=a"), "tags would make gaps"),
+        (("replay", "--to", "B"), "needs an archive, or topics"),
+        (("replay", "--topic", "A", "--to", "B", "--from", "2", "--until", "1"), "ends before it begins"),
+        (("report", "--to", "x", "--archive", "a", "--lag-for", "1m"), "nothing of consumer lag"),
+    ],
+)
+def test_what_contradicts_itself_is_told_before_spark_starts(args: Sequence[str], words: str) -> None:
+    with pytest.raises(JobError, match=words):
+        run(*args)
+
+
 def loaded_by(*args: str) -> set[str]:
     """The top-level modules that are there when the command line has said its help."""
     program = (
