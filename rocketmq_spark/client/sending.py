@@ -21,6 +21,10 @@ WINDOW_MESSAGES_MAX: Final = 4_096
 """Messages on their way to one broker: its log takes a bounded number at a time, from all its producers."""
 SYSTEM_ERRORS_MAX: Final = 5
 """After so many answers of SYSTEM_ERROR that name no passing reason a send is given up."""
+GAPS_MAX: Final = 8
+"""So often may the first send that is not acknowledged be refused for a gap: an old leader that is cut off
+from its group does so for the seconds that it takes to notice. Then it is the writer that is forgotten.
+"""
 
 _NOT_STORED_SAFELY: Final = frozenset(
     {
@@ -43,6 +47,7 @@ class Request:
     what: str
     repeats: int = 0
     system_errors: int = 0
+    gaps: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -191,8 +196,12 @@ def _failure(
 ) -> RocketmqSparkError:
     """What a refusal means: a passing one is a BusyError or NotLeaderError."""
     code, remark = answer.code, answer.remark
-    if code == ResponseCode.LEDGERMQ_SEQUENCE_GAP and not is_first:
-        return BusyError(f"code {code}, {remark}")
+    if code == ResponseCode.LEDGERMQ_SEQUENCE_GAP:
+        request.gaps += is_first
+        if not is_first:
+            return BusyError(f"code {code}, {remark}")
+        if request.gaps < GAPS_MAX:
+            return NotLeaderError(f"code {code}, {remark}")
     if code in (ResponseCode.LEDGERMQ_SEQUENCE_GAP, ResponseCode.LEDGERMQ_SEQUENCE_OVER):
         return DeliveryError(_sequence_text(request, answer, broker_name))
     if code in _NOT_STORED_SAFELY:

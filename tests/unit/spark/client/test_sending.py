@@ -128,6 +128,30 @@ def test_a_writer_that_is_not_remembered_is_an_error(clock: Clock) -> None:
         deliver(sender_of(Leader()), numbered(7, [b"x"]))
 
 
+class _CutOff(Leader):
+    """At first an old leader answers, which has not heard of what the writer sent since."""
+
+    answers = 3
+
+    def take(self, request: RemotingCommand, fault: str) -> RemotingCommand:
+        if self.answers and self.entries:
+            self.answers -= 1
+            fault = "busy"
+        answer = super().take(request, fault)
+        if fault:
+            answer.code = ResponseCode.LEDGERMQ_SEQUENCE_GAP
+        return answer
+
+
+def test_an_old_leader_that_is_cut_off_is_outlasted(clock: Clock) -> None:
+    leader = _CutOff()
+    sender = sender_of(leader)
+    deliver(sender, numbered(0, [b"x"]))
+    deliver(sender, numbered(1, [b"y"]))
+    assert [entry[3] for entry in leader.entries] == [b"x", b"y"]
+    assert leader.answers == 0
+
+
 class _Refusing(Leader):
     code: int = ResponseCode.MESSAGE_ILLEGAL
     tries: int = 0
