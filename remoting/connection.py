@@ -14,12 +14,7 @@ from remoting.born_host import born_host
 from remoting.budget import ByteBudget
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_head
 from remoting.command_reader import CommandReader
-from remoting.errors import (
-    CommandError,
-    FrameError,
-    PendingRequestsFullError,
-    RemotingClosedError,
-)
+from remoting.errors import CommandError, FrameError, PendingRequestsFullError, RemotingClosedError
 from remoting.holdings import Holdings
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.links import Link, Links
