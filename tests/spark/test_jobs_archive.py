@@ -176,9 +176,9 @@ def test_kills_of_the_leader_and_of_the_job_leave_it_whole(
 
     with producing(cluster.namesrv, topic) as stored:
         with archiving(cluster.namesrv, topic, path):
-            wait_batches(2)
+            wait_batches(1)
             cluster.kill(cluster.wait_leader())
-            wait_batches(3)
+            wait_batches(2)
         before = store.last().sequence
     run_archive(spark, ArchiveOptions(cluster.namesrv, str(path), (topic,)))
     assert store.last().sequence > before
