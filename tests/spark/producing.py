@@ -11,6 +11,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.queues import MessageQueue, max_offsets
 from tests.integration.waiting import wait_for
 
 IN_FLIGHT_MAX = 200
@@ -75,7 +76,22 @@ def send(namesrv: str, topic: str, messages: Iterable[Out]) -> list[Stored]:
         stored: list[Stored] = []
         for start in range(0, len(waiting), IN_FLIGHT_MAX):
             stored += _send_stretch(cluster, broker_name, topic, waiting[start : start + IN_FLIGHT_MAX])
+        _wait_readable(cluster, broker_name, topic, stored)
         return stored
+
+
+def _wait_readable(cluster: Cluster, broker_name: str, topic: str, stored: Sequence[Stored]) -> None:
+    """What is acknowledged can be read a moment later."""
+    ends: dict[MessageQueue, int] = {}
+    for one in stored:
+        queue = MessageQueue(topic, broker_name, one.queue_id)
+        ends[queue] = max(ends.get(queue, 0), one.offset + 1)
+
+    def is_readable() -> bool:
+        newest = max_offsets(cluster, ends)
+        return all(newest[queue] >= end for queue, end in ends.items())
+
+    wait_for("what was sent can be read", is_readable, READY_LIMIT_S)
 
 
 def numbered(count: int, queues: int = 4, tags: Sequence[str] = ("TagA", "TagB"), size: int = 0) -> list[Out]:

@@ -6,14 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
+from commitlog.record import decode_record
 from ledgermq.ports import is_free
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.pulling import pull
 from rocketmq_spark.client.queues import MessageQueue, min_offset
 from rocketmq_spark.errors import RocketmqSparkError
 from tests.integration.client_runs import CACHE, ROOT, need
@@ -22,8 +21,6 @@ from tests.integration.waiting import wait_for
 VERSIONS = ("5.4.0", "4.9.7")
 POM = ROOT / "bench/java/pom.xml"
 FETCH_LIMIT_S = 300.0
-SETTLED_POLLS = 100
-"""Every 20 ms; the broker looks for files to delete every 200 ms."""
 READY_LIMIT_S = 60.0
 STOP_LIMIT_S = 10.0
 PORT_TRIES = 100
@@ -69,14 +66,14 @@ class StockBroker:
         """Start both and wait until the name server knows the broker."""
         config = self._write("namesrv.conf", {"listenPort": self._namesrv_port})
         self._spawn("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", config, 128)
+        self._start_broker()
+
+    def _start_broker(self) -> None:
         store = self.folder / "store"
         settings: dict[str, object] = {"namesrvAddr": self.namesrv, "brokerIP1": "127.0.0.1"}
         settings |= {"listenPort": self._broker_port, "brokerName": "stock", "brokerId": 0}
         settings |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
         settings |= {"mappedFileSizeCommitLog": FILE_BYTES, "diskMaxUsedSpaceRatio": 99}
-        # No file is kept for its age, but deleting begins only when it is asked for.
-        settings |= {"fileReservedTime": 0, "deleteWhen": (time.localtime().tm_hour + 12) % 24}
-        settings |= {"cleanResourceInterval": 200, "deleteCommitLogFilesInterval": 0}
         settings |= {"haListenPort": self._broker_port + _HA_PORT}
         config = self._write("broker.conf", settings)
         self._spawn("broker", "org.apache.rocketmq.broker.BrokerStartup", config, 512)
@@ -84,30 +81,24 @@ class StockBroker:
 
     def stop(self) -> None:
         """End both by their own pids."""
-        for process in self._processes:
-            process.send_signal(signal.SIGTERM)
-        for process in self._processes:
-            try:
-                process.wait(STOP_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for process in reversed(self._processes):
+            _end(process)
         self._processes.clear()
 
-    def delete_old_files(self, topic: str) -> int:
-        """Have the broker delete what its retention allows; the first offset that is then kept of queue 0."""
+    def lose_before(self, topic: str, offset: int) -> int:
+        """Delete the log's files before the one with this message of queue 0, while the broker is down: its
+        own retention would do so at its hour. The first offset that is then kept.
+        """
+        queue = MessageQueue(topic, "stock", 0)
         with Cluster(self.namesrv) as cluster:
-            queue = MessageQueue(topic, "stock", 0)
-            request = RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG)
-            assert cluster.invoke_leader("stock", lambda: request).code == ResponseCode.SUCCESS
-            seen: list[int] = []
-
-            def settled() -> int:
-                """It deletes file after file: the end is when nothing has changed for a while."""
-                seen.append(min_offset(cluster, queue))
-                return seen[-1] if seen[-SETTLED_POLLS:].count(seen[-1]) == SETTLED_POLLS else 0
-
-            return wait_for("old files are deleted", settled, READY_LIMIT_S)
+            kept = decode_record(pull(cluster, queue, offset, count_max=1).data).physical_offset
+        _end(self._processes.pop())
+        for path in (self.folder / "store/commitlog").iterdir():
+            if int(path.name) + FILE_BYTES <= kept:
+                path.unlink()
+        self._start_broker()
+        with Cluster(self.namesrv) as cluster:
+            return wait_for("the loss is known", lambda: min_offset(cluster, queue), READY_LIMIT_S)
 
     def _is_ready(self) -> bool:
         for process in self._processes:
@@ -146,6 +137,15 @@ class StockBroker:
     def _log_text(self) -> str:
         logs = sorted(self.folder.glob("*.log"))
         return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)[-4000:]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _free_ports() -> tuple[int, int]:

@@ -84,7 +84,7 @@ def test_stream_restarts_and_finds_new_topics(
 def test_retention_is_told_or_passed_over(
     spark: SparkSession, java_broker: StockBroker, topic_name: TopicName, tmp_path: Path
 ) -> None:
-    """The broker deletes all but its newest file: what a checkpoint had still to read is gone."""
+    """The broker's old files are deleted: what a checkpoint had still to read is gone."""
     namesrv, topic = java_broker.namesrv, topic_name("Kept")
     create_topic(namesrv, topic, 1)
     sink = Sink(spark, tmp_path)
@@ -92,8 +92,8 @@ def test_retention_is_told_or_passed_over(
     send(namesrv, topic, numbered(10, 1))
     sink.run_available(stream(spark, namesrv, **options))
     count = 10 + len(send(namesrv, topic, numbered(300, 1, size=10_000)))
-    first = java_broker.delete_old_files(topic)
-    assert 10 < first < count
+    first = java_broker.lose_before(topic, 200)
+    assert 10 < first <= 200
     with pytest.raises(StreamingQueryException, match=rf"offsets 10 to {first - 1} of {topic}/stock:0"):
         sink.run_available(stream(spark, namesrv, **options))
     sink.run_available(stream(spark, namesrv, failOnDataLoss=False, **options))
