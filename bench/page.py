@@ -1,4 +1,4 @@
-"""Renders docs/performance.md and its plots from the files in bench/results.
+"""Renders docs/performance.md, docs/performance-pipeline.md and their plots from the files in bench/results.
 
 usage: python -m bench.page [--compare all …]
 
@@ -12,11 +12,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench import growth_page
+from bench import growth_page, pipeline_page
 from bench.plots import bars, tails
-from bench.results_file import RESULTS, ROOT
+from bench.results_file import RESULTS, ROOT, read
 from bench.summary import failed
-from bench.text_table import text_table
+from bench.text_table import number, text_table
 
 PAGE = ROOT / "docs/performance.md"
 PLOTS = "performance"
@@ -32,12 +32,6 @@ FIGURES = {
 }
 TITLES = {"start": "start to writable", "memory": "most memory of a node under the producers' loads"}
 Document = dict[str, Any]
-
-
-def read(name: str) -> Document | None:
-    path = RESULTS / f"{name}.json"
-    found: Document | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    return found
 
 
 def merge(documents: Sequence[Document]) -> Document:
@@ -63,10 +57,6 @@ def merge(documents: Sequence[Document]) -> Document:
 def title_of(result: Document, scenario: str) -> str:
     known = result["scenarios"].get(scenario)
     return str(known["title"]) if known else TITLES.get(scenario, scenario)
-
-
-def number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def ratio_rows(result: Document) -> Iterator[list[str]]:
@@ -203,7 +193,8 @@ def page(document: Document | None) -> str:
 
 INTRODUCTION = """\
 This page is written by `python -m bench.page` from the files in [bench/results](../bench/results);
-[benchmarks.md](benchmarks.md) tells what each program does. Absolute figures belong to one machine: ratios of
+[benchmarks.md](benchmarks.md) tells what each program does; Spark's part is on
+[a page of its own](performance-pipeline.md). Absolute figures belong to one machine: ratios of
 one run are what counts."""
 MEASURED = """\
 Measured {date} on {cores} cores ({cpu}), {memory_gib} GiB, {system}; LedgerMQ at commit {commit}, Python
@@ -238,6 +229,9 @@ def main() -> None:
     documents = [document for document in found if document is not None]
     PAGE.write_text(page(merge(documents) if documents else None), encoding="utf-8")
     print(PAGE.relative_to(ROOT))
+    pipeline = pipeline_page.write_page()
+    if pipeline is not None:
+        print(pipeline.relative_to(ROOT))
 
 
 if __name__ == "__main__":

@@ -68,6 +68,13 @@ def save(name: str, load: dict[str, Any], result: Any, measured_on: dict[str, An
     return path
 
 
+def read(name: str) -> dict[str, Any] | None:
+    """What was saved last under this name."""
+    path = RESULTS / f"{name}.json"
+    found: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return found
+
+
 def as_text(document: Any) -> str:
     """Indented JSON in which a list of plain values stands on one line."""
     text = json.dumps(document, indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Tables of Markdown. Pure."""
+"""Tables of Markdown, and the figures in them. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
     rules = ["--:" if column and all(map(_is_figure, column)) else "---" for column in columns]
     return "\n".join(f"| {' | '.join(_escape(cell) for cell in row)} |" for row in (header, rules, *rows))
+
+
+def number(value: float) -> str:
+    """A figure as short as it may be: whole from 100 on, else three digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _escape(cell: str) -> str:
