@@ -21,6 +21,7 @@ PLOTS = "performance"
 NAME = "pipeline"
 Document = dict[str, Any]
 
+COLOURS = {"LedgerMQ": "#1b6ca8", "baseline": "#c8553d", "limit": "#777777"}
 VERDICTS = {True: "yes", False: "**no**", None: "not measured"}
 
 
@@ -59,7 +60,8 @@ def pictures(result: Document, folder: Path) -> Iterator[str]:
     }
     shown = {title: parts for title, parts in groups.items() if parts}
     if shown:
-        bars(folder / "pipeline.svg", "The data pipeline", "MB/s", shown)
+        colours = {part: COLOURS[kind_of(part)] for part in TITLES}
+        bars(folder / "pipeline.svg", "The data pipeline", "MB/s", shown, colours)
         yield f"![MB/s of each part]({PLOTS}/pipeline.svg)"
 
 
@@ -95,7 +97,7 @@ Measured {date} on {cores} cores ({cpu}), {memory_gib} GiB, {system}; LedgerMQ a
 Python {python}, {spark}, compiled modules: {compiled}. {messages:,} messages of {size:,} bytes in 8
 queues of three nodes ({durability}), which run on the same cores as Spark; a replica's log has
 {log_bytes:,} bytes. Spark is `local[2]`, and `local[1]` where one core is named. Every part was warmed
-up before its {rounds} rounds; figures are medians, with the least and the most of the rounds in
+up before its rounds ({rounds}); figures are medians, with the least and the most of the rounds in
 brackets. Files come from the page cache. Bodies are random bytes after their number: nothing compresses
 them."""
 AIMS = """\

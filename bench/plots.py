@@ -33,12 +33,18 @@ def _figure(path: Path, height: float, title: str) -> Iterator[Any]:
     pyplot.close(figure)
 
 
-def bars(path: Path, title: str, unit: str, groups: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+def bars(
+    path: Path,
+    title: str,
+    unit: str,
+    groups: Mapping[str, Mapping[str, Mapping[str, float]]],
+    colours: Mapping[str, str] = COLOURS,
+) -> None:
     """For each group a bar for each side, as long as its median, with a line from its least to its most."""
     rows = [(group, side, one) for group, sides in groups.items() for side, one in sides.items()]
     with _figure(path, 0.6 + 0.3 * len(rows), title) as axes:
         for at, (_, side, one) in enumerate(rows):
-            axes.barh(at, one["median"], color=COLOURS.get(side, _OTHER_COLOUR), height=0.7)
+            axes.barh(at, one["median"], color=colours.get(side, _OTHER_COLOUR), height=0.7)
             axes.plot([one["min"], one["max"]], [at, at], color="black", linewidth=1)
             axes.annotate(f" {one['median']:,.0f}", (one["max"], at), va="center", fontsize=8)
         axes.set_yticks(range(len(rows)), [f"{group}: {side}" for group, side, _ in rows])

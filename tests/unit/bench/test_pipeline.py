@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 import zlib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from rich.progress import Progress
 
 from bench import pipeline
 from bench.pipeline_data import Counter, Tally, WrongResultError, bodies, write_messages
 from bench.pipeline_page import page, part_rows
-from bench.pipeline_parts import Took
+from bench.pipeline_parts import Part, Took
 from bench.pipeline_summary import AIMS, GROUPS, LIMITS, PLAIN, TITLES, failed, summarize, targets
 
 
@@ -87,10 +89,10 @@ def test_figures_follow_from_time_and_bytes() -> None:
 
 
 def test_the_median_counts_and_failed_rounds_do_not() -> None:
-    broken = {"round": 3, "part": "log", "figures": {"failed": "Error: it broke"}}
-    measured = [one("log", 1.0), one("log", 4.0, 1), one("log", 2.0, 2), broken]
+    lost = {"round": 3, "part": "log", "figures": {"failed": "Error: it broke"}}
+    measured = [one("log", 1.0), one("log", 4.0, 1), one("log", 2.0, 2), lost]
     assert summarize(measured)["log"]["seconds"] == {"median": 2.0, "min": 1.0, "max": 4.0}
-    assert failed(measured) == [broken]
+    assert failed(measured) == [lost]
 
 
 @pytest.mark.parametrize(
@@ -167,10 +169,10 @@ def test_the_page_has_figures_verdicts_versions_and_the_command(tmp_path: Path) 
 
 
 def test_the_page_names_what_failed(tmp_path: Path) -> None:
-    broken = {"round": 0, "part": "audit", "figures": {"failed": "Error: the replicas\ndiffer"}}
-    text = page(document([one("log", 1.0), broken]), tmp_path)
+    lost = {"round": 0, "part": "audit", "figures": {"failed": "Error: the replicas\ndiffer"}}
+    text = page(document([one("log", 1.0), lost]), tmp_path)
     assert "Without figures: audit of three replicas, round 1: Error: the replicas differ" in text
-    assert not list(part_rows(document([broken])["result"], GROUPS["Audit"]))
+    assert not list(part_rows(document([lost])["result"], GROUPS["Audit"]))
 
 
 class _Context:
@@ -181,9 +183,63 @@ class _Context:
 class _Spark:
     sparkContext = _Context()  # noqa: N815
 
+    def stop(self) -> None:
+        """As a session has it."""
+
 
 class _Site:
     spark = _Spark()
+
+
+def broken(_: object) -> Took:
+    raise WrongResultError("wrong")
+
+
+def run_phases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fill_error: str | None) -> list[Any]:
+    """Two phases of which the second gets no session; what was saved after each part."""
+    saved: list[Any] = []
+
+    def open_one(cores: int, _: Path) -> Any:
+        if cores == 1:
+            raise RuntimeError("no session")
+        return _Spark()
+
+    def fill(site: Any) -> None:
+        if fill_error:
+            raise WrongResultError(fill_error)
+        site.log_bytes = 7
+
+    def works(site: Any) -> Took:
+        assert site.log_bytes == 7
+        return Took(1.0, 10, 100)
+
+    first = (Part("log", works, 1), Part("binary", broken, 1), Part("audit", works, 1))
+    monkeypatch.setattr(pipeline, "PHASES", ((2, first), (1, (Part("audit-1", works, 1),))))
+    monkeypatch.setattr(pipeline, "PAUSE_S", 0.0)
+    monkeypatch.setattr(pipeline, "running", lambda _: nullcontext())
+    monkeypatch.setattr(pipeline, "open_spark", open_one)
+    monkeypatch.setattr(pipeline, "fill", fill)
+    monkeypatch.setattr(pipeline, "save", lambda *words: saved.append(words[2]["measured"][:]))
+    arguments = pipeline.parse_arguments(["--messages", "20", "--size", "32", "--rounds", "2"])
+    with Progress(disable=True) as progress:
+        pipeline.Pipeline(arguments, tmp_path, progress).run()
+    return saved
+
+
+def test_parts_and_sessions_that_fail_leave_the_others_figures(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    saved = run_phases(monkeypatch, tmp_path, None)
+    assert [len(measured) for measured in saved] == [1, 2, 3, 4, 5, 6, 7]
+    found = [(one["part"], one["round"], one["figures"].get("failed")) for one in saved[-1]]
+    wrong = "WrongResultError: wrong"
+    each = [[("log", number, None), ("binary", number, wrong), ("audit", number, None)] for number in (0, 1)]
+    assert found == [*each[0], *each[1], ("audit-1", 0, "RuntimeError: no session")]
+
+
+def test_a_topic_that_was_not_filled_ends_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(WrongResultError, match="9 messages"):
+        run_phases(monkeypatch, tmp_path, "9 messages")
 
 
 @pytest.mark.parametrize("error", [WrongResultError("two lines\nof words"), SystemExit("ended")])
@@ -191,7 +247,7 @@ def test_a_part_that_fails_is_named_and_ends_nothing(error: BaseException) -> No
     def run(_: object) -> Took:
         raise error
 
-    part = pipeline.Part("log", run, 1)
+    part = Part("log", run, 1)
     words = str(error).split("\n", maxsplit=1)[0]
     site: Any = _Site()
     assert pipeline.measure(part, site) == {"failed": f"{type(error).__name__}: {words}"}
