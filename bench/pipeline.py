@@ -35,6 +35,7 @@ from bench.pipeline_summary import TITLES, Measured, failed, summarize, targets
 from bench.processes import end_on_signals
 from bench.results_file import machine, save
 from bench.rivals import rivals_folder
+from rocketmq_spark.jobs.errors import sentence_of
 
 PHASES: tuple[tuple[int, tuple[Part, ...]], ...] = ((2, READING), (1, ONE_CORE), (2, WRITING))
 """Cores of the session, and what is measured in it. The sinks come last: they make the log longer."""
@@ -175,8 +176,10 @@ def measure(part: Part, site: Site) -> dict[str, Any]:
 
 
 def words_of(error: BaseException) -> str:
-    words = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {words[0][:WORDS_MAX]}"
+    """The error's first words, and the last cause that a trace from inside Spark names."""
+    causes = [line.strip() for line in str(error).splitlines() if line.startswith("Caused by: ")]
+    words = [sentence_of(error)[:WORDS_MAX], *(cause[:WORDS_MAX] for cause in causes[-1:])]
+    return f"{type(error).__name__}: {' '.join(words)}"
 
 
 def command() -> str:

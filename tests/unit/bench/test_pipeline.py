@@ -253,6 +253,11 @@ def test_a_part_that_fails_is_named_and_ends_nothing(error: BaseException) -> No
     assert pipeline.measure(part, site) == {"failed": f"{type(error).__name__}: {words}"}
 
 
+def test_of_a_trace_the_first_words_and_the_last_cause_are_kept() -> None:
+    trace = "It went wrong\n at a\nCaused by: one\n at b\nCaused by: another\n at c"
+    assert pipeline.words_of(RuntimeError(trace)) == "RuntimeError: It went wrong Caused by: another"
+
+
 def test_wrong_numbers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--messages", "0"], ["--rounds", "0"], ["--size", "31"], ["--part", "none"]):
         with pytest.raises(SystemExit):
