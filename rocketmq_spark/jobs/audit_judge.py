@@ -88,18 +88,47 @@ def _judge_offsets(found: Judgement, key: QueueKey, runs: Sequence[QueueRun]) ->
         before = run
 
 
+def unsettled_ranges(results: Sequence[RangeResult]) -> list[int]:
+    """The places in `results` of ranges in which a queue lacked units while it went on in others.
+
+    A running broker writes its queues behind the log, and the ranges are not read at the same moment: whether
+    that is a hole only a second look at these ranges can tell.
+    """
+    by_queue = _by_queue(units for result in results for units in result.queue_units)
+    holes = {queue for queue, parts in by_queue.items() if _has_hole(parts)}
+    return [
+        place
+        for place, result in enumerate(results)
+        if any(each.absent and (each.replica, each.key) in holes for each in result.queue_units)
+    ]
+
+
+def _by_queue(units: Iterable[QueueUnits]) -> dict[tuple[str, QueueKey], list[QueueUnits]]:
+    found: dict[tuple[str, QueueKey], list[QueueUnits]] = {}
+    for each in units:
+        found.setdefault((each.replica, each.key), []).append(each)
+    return found
+
+
+def _first_absent(parts: Sequence[QueueUnits]) -> int | None:
+    return min((each.first_absent for each in parts if each.absent), default=None)
+
+
+def _has_hole(parts: Sequence[QueueUnits]) -> bool:
+    first_absent = _first_absent(parts)
+    is_behind = first_absent is not None and first_absent < max(each.last_present for each in parts)
+    return is_behind and not any(each.superseded for each in parts)
+
+
 def _judge_units(found: Judgement, units: Iterable[QueueUnits]) -> None:
     """Units that are not written yet are no fault at a queue's end: a start writes them from the log."""
-    by_queue: dict[tuple[str, QueueKey], list[QueueUnits]] = {}
-    for each in units:
-        by_queue.setdefault((each.replica, each.key), []).append(each)
-    for (name, (topic, queue_id)), parts in sorted(by_queue.items()):
-        first_absent = min((each.first_absent for each in parts if each.absent), default=None)
+    for (name, (topic, queue_id)), parts in sorted(_by_queue(units).items()):
+        first_absent = _first_absent(parts)
         last_present = max(each.last_present for each in parts)
         absent = sum(each.absent for each in parts)
         superseded = sum(each.superseded for each in parts)
         where = f"{name}: {topic} queue {queue_id}"
-        if first_absent is not None and first_absent < last_present and not superseded:
+        if _has_hole(parts):
             detail = f"{topic} queue {queue_id}: offset {first_absent} has no unit, {last_present} has one"
             found.add(Problem("queue", name, UNKNOWN, UNKNOWN, "unit", detail))
         elif first_absent is not None:
