@@ -15,6 +15,7 @@ from commitlog.recovery import CorruptLogError
 from dledger.fs import Buffer, Fs, OsFs
 
 NAME_DIGITS: Final = 20
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 ASIDE_SUFFIX: Final = ".damaged"
 READ_BLOCK_BYTES: Final = 4096
 """Around a sector that cannot be read so much is given up."""
@@ -261,7 +262,14 @@ class Segments:
             return
         windows = -(-(end_position - start) // self._reserve_bytes)
         window_end = min(start + windows * self._reserve_bytes, start + self.file_bytes)
-        self._fs.allocate(self._fds[start], reserved_to - start, window_end - reserved_to)
+        try:
+            self._fs.allocate(self._fds[start], reserved_to - start, window_end - reserved_to)
+        except OSError as error:
+            # Room that is not needed yet must not be missed on a small or nearly full disk.
+            if error.errno not in _NO_ROOM or window_end == end_position:
+                raise
+            window_end = end_position
+            self._fs.allocate(self._fds[start], reserved_to - start, window_end - reserved_to)
         self._reserved_to[start] = window_end
 
     def _delete(self, start: int) -> None:

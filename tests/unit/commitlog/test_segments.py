@@ -20,9 +20,9 @@ class CountingFs(MemoryFs):
 
     def allocate(self, fd: int, position: int, size_bytes: int) -> None:
         super().allocate(fd, position, size_bytes)
-        self.space_bytes -= size_bytes
-        if self.space_bytes < 0:
+        if size_bytes > self.space_bytes:
             raise OSError(errno.ENOSPC, "No space left on device")
+        self.space_bytes -= size_bytes
         self.reserved.append((position, size_bytes))
 
 
@@ -52,12 +52,23 @@ def test_blocks_are_reserved_in_windows_ahead_of_the_writing() -> None:
     assert fs.reserved[3:] == [(50, 30)]
 
 
+def test_small_room_is_used_up_to_its_end() -> None:
+    fs = CountingFs(space_bytes=50)
+    row = open_row(fs)
+    row.write(0, [b"x" * 10])
+    row.write(35, [b"y" * 10])
+    assert fs.reserved == [(0, 40), (40, 5)]
+    row.write(45, [b"z" * 5])
+    assert fs.reserved[2:] == [(45, 5)]
+    assert row.read(0, 50) == b"x" * 10 + bytes(25) + b"y" * 10 + b"z" * 5
+
+
 def test_full_disk_is_an_error_before_anything_is_written() -> None:
     fs = CountingFs(space_bytes=50)
     row = open_row(fs)
     row.write(0, [b"x" * 10])
     with pytest.raises(OSError, match="No space left"):
-        row.write(35, [b"y" * 10])
+        row.write(35, [b"y" * 20])
     assert row.read(35, 10) == bytes(10)
 
 
