@@ -2,6 +2,7 @@
 
 import errno
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,17 @@ def count_of(operations: frozenset[str]) -> int:
     return told
 
 
+def ends_well(life: Life) -> bool:
+    try:
+        life.run()
+    except OSError as error:
+        told = str(error)
+    else:
+        return True
+    assert re.search(r"error|space", told)
+    return False
+
+
 def check_stopped(life: Life) -> None:
     """The store takes no more, and touches no file."""
     store = life.store
@@ -97,20 +109,24 @@ def check_found(life: Life, fs: MemoryFs) -> None:
 def test_error_at_any_operation_stops_the_store_and_loses_nothing_promised(
     operations: frozenset[str], is_lasting: bool, error: int
 ) -> None:
-    struck = 0
+    struck = survived = 0
     for after in range(count_of(operations)):
         fs = MemoryFs()
         life = Life(fs)
         fs.fail(operations, error, after, is_lasting)
-        with pytest.raises(OSError, match=r"error|space"):
-            life.run()
-        check_stopped(life)
+        if ends_well(life):
+            survived += 1
+        else:
+            check_stopped(life)
+            struck += 1
         fs.heal()
         check_found(life, fs.crash(random.Random(after)))
         fs.end_process()
         check_found(life, fs)
-        struck += 1
     assert struck > 3
+    # Room that was wanted ahead may be missed for a moment.
+    is_moment = error == errno.ENOSPC and not is_lasting
+    assert survived <= (count_of(operations & {"allocate"}) if is_moment else 0)
 
 
 def test_s4_failed_fsync_is_not_tried_again_and_nothing_is_acknowledged_after_it() -> None:

@@ -147,7 +147,7 @@ def test_s14_queue_offsets_and_positions_pass_the_boundary(boundary: int) -> Non
 def test_s14_full_disk_at_a_large_position_is_told() -> None:
     fs = MemoryFs()
     store = filled(fs, 2**33)
-    fs.fail({"allocate"}, errno.ENOSPC)
+    fs.fail({"allocate"}, errno.ENOSPC, is_lasting=True)
     store.append_bodies(store.end_index + 1, 2, [bytes(900)])
     with pytest.raises(OSError, match="No space left"):
         write_all(store)

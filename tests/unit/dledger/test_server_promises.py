@@ -158,7 +158,7 @@ async def test_acknowledged_entry_outlives_a_power_failure() -> None:
 async def test_failed_write_stops_the_node(operation: str) -> None:
     async with running(1) as bench:
         await leading(bench)
-        bench.fs.fail([operation], errno.ENOSPC, folder=DIRECTORY / "data")
+        bench.fs.fail([operation], errno.ENOSPC, is_lasting=True, folder=DIRECTORY / "data")
         codes: list[ResponseCode] = []
         bench.server.handle_append([bytes(300)], codes.append)
         await until(lambda: bench.fatal or codes)
