@@ -141,6 +141,8 @@ class Persister:
         self._steps.submit(steps)
         if self._loan is not None:
             self._loan.begin(self._steps.take_back)
+        elif batch.after:
+            self._steps.await_end()  # they leave when the loop hears of it
         return True
 
     def _is_next_waiting(self, batch: Batch) -> bool:

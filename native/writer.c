@@ -4,8 +4,8 @@
    in order until one fails: (descriptor, position, buffers) writes the buffers back to back, and (descriptor,
    position, buffers, direct) writes their whole blocks past the page cache; a bare descriptor is synced (fdatasync).
 
-   A job may be submitted quietly: then nothing wakes the loop at its end, unless it failed or `await_end` was called
-   meanwhile. Else the pipe becomes readable.
+   A job may be submitted quietly: then nothing wakes the loop at its end, unless it failed, `await_end` was called
+   meanwhile, or its answer was not sent whole. Else the pipe becomes readable.
 
    A job may have an answer, one (socket, bytes) among its steps: it is sent there without waiting. Until then
    `take_back` can stop it; whoever else writes to that connection has to do that first. */
@@ -40,7 +40,7 @@ typedef struct {
     int is_emptied;      /* the pipe, since the job began */
     int has_waiter;      /* `finish` waits for the condition */
     int may_answer;      /* the job has an answer that nobody took back */
-    Py_ssize_t answered; /* bytes of it that were sent */
+    Py_ssize_t answer_bytes, answered; /* its length, and how much of it was sent */
     step steps[STEPS_MAX];
     Py_ssize_t step_count;
     Py_buffer *views;
@@ -121,6 +121,7 @@ static void *run(void *argument) {
         pthread_mutex_lock(&self->lock);
         self->error = error;
         self->may_answer = 0;
+        if (self->answered < self->answer_bytes) self->is_awaited = 1; /* the rest of it is the loop's to send */
         __atomic_store_n(&self->is_done, 1, __ATOMIC_RELEASE);
         if (self->has_waiter) pthread_cond_broadcast(&self->changed);
         if (!self->is_awaited && error == 0) continue;
@@ -191,6 +192,7 @@ static int add_answer(writer *self, PyObject *object, Py_ssize_t room) {
     self->parts[self->part_count].iov_base = PyBytes_AS_STRING(bytes);
     self->parts[self->part_count++].iov_len = (size_t)PyBytes_GET_SIZE(bytes);
     self->may_answer = 1;
+    self->answer_bytes = PyBytes_GET_SIZE(bytes);
     self->step_count++;
     return 0;
 }
@@ -248,7 +250,7 @@ static PyObject *writer_submit(writer *self, PyObject *const *args, Py_ssize_t c
     self->views = PyMem_Calloc((size_t)buffers + 1, sizeof *self->views);
     self->parts = PyMem_Calloc((size_t)buffers + 1, sizeof *self->parts);
     self->may_answer = 0;
-    self->answered = 0;
+    self->answer_bytes = self->answered = 0;
     int is_bad = self->views == NULL || self->parts == NULL;
     if (is_bad) PyErr_NoMemory();
     for (Py_ssize_t number = 0; !is_bad && number < PyList_GET_SIZE(steps); number++)

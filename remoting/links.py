@@ -109,7 +109,11 @@ class Links:
         unflushed, self._unflushed = self._unflushed, []
         now_s = self._loop.time()
         for connection in unflushed:
-            connection.flush(now_s)
+            try:
+                connection.flush(now_s)
+            except Exception:  # noqa: BLE001  as in _read: the others' answers must leave
+                _log.exception("writing to a connection failed; it is aborted")
+                connection.abort()
 
 
 class Link:

@@ -1,6 +1,7 @@
 """The persister over a real store on real files: the compiled thread and Python's own take turns."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import AsyncIterator
@@ -260,6 +261,38 @@ async def test_an_acknowledgement_is_sent_once_by_the_thread_or_by_the_loop(
         )
         await bench.idle()
         assert len(loans) == 1
+    ours.close()
+    theirs.close()
+
+
+@pytest.mark.skipif(not native.compiled_modules(), reason="nothing is lent to Python's own thread")
+@pytest.mark.parametrize("way", ["taken back", "not lent", "no room"])
+async def test_an_acknowledgement_left_to_the_loop_wakes_it(tmp_path: Path, way: str) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    async with open_bench(tmp_path) as bench:
+        loans: list[Loan] = []
+
+        def lend(envelope: Envelope) -> Loan | None:
+            if way == "not lent":
+                return None
+            loans.append(Loan(ours.fileno(), b"answer", lambda rest: None))
+            return loans[-1]
+
+        bench.append(b"makes the files", Output(None, (), (), (), -1, (), ()))
+        await bench.idle()
+        bench.persister._lend = lend
+        if way == "no room":
+            with contextlib.suppress(BlockingIOError):
+                while ours.send(bytes(1 << 16)):
+                    pass
+        bench.append(b"x", Output(None, (), (), (ack(8),), -1, (), ()))
+        if way == "taken back":
+            loans[0].stop()
+        async with asyncio.timeout(5):
+            while len(bench.batches) < 2:
+                await asyncio.sleep(0.01)
+        assert bench.batches[1].after == ([] if loans and loans[0].is_sent else [ack(8)])
     ours.close()
     theirs.close()
 
