@@ -5,8 +5,9 @@
    position, buffers, direct) writes their whole blocks past the page cache; a bare descriptor is synced (fdatasync).
 
    A job may be submitted quietly: then nothing wakes the loop at its end, unless it failed, `await_end` was called
-   meanwhile, or its answer was not sent whole. Else the pipe becomes readable. A job may have an answer, one (socket, bytes) among its steps: it is sent there without waiting. Until then
-   `take_back` can stop it; whoever else writes to that connection has to do that first. */
+   meanwhile, or its answer was not sent whole. Else the pipe becomes readable. A job may have an answer, one (socket,
+   bytes) among its steps: it is sent there without waiting. Until then `take_back` can stop it; whoever else writes
+   to that connection has to do that first. */
 
 #include "writer.h"
 
