@@ -67,6 +67,8 @@ class SequencedWorkload:
     def __init__(self, options: Options, history: History) -> None:
         self.history = history
         self.queues = options.workload.queues
+        self.rows_max = min(SEND_ROWS_MAX, int(str(options.config.get("pending_appends_max", SEND_ROWS_MAX))))
+        """Of a send: what the brokers of this world take at once."""
         self.writers = {name: Checkpoint() for name in WRITERS}
         self.is_stopping = False
         self.repeats = 0
@@ -172,7 +174,7 @@ class _Try:
         count = rows_of(name, batch_id, partition)
         cuts = [0]
         while cuts[-1] < count:
-            cuts.append(min(count, cuts[-1] + rng.randint(1, SEND_ROWS_MAX)))
+            cuts.append(min(count, cuts[-1] + rng.randint(1, workload.rows_max)))
         self._waiting = deque(pairwise(cuts))
         self._fails_at = rng.randint(1, 6) if rng.random() < 0.3 else 0
 
