@@ -320,7 +320,7 @@ class _Inbound(asyncio.Protocol):
     def _deliver(self, messages: list[Message | Hello]) -> None:
         if not messages or self.peer is None:
             return
-        if any(isinstance(message, Hello) for message in messages):
+        if Hello in map(type, messages):
             raise PeerProtocolError("a second handshake")
         self._owner.sink.on_messages(self.peer, cast("list[Message]", messages))
 

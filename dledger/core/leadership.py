@@ -41,6 +41,7 @@ class Leadership:
             for peer in config.others
         }
         self._config = config
+        self._quorum = config.quorum
         self._log = log
         self._outbox = outbox
         self._contact_ms = dict.fromkeys(config.others, now_ms)
@@ -96,7 +97,7 @@ class Leadership:
             return commit_index
         marks = [dispatcher.watermark for dispatcher in self.dispatchers.values()]
         marks.append(persisted_index)
-        return committable_index(marks, self._config.quorum, self.term_start_index, commit_index)
+        return committable_index(marks, self._quorum, self.term_start_index, commit_index)
 
     def acknowledge(self, commit_index: int, now_ms: int) -> list[Completion]:
         """The appends that are committed now."""
@@ -136,7 +137,7 @@ class Leadership:
     @property
     def is_settled(self) -> bool:
         """Whether `pump` has nothing to do before something is due, appended or answered."""
-        if not self.is_ready or self.transferee is not None:
+        if self.term_start_index == NO_INDEX or self.transferee is not None:
             return False
         for dispatcher in self.dispatchers.values():  # noqa: SIM110 (asked with every answer: a call less)
             if not dispatcher.is_settled:
@@ -158,8 +159,10 @@ class Leadership:
         caller is left without a clear answer.
         """
         self._catch_up.pass_time(now_ms, self.appends.oldest_wait_ms(now_ms))
-        behind = sum(not dispatcher.keeps_up for dispatcher in self.dispatchers.values())
-        is_spare = len(self._config.peers) - behind >= self._config.quorum
+        holders = 1  # this node itself
+        for dispatcher in self.dispatchers.values():
+            holders += dispatcher.keeps_up
+        is_spare = holders >= self._quorum
         for dispatcher in self.dispatchers.values():
             dispatcher.pump(now_ms, commit_index, is_spare)
         self._pushes.forget()
@@ -189,7 +192,7 @@ class Leadership:
 
     def quorum_lost_at_ms(self) -> int:
         """When this leader must step down unless more peers answer (check-quorum)."""
-        needed = self._config.quorum - 1
+        needed = self._quorum - 1
         if needed == 0:
             return NEVER_DUE_MS
         return quorum_index(self._contact_ms.values(), needed) + self._config.election_timeout_max_ms

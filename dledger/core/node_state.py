@@ -92,7 +92,7 @@ class NodeState:
     def has_output(self) -> bool:
         """Whether take_output has something to do, apart from what is due by time."""
         leadership = self._leadership
-        return leadership is None or not (leadership.is_settled and self._outbox.is_empty)
+        return leadership is None or not (self._outbox.is_empty and leadership.is_settled)
 
     @property
     def readable_index(self) -> int:
