@@ -8,7 +8,7 @@ services stop before the server, so that what they still answer reaches the clie
 import asyncio
 import logging
 
-from broker import delay
+from broker import delay, retention
 from broker.clients import ClientRegistry
 from broker.config import BrokerConfig
 from broker.context import BrokerContext, BrokerStats
@@ -48,6 +48,7 @@ PROCESSORS = (
     admin_topics,
     admin_groups,
     admin_broker,
+    retention,
 )
 """Each has `register(context)`."""
 
@@ -93,6 +94,7 @@ class Broker:
             environment=environment,
             engine=opened.engine,
             end_position=opened.end_position,
+            removal=opened.removal,
         )
         for module in PROCESSORS:
             module.register(self.context)

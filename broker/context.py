@@ -12,6 +12,7 @@ from broker.replication import ReplicationEngine
 from broker.sql92.filters import SqlFilters
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog
+from commitlog.log_removal import LogRemoval
 from dledger.environment import Environment
 from remoting.client import RemotingClient
 from remoting.connection import Connection
@@ -19,6 +20,7 @@ from remoting.router import Router
 
 if TYPE_CHECKING:
     from broker.clients import ClientRegistry
+    from broker.retention import Retention
 
 
 class Service(Protocol):
@@ -59,6 +61,13 @@ class BrokerContext:
     """The replication engine beside the log; None for a plain log."""
     end_position: Callable[[], int | None] = lambda: None
     """First byte after the log's last entry, committed or not; None when not known."""
+    removal: LogRemoval | None = None
+    """Deletes the log's oldest files; None for a log that keeps everything."""
+    retention: "Retention | None" = None
+    log_holds: list[Callable[[], int | None]] = field(default_factory=list)
+    """Each names the position of the earliest record that somebody still needs, None for none: no file from
+    there on is deleted. Every node asks its own, so they go by what all nodes know alike: replicated state
+    and queues."""
     may_prepare: Callable[[], bool] = lambda: True
     """Whether half messages may be taken: not while too many transactions are open."""
     sql_filters: SqlFilters = field(default_factory=SqlFilters)

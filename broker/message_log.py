@@ -16,6 +16,7 @@ from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
 from commitlog.indexer import MessageLogConfig
 from commitlog.log import MessageLog
+from commitlog.log_removal import LogRemoval
 from commitlog.record_files import RecordStoreConfig
 from dledger.core.config import Config
 from dledger.environment import Environment
@@ -37,6 +38,8 @@ class OpenedLog:
     engine: ReplicationEngine | None
     last_index: int
     end_position: Callable[[], int | None]
+    removal: LogRemoval | None = None
+    """None for a log that keeps everything."""
 
 
 def open_log(
@@ -84,6 +87,7 @@ def _open_group_log(
             data_file_bytes=config.data_file_bytes,
             index_file_bytes=config.index_file_bytes,
             cache_bytes_max=config.entry_cache_bytes,
+            disk_full_ratio=config.disk_full_percent / 100,
         ),
         write_physical_offset,
         environment.fs,
@@ -106,7 +110,7 @@ def _open_group_log(
     except BaseException:
         entries.close()
         raise
-    return OpenedLog(log, engine, last_index, lambda: entries.end_position)
+    return OpenedLog(log, engine, last_index, lambda: entries.end_position, log.removal)
 
 
 def _damage_marker(directory: Path, environment: Environment) -> Callable[[str], None]:

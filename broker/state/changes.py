@@ -67,7 +67,40 @@ class SetDelayOffset:
     offset: int
 
 
-Change = PutTopic | DeleteTopic | PutGroup | DeleteGroup | CommitOffsets | SetDelayOffset
+@dataclass(frozen=True, slots=True)
+class DropOffsets:
+    """The group's offsets in the topic are of no use to anybody any more."""
+
+    group: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrimLog:
+    """The log's files that end at this position or before it may be deleted, by every node."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimQueues:
+    """The topic's queues show no message before these offsets any more: its own time to keep them is over."""
+
+    topic: str
+    offsets: Mapping[int, int]
+
+
+Change = (
+    PutTopic
+    | DeleteTopic
+    | PutGroup
+    | DeleteGroup
+    | CommitOffsets
+    | SetDelayOffset
+    | DropOffsets
+    | TrimLog
+    | TrimQueues
+)
 
 
 def encode_change(change: Change) -> bytes:
@@ -88,7 +121,9 @@ def join_changes(encoded: Sequence[bytes]) -> bytes:
 
 
 def _checked(change: Change) -> Change:
-    if isinstance(change, CommitOffsets):
+    if isinstance(change, TrimLog) and not 0 <= change.position <= _LONG_MAX:
+        raise InvalidChangeError(f"position {change.position} is out of range")
+    if isinstance(change, CommitOffsets | TrimQueues):
         for queue_id, offset in change.offsets.items():
             if not (0 <= queue_id <= _INT_MAX and 0 <= offset <= _LONG_MAX):
                 raise InvalidChangeError(f"offset {offset} of queue {queue_id} is out of range")
@@ -123,6 +158,12 @@ def _to_row(change: Change) -> list[Any]:
             return ["commitOffsets", group, topic, list(offsets.items())]
         case SetDelayOffset(level, offset):
             return ["setDelayOffset", level, offset]
+        case DropOffsets(group, topic):
+            return ["dropOffsets", group, topic]
+        case TrimLog(position):
+            return ["trimLog", position]
+        case TrimQueues(topic, offsets):
+            return ["trimQueues", topic, list(offsets.items())]
 
 
 _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
@@ -132,6 +173,9 @@ _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
     "deleteGroup": lambda row: DeleteGroup(str(row[1]), bool(row[2])),
     "commitOffsets": lambda row: CommitOffsets(str(row[1]), str(row[2]), {int(q): int(o) for q, o in row[3]}),
     "setDelayOffset": lambda row: SetDelayOffset(int(row[1]), int(row[2])),
+    "dropOffsets": lambda row: DropOffsets(str(row[1]), str(row[2])),
+    "trimLog": lambda row: TrimLog(int(row[1])),
+    "trimQueues": lambda row: TrimQueues(str(row[1]), {int(q): int(o) for q, o in row[2]}),
 }
 
 

@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from broker.config import BrokerConfig
+from broker.state.base import BaseKeeper
 from broker.state.changes import (
     Change,
     CommitOffsets,
@@ -23,6 +25,7 @@ from broker.state.changes import (
     decode_changes,
     encode_change,
 )
+from broker.state.checkpoints import CHECKPOINT_TOPIC, Base, next_offsets, offset_rows, split
 from broker.state.groups import SubscriptionGroupConfig, group_name_error, static_groups
 from broker.state.offsets import OffsetTable
 from broker.state.proposals import ProposalQueue
@@ -30,6 +33,7 @@ from broker.state.snapshot import (
     CorruptSnapshotError,
     Snapshot,
     drop_snapshot,
+    encode_snapshot,
     read_snapshot,
     write_snapshot,
 )
@@ -79,6 +83,10 @@ class ReplicatedState:
         self._snapshot_wanted = asyncio.Event()
         self._saved_index = -1
         self._is_changed = False
+        self._keeper = BaseKeeper(log)
+        self._is_held_back = False
+        self.saved_covered_index = -1
+        """The entry up to which the newest checkpoint goes that this node's snapshot file knows of."""
         self.applied_index = -1
 
     @property
@@ -103,6 +111,21 @@ class ReplicatedState:
     def writers(self) -> WriterTable:
         """Read only: changed by sequenced records."""
         return self._tables.writers
+
+    @property
+    def base(self) -> Base:
+        """The newest whole checkpoint in the log."""
+        return self._keeper.base
+
+    @property
+    def trim_position(self) -> int:
+        """The log's files that end here or before may be deleted."""
+        return self._tables.trim_position
+
+    @property
+    def first_shown(self) -> Mapping[str, Mapping[int, int]]:
+        """Topic → queue → the first offset that is shown, where a topic keeps messages for its own time."""
+        return self._tables.first_shown
 
     @property
     def data_version(self) -> DataVersion:
@@ -186,9 +209,23 @@ class ReplicatedState:
         if status is not PutStatus.PUT_OK:
             raise StateChangeError(status)
 
-    def _record_message(self, body: bytes) -> Message:
+    async def write_checkpoint(self, part_bytes: int) -> PutStatus:
+        """Put the whole state, and how far every queue is, into the log. PUT_OK: all of it is committed."""
+        rows = {**self._tables.copy().rows(), "queues": iter(next_offsets(self._log.queues))}
+        snapshot = Snapshot(self.applied_index, rows)
+        data = await asyncio.to_thread(encode_snapshot, snapshot)
+        for body in split(snapshot.applied_index, data, part_bytes):
+            done: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+            message = self._record_message(body, CHECKPOINT_TOPIC)
+            result = self._log.put([message], partial(_resolve, done))
+            status = await done if result.status is PutStatus.PUT_OK else result.status
+            if status is not PutStatus.PUT_OK:
+                return status
+        return PutStatus.PUT_OK
+
+    def _record_message(self, body: bytes, topic: str = STATE_TOPIC) -> Message:
         return Message(
-            topic=STATE_TOPIC,
+            topic=topic,
             queue_id=0,
             body=body,
             born_timestamp_ms=self._clock(),
@@ -197,6 +234,9 @@ class ReplicatedState:
         )
 
     def _on_dispatch(self, batch: DispatchBatch) -> None:
+        if self._log.begin_index > self.applied_index + 1:
+            self._look_for_checkpoint(batch)
+            return
         version = self._tables.topics_version
         # Read before anything is applied: when one is damaged all come again.
         records = [
@@ -211,11 +251,37 @@ class ReplicatedState:
             for run in batch.sequences:
                 self._tables.writers.take(run, self.applied_index)
         self.applied_index = max(self.applied_index, batch.last_index)
+        self._is_changed |= self._keeper.follow(batch)
         if self.applied_index - self._saved_index >= SNAPSHOT_ENTRIES_MAX and self._is_far():
             self._snapshot_wanted.set()
         if self._tables.topics_version != version:
             for callback in self._topic_callbacks:
                 callback()
+
+    def _look_for_checkpoint(self, batch: DispatchBatch) -> None:
+        """The log begins behind what is known here: take the state from the log, and go over what follows."""
+        if not self._is_held_back:
+            logger.warning(
+                "the log begins with entry %d, the state is that of entry %d: waiting for a checkpoint",
+                self._log.begin_index,
+                self.applied_index,
+            )
+            self._is_held_back = True
+            self._log.hold_back(True)
+        whole = self._keeper.take(batch)
+        if whole is None or whole.covered_index + 1 < self._log.begin_index:
+            return
+        tables = self._keeper.read(whole).tables
+        self._tables.load_json(tables)
+        base = Base(whole.covered_index, self._log.queued_index, offset_rows(tables["queues"]))
+        logger.info("the state is taken from the checkpoint of entry %d", whole.covered_index)
+        self._keeper.begin_with(base)
+        self.applied_index = whole.covered_index
+        self._is_changed, self._is_held_back = True, False
+        self._log.give_again(self._on_dispatch, whole.covered_index + 1)
+        self._log.hold_back(False)
+        for callback in self._topic_callbacks:
+            callback()
 
     def _apply(self, request: DispatchRequest, record: Record) -> None:
         for change in decode_changes(bytes(record.body)):
@@ -253,11 +319,14 @@ class ReplicatedState:
 
     def _load(self, snapshot: Snapshot) -> None:
         try:
+            base = Base.from_json(snapshot.tables)
             self._tables.load_json(snapshot.tables)
         except (ValueError, KeyError, TypeError) as error:
             logger.error("state snapshot %s is not used: its tables: %r", self._snapshot_path, error)
         else:
             self.applied_index = self._saved_index = snapshot.applied_index
+            self.saved_covered_index = base.covered_index
+            self._keeper.begin_with(base)
 
     async def start(self) -> None:
         """Begin to write snapshots."""
@@ -292,13 +361,22 @@ class ReplicatedState:
             return
         self._is_changed = False
         self._saved_index = self.applied_index
-        snapshot = Snapshot(self.applied_index, self._tables.copy().rows())
-        self._snapshot_write = asyncio.create_task(self._write_snapshot(snapshot), name="state snapshot")
+        base = self._keeper.base
+        snapshot = Snapshot(self.applied_index, {**self._tables.copy().rows(), **base.rows()})
+        writing = self._write_snapshot(snapshot, base.covered_index)
+        self._snapshot_write = asyncio.create_task(writing, name="state snapshot")
         await asyncio.shield(self._snapshot_write)
 
-    async def _write_snapshot(self, snapshot: Snapshot) -> None:
+    async def _write_snapshot(self, snapshot: Snapshot, covered_index: int) -> None:
         try:
             await asyncio.to_thread(write_snapshot, self._fs, self._snapshot_path, snapshot)
         except OSError as error:
             self._is_changed = True
             logger.error("cannot write the state snapshot %s: %s", self._snapshot_path, error)
+        else:
+            self.saved_covered_index = covered_index
+
+
+def _resolve(done: asyncio.Future[PutStatus], status: PutStatus) -> None:
+    if not done.done():
+        done.set_result(status)

@@ -14,9 +14,12 @@ from broker.state.changes import (
     CommitOffsets,
     DeleteGroup,
     DeleteTopic,
+    DropOffsets,
     PutGroup,
     PutTopic,
     SetDelayOffset,
+    TrimLog,
+    TrimQueues,
 )
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.offsets import OffsetTable
@@ -41,6 +44,10 @@ class StateTables:
         self.offsets = OffsetTable()
         self.delay_offsets: dict[int, int] = {}
         self.writers = WriterTable()
+        self.trim_position = 0
+        """The log's files that end here or before may be deleted."""
+        self.first_shown: dict[str, dict[int, int]] = {}
+        """Topic → queue → the first offset that is shown, where a topic keeps messages for its own time."""
         self.topics_version = DataVersion()
         self.groups_version = DataVersion()
 
@@ -61,10 +68,23 @@ class StateTables:
                 self.offsets.commit(group, topic, offsets)
             case SetDelayOffset(level, offset):
                 self.delay_offsets[level] = offset
+            case DropOffsets(group, topic):
+                self.offsets.drop(group, topic)
+            case TrimLog(position):
+                self.trim_position = max(self.trim_position, position)
+            case TrimQueues(topic, offsets):
+                self._hide(topic, offsets)
+
+    def _hide(self, topic: str, offsets: Mapping[int, int]) -> None:
+        if topic not in self.topics:
+            return
+        known = self.first_shown.get(topic, {})
+        self.first_shown[topic] = known | {q: max(known.get(q, 0), offset) for q, offset in offsets.items()}
 
     def _delete_topic(self, name: str, timestamp_ms: int) -> None:
         if name in self.static_topics:
             return
+        self.first_shown.pop(name, None)
         self.offsets.drop_topic(name)  # a late consumer commits to a topic that is gone, too
         if self.topics.pop(name, None) is not None:
             self.topics_version = self.topics_version.next(timestamp_ms)
@@ -82,6 +102,7 @@ class StateTables:
         other.offsets = self.offsets.copy()
         other.delay_offsets = dict(self.delay_offsets)
         other.writers = self.writers.copy()
+        other.trim_position, other.first_shown = self.trim_position, dict(self.first_shown)
         other.topics_version, other.groups_version = self.topics_version, self.groups_version
         return other
 
@@ -101,6 +122,8 @@ class StateTables:
             "offsets": self.offsets.rows(),
             "delayOffsets": iter(sorted(self.delay_offsets.items())),
             "writers": self.writers.rows(),
+            "trimPosition": iter((self.trim_position,)),
+            "firstShown": ([topic, sorted(row.items())] for topic, row in self.first_shown.items()),
             "topicsVersion": iter((self.topics_version.counter, self.topics_version.timestamp_ms)),
             "groupsVersion": iter((self.groups_version.counter, self.groups_version.timestamp_ms)),
         }
@@ -118,6 +141,11 @@ class StateTables:
         offsets = OffsetTable.from_json(data["offsets"])
         delay_offsets = {index(level): index(offset) for level, offset in data["delayOffsets"]}
         writers = WriterTable.from_json(data.get("writers", []))  # older snapshots knew of none
+        [trim_position] = data.get("trimPosition", [0])
+        first_shown = {
+            str(topic): {index(q): index(offset) for q, offset in row}
+            for topic, row in data.get("firstShown", [])
+        }
         topics_version = DataVersion(*map(index, data["topicsVersion"]))
         groups_version = DataVersion(*map(index, data["groupsVersion"]))
         self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
@@ -125,5 +153,6 @@ class StateTables:
         self.offsets = offsets
         self.delay_offsets = delay_offsets
         self.writers = writers
+        self.trim_position, self.first_shown = index(trim_position), first_shown
         self.topics_version = topics_version
         self.groups_version = groups_version

@@ -200,8 +200,14 @@ class Checker:
                 require(before < epoch.term, name, "epoch", epoch, "begins late")
 
     def missing(self, machine: Machine) -> int:
-        """The first committed entry that the node's disk does not durably hold, -1 if it has all."""
-        for index, entry in enumerate(self.committed):
+        """The first committed entry from its log's begin on that the node's disk does not durably hold, -1 if
+        it has all.
+        """
+        process = machine.process
+        begin = (
+            node_of(process.broker).begin_index if process is not None and process.broker is not None else 0
+        )
+        for index, entry in enumerate(self.committed[begin:], begin):
             if not self.has_durably(machine, entry.position, entry.data):
                 return index
         return NO_INDEX

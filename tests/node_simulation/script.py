@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -138,9 +138,9 @@ class Client:
 class Script:
     """Used with `with`: every process ends with it."""
 
-    def __init__(self, nodes: int = 3, seed: int = 1) -> None:
+    def __init__(self, nodes: int = 3, seed: int = 1, config: Mapping[str, int | str] = FILES) -> None:
         self.world = World(
-            Options(seed=seed, nodes=nodes, config=FILES),
+            Options(seed=seed, nodes=nodes, config=config),
             workload=lambda _, history: NoWorkload(history),
         )
         self.clients: list[Machine] = []

@@ -138,6 +138,10 @@ class FakeLog:
         return self._applied_index
 
     @property
+    def queued_index(self) -> int:
+        return self._applied_index
+
+    @property
     def messages(self) -> list[Message]:
         """Every message that was put, in order."""
         return [message for call in self.put_calls for message in call]
@@ -245,6 +249,16 @@ class FakeLog:
 
     def add_listener(self, listener: DispatchListener) -> None:
         self._listeners.append(listener)
+
+    @property
+    def begin_index(self) -> int:
+        return 0
+
+    def hold_back(self, is_held_back: bool) -> None:
+        raise AssertionError("this log keeps its first entry")
+
+    def give_again(self, listener: DispatchListener, index: int) -> None:
+        raise AssertionError("this log keeps its first entry")
 
     def replay_from(self, index: int) -> None:
         self.replayed_from = index
