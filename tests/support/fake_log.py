@@ -9,7 +9,7 @@ committed until `commit()`, or `fail(status)` which answers the waiting puts wit
 import asyncio
 import bisect
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -80,6 +80,28 @@ class FakeQueues:
     def next_offset(self, topic: str, queue_id: int) -> int:
         queue = self.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
+
+    def __iter__(self) -> Iterator[FakeQueue]:
+        """Those with files: none has any."""
+        return iter(())
+
+    def forget(self, topic: str) -> bool:
+        queues = [key for key in self.by_key if key[0] == topic and not self.by_key[key].rows]
+        for key in queues:
+            del self.by_key[key]
+        return bool(queues)
+
+    def topics(self) -> list[str]:
+        return list(dict.fromkeys(topic for topic, _ in self.by_key))
+
+    def queue_ids(self, topic: str) -> list[int]:
+        return sorted(queue_id for name, queue_id in self.by_key if name == topic)
+
+    def raise_to(self, topic: str, queue_id: int, next_offset: int) -> None:
+        queue = self.by_key.setdefault((topic, queue_id), FakeQueue())
+        if queue.max_offset < next_offset:
+            queue.rows.clear()
+            queue.min_offset = next_offset
 
     def append(self, request: DispatchRequest) -> None:
         queue = self.by_key.setdefault((request.topic, request.queue_id), FakeQueue())

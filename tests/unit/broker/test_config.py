@@ -111,6 +111,15 @@ def test_keys_without_effect_are_told_apart() -> None:
     assert BrokerConfig().idle_keys == []
 
 
+def test_limits_of_the_disk_must_not_fall() -> None:
+    with pytest.raises(ConfigError, match="none may be above the next"):
+        load_config(None, ["diskMaxUsedSpaceRatio=86"])
+    config = load_config(None, ["deleteWhen=04;16", "diskMaxUsedSpaceRatio=50"])
+    assert config.delete_hours == {4, 16}
+    with pytest.raises(ConfigError, match="deleteWhen"):
+        load_config(None, ["deleteWhen=24"])
+
+
 def test_the_quota_of_a_member_far_behind_is_a_setting() -> None:
     assert engine_config(load_config(None, [])).throttle_bytes_per_s is None
     fixed = engine_config(load_config(None, ["peerPushQuota=20971520", "peerPushThrottlePoint=1000"]))
