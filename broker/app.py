@@ -28,6 +28,7 @@ from broker.processors import (
 )
 from broker.registration import Registration
 from broker.state.state import ReplicatedState
+from broker.statistics.broker_statistics import BrokerStatistics
 from broker.store_lock import StoreLock
 from commitlog.record import host_bytes
 from dledger.environment import Environment
@@ -90,9 +91,11 @@ class Broker:
             clock=clock,
             store_host=store_host,
             stats=BrokerStats(started_at_ms=clock()),
+            statistics=BrokerStatistics(config.broker_cluster_name, environment.monotonic_ms),
             environment=environment,
             engine=opened.engine,
             end_position=opened.end_position,
+            position_of=opened.position_of,
         )
         for module in PROCESSORS:
             module.register(self.context)

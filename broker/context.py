@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.config import BrokerConfig
+from broker.offset_resets import OffsetResets
 from broker.replication import ReplicationEngine
 from broker.sql92.filters import SqlFilters
 from broker.state.state import ReplicatedState
+from broker.statistics.broker_statistics import BrokerStatistics
 from commitlog.log import MessageLog
 from dledger.environment import Environment
 from remoting.client import RemotingClient
@@ -54,11 +56,16 @@ class BrokerContext:
     store_host: bytes
     """brokerIP1:listenPort as a record holds it (4 address bytes, 4-byte port)."""
     stats: BrokerStats
+    statistics: BrokerStatistics
+    """The same by topic and group, over the last minute, hour and day."""
     environment: Environment = field(default_factory=Environment)
     engine: ReplicationEngine | None = None
     """The replication engine beside the log; None for a plain log."""
     end_position: Callable[[], int | None] = lambda: None
     """First byte after the log's last entry, committed or not; None when not known."""
+    position_of: Callable[[int], int] = lambda index: 0
+    """Where an entry of the replicated log begins."""
+    offset_resets: OffsetResets = field(default_factory=OffsetResets)
     may_prepare: Callable[[], bool] = lambda: True
     """Whether half messages may be taken: not while too many transactions are open."""
     sql_filters: SqlFilters = field(default_factory=SqlFilters)

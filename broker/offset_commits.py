@@ -67,6 +67,14 @@ class OffsetCommits:
             return None
         return self._propose(group, topic, {queue_id: offset})
 
+    def reset(self, group: str, topic: str, offsets: dict[int, int]) -> asyncio.Future[PutStatus]:
+        """Store the offsets of several queues in one change, whatever was known; at most
+        OFFSETS_PER_CHANGE_MAX.
+        """
+        for queue_id in offsets:
+            self._noted.pop((group, topic, queue_id), None)
+        return self._propose(group, topic, offsets)
+
     def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store the offset with the next flush if it is beyond the newest known one."""
         known = self.current(group, topic, queue_id)
