@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from broker.config import BrokerConfig
+from broker.runtime_settings import take_settings
 from broker.state.changes import (
     Change,
     CommitOffsets,
     InvalidChangeError,
     PutGroup,
+    PutSettings,
     PutTopic,
     decode_changes,
     encode_change,
@@ -220,6 +222,8 @@ class ReplicatedState:
     def _apply(self, request: DispatchRequest, record: Record) -> None:
         for change in decode_changes(bytes(record.body)):
             self._tables.apply(change, request.store_timestamp_ms)
+            if isinstance(change, PutSettings):
+                take_settings(self._config, change.values)
         self._is_changed = True
         self._proposals.applied(request.queue_offset)
 
@@ -258,6 +262,7 @@ class ReplicatedState:
             logger.error("state snapshot %s is not used: its tables: %r", self._snapshot_path, error)
         else:
             self.applied_index = self._saved_index = snapshot.applied_index
+            take_settings(self._config, self._tables.settings)
 
     async def start(self) -> None:
         """Begin to write snapshots."""

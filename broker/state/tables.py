@@ -15,6 +15,7 @@ from broker.state.changes import (
     DeleteGroup,
     DeleteTopic,
     PutGroup,
+    PutSettings,
     PutTopic,
     SetDelayOffset,
 )
@@ -40,6 +41,7 @@ class StateTables:
         self.groups: dict[str, SubscriptionGroupConfig] = dict(static_groups)
         self.offsets = OffsetTable()
         self.delay_offsets: dict[int, int] = {}
+        self.settings: dict[str, str] = {}
         self.writers = WriterTable()
         self.topics_version = DataVersion()
         self.groups_version = DataVersion()
@@ -61,6 +63,8 @@ class StateTables:
                 self.offsets.commit(group, topic, offsets)
             case SetDelayOffset(level, offset):
                 self.delay_offsets[level] = offset
+            case PutSettings(values):
+                self.settings |= values
 
     def _delete_topic(self, name: str, timestamp_ms: int) -> None:
         if name in self.static_topics:
@@ -81,6 +85,7 @@ class StateTables:
         other.topics, other.groups = dict(self.topics), dict(self.groups)
         other.offsets = self.offsets.copy()
         other.delay_offsets = dict(self.delay_offsets)
+        other.settings = dict(self.settings)
         other.writers = self.writers.copy()
         other.topics_version, other.groups_version = self.topics_version, self.groups_version
         return other
@@ -100,6 +105,7 @@ class StateTables:
             ),
             "offsets": self.offsets.rows(),
             "delayOffsets": iter(sorted(self.delay_offsets.items())),
+            "settings": iter(sorted(self.settings.items())),
             "writers": self.writers.rows(),
             "topicsVersion": iter((self.topics_version.counter, self.topics_version.timestamp_ms)),
             "groupsVersion": iter((self.groups_version.counter, self.groups_version.timestamp_ms)),
@@ -118,12 +124,14 @@ class StateTables:
         offsets = OffsetTable.from_json(data["offsets"])
         delay_offsets = {index(level): index(offset) for level, offset in data["delayOffsets"]}
         writers = WriterTable.from_json(data.get("writers", []))  # older snapshots knew of none
+        settings = {str(key): str(value) for key, value in data.get("settings", [])}  # nor of these
         topics_version = DataVersion(*map(index, data["topicsVersion"]))
         groups_version = DataVersion(*map(index, data["groupsVersion"]))
         self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
         self.groups = {**self.static_groups, **{group.name: group for group in groups}}
         self.offsets = offsets
         self.delay_offsets = delay_offsets
+        self.settings = settings
         self.writers = writers
         self.topics_version = topics_version
         self.groups_version = groups_version
