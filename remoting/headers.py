@@ -229,6 +229,8 @@ class QueryMessageRequestHeader(RequestHeader):
     begin_timestamp_ms: Long = wire_name("beginTimestamp")
     end_timestamp_ms: Long = wire_name("endTimestamp")
     is_unique_key: bool = wire_name("_UNIQUE_KEY_QUERY", default=False)
+    index_type: str | None = None
+    """K (or nothing): by a key, U: by its id, T: by its tag; from version 5.4 clients only."""
 
 
 @request_header
