@@ -264,6 +264,12 @@ async def test_what_cannot_be_stored_is_refused(bench: Bench, changes: dict[str,
     assert len(bench.stored) == before
 
 
+async def test_a_value_may_say_what_a_timers_name_begins_with(bench: Bench) -> None:
+    bench.handle(sequenced_send(0, [b"a"], properties=b"KEYS\x01TIMER_DAILY_7\x02"))
+    await bench.settle()
+    assert [answer.code for answer in bench.connection.take_answers()] == [0]
+
+
 async def test_the_topic_is_made_as_for_any_send(bench: Bench) -> None:
     answers = [sequenced_send(n, [b"%d" % n], n, topic="new", queue_id=3) for n in range(3)]
     bench.handle(*answers)
