@@ -15,16 +15,28 @@ from broker.context import BrokerContext, BrokerStats
 from broker.message_log import open_log
 from broker.processors import (
     admin_broker,
+    admin_config,
+    admin_consumers,
     admin_groups,
+    admin_lists,
+    admin_offsets,
+    admin_queues,
+    admin_replication,
+    admin_stats,
     admin_topics,
+    assignment,
     clients,
     locks,
     offsets,
+    pop,
     pull,
     query,
+    replies,
     send,
     send_back,
+    timers,
     transactions,
+    unsupported,
 )
 from broker.registration import Registration
 from broker.state.state import ReplicatedState
@@ -45,12 +57,24 @@ PROCESSORS = (
     send_back,
     query,
     delay,
+    timers,
     transactions,
+    pop,
+    assignment,
+    replies,
     admin_topics,
     admin_groups,
     admin_broker,
+    admin_config,
+    admin_offsets,
+    admin_consumers,
+    admin_queues,
+    admin_lists,
+    admin_stats,
+    admin_replication,
+    unsupported,
 )
-"""Each has `register(context)`."""
+"""Each has `register(context)`; the last takes what no other does."""
 
 APPLY_LOOK_S = 0.01
 

@@ -68,10 +68,14 @@ class BrokerContext:
     offset_resets: OffsetResets = field(default_factory=OffsetResets)
     may_prepare: Callable[[], bool] = lambda: True
     """Whether half messages may be taken: not while too many transactions are open."""
+    may_time: Callable[[int], bool] = lambda out_ms: True
+    """Whether a timer message that is due then may be taken: not while too many wait."""
     sql_filters: SqlFilters = field(default_factory=SqlFilters)
     """Compiled filters by properties, for every processor that reads queues for a consumer."""
     close_listeners: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called with every client connection that has closed; processors append theirs."""
+    runtime_figures: list[Callable[[], dict[str, str]]] = field(default_factory=list)
+    """What processors add to the answer to GET_BROKER_RUNTIME_INFO."""
     services: list[Service] = field(default_factory=list)
     """Processors append what is to be started and stopped with the broker."""
     _tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
