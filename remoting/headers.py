@@ -220,6 +220,15 @@ class ResumeCheckHalfMessageRequestHeader(RequestHeader):
 
 
 @request_header
+class RecallMessageRequestHeader(RequestHeader):
+    """Code 370. The handle is of a timer message's answer."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+
+
+@request_header
 class QueryMessageRequestHeader(RequestHeader):
     """Code 12. With `is_unique_key` the key is a message id that its client chose."""
 

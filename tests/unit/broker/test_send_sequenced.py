@@ -248,7 +248,7 @@ def _position_of(bench: Bench, message: Message) -> int:
         ({"topic": "%RETRY%g", "queue_id": 0}, ResponseCode.MESSAGE_ILLEGAL),
         ({"topic": "rmq_sys_LEDGERMQ_STATE"}, ResponseCode.NO_PERMISSION),
         ({"properties": b"x" * 32_700}, ResponseCode.MESSAGE_ILLEGAL),
-        ({"properties": b"TIMER_DELAY_MS\x015\x02"}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"properties": b"TIMER_DELAY_MS\x01x\x02"}, ResponseCode.MESSAGE_ILLEGAL),
         ({"bodies": []}, ResponseCode.MESSAGE_ILLEGAL),
         ({"bodies": [b"x" * (5 << 20)]}, ResponseCode.MESSAGE_ILLEGAL),
         ({"sequence": 2**31 - 1, "bodies": [b"a", b"b"]}, ResponseCode.MESSAGE_ILLEGAL),
