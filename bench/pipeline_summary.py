@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.summary import Bounded
+
 FIGURES = ("seconds", "per_second", "mb_s")
 CORES_RATIO = 1.5
 """Two cores against one; planning, the driver and the nodes take their part of both."""
@@ -46,8 +48,8 @@ Measured = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
-    """The figure of one part ÷ that of another is to be at least, or at most, so much."""
+class Aim(Bounded):
+    """The figure of one part ÷ that of another."""
 
     name: str
     ours: str
@@ -55,13 +57,6 @@ class Aim:
     figure: str
     bound: float
     at_least: bool = True
-
-    @property
-    def words(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.bound:.3g}"
-
-    def is_met(self, ratio: float) -> bool:
-        return ratio >= self.bound if self.at_least else ratio <= self.bound
 
 
 AIMS = (

@@ -13,15 +13,12 @@ MEMORY = "memory"
 MEMORY_SCENARIOS = ("sync64", "flight2000", "flight2000-128")
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """Our figure ÷ the rival's is to be at least, or at most, so much."""
+class Bounded:
+    """What is to be at least, or at most, so much."""
 
-    scenario: str
-    figure: str
-    rival: str
+    __slots__ = ()
     bound: float
-    at_least: bool = True
+    at_least: bool
 
     @property
     def words(self) -> str:
@@ -29,6 +26,17 @@ class Aim:
 
     def is_met(self, ratio: float) -> bool:
         return ratio >= self.bound if self.at_least else ratio <= self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Aim(Bounded):
+    """Our figure ÷ the rival's."""
+
+    scenario: str
+    figure: str
+    rival: str
+    bound: float
+    at_least: bool = True
 
 
 AIMS = (

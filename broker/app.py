@@ -15,19 +15,32 @@ from broker.context import BrokerContext, BrokerStats
 from broker.message_log import open_log
 from broker.processors import (
     admin_broker,
+    admin_config,
+    admin_consumers,
     admin_groups,
+    admin_lists,
+    admin_offsets,
+    admin_queues,
+    admin_replication,
+    admin_stats,
     admin_topics,
+    assignment,
     clients,
     locks,
     offsets,
+    pop,
     pull,
     query,
+    replies,
     send,
     send_back,
+    timers,
     transactions,
+    unsupported,
 )
 from broker.registration import Registration
 from broker.state.state import ReplicatedState
+from broker.statistics.broker_statistics import BrokerStatistics
 from broker.store_lock import StoreLock
 from commitlog.record import host_bytes
 from dledger.environment import Environment
@@ -44,13 +57,25 @@ PROCESSORS = (
     send_back,
     query,
     delay,
+    timers,
     transactions,
+    pop,
+    assignment,
+    replies,
     admin_topics,
     admin_groups,
     admin_broker,
     retention,
+    admin_config,
+    admin_offsets,
+    admin_consumers,
+    admin_queues,
+    admin_lists,
+    admin_stats,
+    admin_replication,
+    unsupported,
 )
-"""Each has `register(context)`."""
+"""Each has `register(context)`; the last takes what no other does."""
 
 APPLY_LOOK_S = 0.01
 
@@ -91,10 +116,12 @@ class Broker:
             clock=clock,
             store_host=store_host,
             stats=BrokerStats(started_at_ms=clock()),
+            statistics=BrokerStatistics(config.broker_cluster_name, environment.monotonic_ms),
             environment=environment,
             engine=opened.engine,
             end_position=opened.end_position,
             removal=opened.removal,
+            position_of=opened.position_of,
         )
         for module in PROCESSORS:
             module.register(self.context)

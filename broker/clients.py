@@ -40,6 +40,7 @@ class ClientConnection(Protocol):
     def is_congested(self) -> bool: ...
     def send(self, command: RemotingCommand) -> None: ...
     def send_oneway(self, command: RemotingCommand) -> None: ...
+    async def request(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand: ...
     def close(self) -> None: ...
 
 
@@ -126,6 +127,8 @@ class ClientRegistry:
         self._expiry_ms = expiry_ms
         self._memberships_max = memberships_max
         self._producers: dict[str, dict[str, Member]] = {}
+        self._producer_groups: dict[str, set[str]] = {}
+        """The groups of each client that produces."""
         self._consumers: dict[str, ConsumerGroup] = {}
         self._of_connection: dict[int, set[Membership]] = {}
         self._count = 0
@@ -150,11 +153,18 @@ class ClientRegistry:
         known = self._consumers.get(group)
         return sorted(known.members) if known is not None else []
 
+    def producer_connection(self, client_id: str) -> ClientConnection | None:
+        """Where a client that produces is reached (ProducerManager.findChannel)."""
+        for group in self._producer_groups.get(client_id, ()):
+            return self._producers[group][client_id].client.connection
+        return None
+
     def beat(self, client: Client, heartbeat: Heartbeat, now_ms: int) -> set[str]:
         """Take in a heartbeat. Raises RegistryFullError, and has changed nothing then."""
         self._check_room(client.client_id, heartbeat)
         for group in heartbeat.producer_groups:
             members = self._producers.setdefault(group, {})
+            self._producer_groups.setdefault(client.client_id, set()).add(group)
             self._put(members, Membership(False, group, client.client_id), client, now_ms)
         return {beat.group for beat in heartbeat.consumers if self._beat_consumer(client, beat, now_ms)}
 
@@ -245,6 +255,10 @@ class ClientRegistry:
         self._forget(member.client.connection.connection_id, membership)
         if not members:
             del self._producers[membership.group]
+        groups = self._producer_groups[membership.client_id]
+        groups.discard(membership.group)
+        if not groups:
+            del self._producer_groups[membership.client_id]
 
     def _forget(self, connection_id: int, membership: Membership) -> None:
         memberships = self._of_connection.get(connection_id)

@@ -25,9 +25,6 @@ RECORD_OVERHEAD_BYTES = 64 * 1024
 bytes.
 """
 
-IDLE_KEYS: frozenset[str] = frozenset()
-"""Keys of features that are still to come. Whoever sets one is told."""
-
 _HOURS = r"^([01]\d|2[0-3])(;([01]\d|2[0-3]))*$"
 _NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
@@ -91,6 +88,8 @@ class BrokerConfig(BaseModel):
     )
     region_id: str = Field(default="DefaultRegion", alias="regionId", pattern=r"^[A-Za-z0-9_-]{1,64}$")
     trace_on: bool = Field(default=True, alias="traceOn")
+    trace_topic_enable: bool = Field(default=False, alias="traceTopicEnable")
+    message_index_enable: bool = Field(default=True, alias="messageIndexEnable")
 
     enable_dledger: bool = Field(default=True, alias="enableDLegerCommitLog")
     dledger_group: str = Field(default="", alias="dLegerGroup")
@@ -123,10 +122,31 @@ class BrokerConfig(BaseModel):
     message_delay_level: str = Field(
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", alias="messageDelayLevel"
     )
+    timer_wheel_enable: bool = Field(default=True, alias="timerWheelEnable")
+    timer_precision_ms: int = Field(default=1_000, alias="timerPrecisionMs", ge=10, le=60_000)
+    timer_max_delay_s: int = Field(default=3 * 86_400, alias="timerMaxDelaySec", ge=1, le=10 * 365 * 86_400)
+    timer_roll_window_slots: int = Field(default=2 * 86_400, alias="timerRollWindowSlot", ge=2, le=1 << 31)
+    timer_congest_num_each_slot: int = Field(
+        default=(1 << 31) - 1, alias="timerCongestNumEachSlot", ge=1, le=(1 << 31) - 1
+    )
+    timer_pending_max: int = Field(default=2_000_000, alias="timerPendingMax", ge=1, le=1 << 31)
+    recall_message_enable: bool = Field(default=False, alias="recallMessageEnable")
+    store_replies: bool = Field(default=True, alias="storeReplyMessageEnable")
+    broker_permission: int = Field(default=6, alias="brokerPermission", ge=0, le=7)
     enable_property_filter: bool = Field(default=False, alias="enablePropertyFilter")
     filter_support_retry: bool = Field(default=False, alias="filterSupportRetry")
+    slave_read_enable: bool = Field(default=False, alias="slaveReadEnable")
+    memory_ratio_percent: int = Field(default=40, alias="accessMessageInMemoryMaxRatio", ge=0, le=100)
     long_polling_enable: bool = Field(default=True, alias="longPollingEnable")
     short_polling_time_ms: int = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
+    pop_in_flight_max: int = Field(default=10_000, alias="popInflightMessageThreshold", ge=1, le=1_000_000)
+    """Messages of one queue that one group may have out at once."""
+    pop_in_flight_total_max: int = Field(default=200_000, alias="popInflightTotal", ge=1, le=10_000_000)
+    enable_retry_topic_v2: bool = Field(default=False, alias="enableRetryTopicV2")
+    default_message_request_mode: Literal["PULL", "POP"] = Field(
+        default="PULL", alias="defaultMessageRequestMode"
+    )
+    default_pop_share_queue_num: int = Field(default=-1, alias="defaultPopShareQueueNum", ge=-1, le=1_000_000)
     transaction_timeout_ms: int = Field(default=6_000, alias="transactionTimeOut", ge=1, le=86_400_000)
     transaction_check_interval_ms: int = Field(
         default=30_000, alias="transactionCheckInterval", ge=10, le=86_400_000
@@ -259,17 +279,16 @@ class BrokerConfig(BaseModel):
     def delay_levels_ms(self) -> tuple[int, ...]:
         return parse_delay_levels(self.message_delay_level)
 
+    @property
+    def timer_roll_ms(self) -> int:
+        """How long a timer message stands in the log before it is written again: old files are deleted."""
+        reserved_ms = self.file_reserved_hours * 3_600_000
+        return min(self.timer_roll_window_slots * self.timer_precision_ms, reserved_ms // 2)
+
     def to_properties(self) -> dict[str, str]:
         """Every key with its value in force, as RocketMQ's properties text shows them."""
         values = self.model_dump(mode="json", by_alias=True)
         return {key: _property_text(value) for key, value in values.items() if value is not None}
-
-    @property
-    def idle_keys(self) -> list[str]:
-        """Keys somebody set that are known but change nothing yet."""
-        fields = type(self).model_fields
-        aliases = (fields[name].alias or name for name in self.model_fields_set)
-        return sorted(key for key in aliases if key in IDLE_KEYS)
 
 
 def _property_text(value: object) -> str:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.config import BrokerConfig
+from broker.offset_resets import OffsetResets
 from broker.replication import ReplicationEngine
 from broker.sql92.filters import SqlFilters
 from broker.state.state import ReplicatedState
+from broker.statistics.broker_statistics import BrokerStatistics
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
 from dledger.environment import Environment
@@ -56,6 +58,8 @@ class BrokerContext:
     store_host: bytes
     """brokerIP1:listenPort as a record holds it (4 address bytes, 4-byte port)."""
     stats: BrokerStats
+    statistics: BrokerStatistics
+    """The same by topic and group, over the last minute, hour and day."""
     environment: Environment = field(default_factory=Environment)
     engine: ReplicationEngine | None = None
     """The replication engine beside the log; None for a plain log."""
@@ -68,12 +72,21 @@ class BrokerContext:
     """Each names the position of the earliest record that somebody still needs, None for none: no file from
     there on is deleted. Every node asks its own, so they go by what all nodes know alike: replicated state
     and queues."""
+    position_of: Callable[[int], int] = lambda index: 0
+    """Where an entry of the replicated log begins."""
+    offset_resets: OffsetResets = field(default_factory=OffsetResets)
+    log_rewriters: list[Callable[[int], None]] = field(default_factory=list)
+    """Each has the leader write anew what it holds before this position, if it can."""
     may_prepare: Callable[[], bool] = lambda: True
     """Whether half messages may be taken: not while too many transactions are open."""
+    may_time: Callable[[int], bool] = lambda out_ms: True
+    """Whether a timer message that is due then may be taken: not while too many wait."""
     sql_filters: SqlFilters = field(default_factory=SqlFilters)
     """Compiled filters by properties, for every processor that reads queues for a consumer."""
     close_listeners: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called with every client connection that has closed; processors append theirs."""
+    runtime_figures: list[Callable[[], dict[str, str]]] = field(default_factory=list)
+    """What processors add to the answer to GET_BROKER_RUNTIME_INFO."""
     services: list[Service] = field(default_factory=list)
     """Processors append what is to be started and stopped with the broker."""
     _tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)

@@ -41,6 +41,23 @@ class MessageFilter(Protocol):
         """Whether a message with these properties is wanted, its tags code aside. Never raises."""
 
 
+class PropertyFilter:
+    """A MessageFilter that tags codes tell nothing about: it is asked about every message."""
+
+    __slots__ = ()
+
+    @property
+    def codes(self) -> None:
+        return None
+
+    @property
+    def reads_properties(self) -> bool:
+        return True
+
+    def matches(self, code: int) -> bool:
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class TagFilter:
     """The wanted tags of one subscription. `codes` is None when every message is wanted."""

@@ -129,6 +129,10 @@ class LongPollingTable(Generic[T]):
         """Forget the pulls of a closed connection: nobody waits for their answers."""
         self._take_out(list(self._connections.get(connection_id, ())))
 
+    def take_queue(self, key: QueueKey) -> list[HeldPull[T]]:
+        """Take out every pull of a queue."""
+        return self._take_out(list(self._queues.get(key, ())))
+
     def take_all(self) -> list[HeldPull[T]]:
         """Take out every pull."""
         return self._take_out([pull for pulls in self._queues.values() for pull in pulls])

@@ -38,6 +38,8 @@ class OpenedLog:
     engine: ReplicationEngine | None
     last_index: int
     end_position: Callable[[], int | None]
+    position_of: Callable[[int], int]
+    """Where an entry begins; of a plain log, whose entries have no numbers but these, itself."""
     removal: LogRemoval | None = None
     """None for a log that keeps everything."""
 
@@ -70,7 +72,7 @@ def open_log(
         fs=environment.fs,
         clock=environment.wall_clock_ms,
     )
-    return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position)
+    return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position, lambda index: index)
 
 
 def _open_group_log(
@@ -110,7 +112,8 @@ def _open_group_log(
     except BaseException:
         entries.close()
         raise
-    return OpenedLog(log, engine, last_index, lambda: entries.end_position, log.removal)
+    position_of = entries.position_of
+    return OpenedLog(log, engine, last_index, lambda: entries.end_position, position_of, log.removal)
 
 
 def _damage_marker(directory: Path, environment: Environment) -> Callable[[str], None]:

@@ -8,7 +8,7 @@ what the old owner of a queue has consumed, the new one need not read again.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from broker.context import BrokerContext
 from broker.state.changes import CommitOffsets
@@ -34,6 +34,7 @@ class OffsetCommits:
         self._in_flight: dict[Key, tuple[int, asyncio.Future[PutStatus]]] = {}
         self._noted: dict[Key, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._commit_callbacks: list[Callable[[str, str, int, int], None]] = []
         log.on_writable_change(self._on_writable_change)
 
     @classmethod
@@ -45,6 +46,12 @@ class OffsetCommits:
         commits = cls(context.state, context.log)
         context.services.append(commits)
         return commits
+
+    def on_commit(self, callback: Callable[[str, str, int, int], None]) -> None:
+        """Have `callback` called with the group, topic, queue id and offset of each `commit` and `reset`,
+        before it is proposed.
+        """
+        self._commit_callbacks.append(callback)
 
     def current(self, group: str, topic: str, queue_id: int) -> int | None:
         """The newest offset known here, committed or on its way; None when the group never had one."""
@@ -58,6 +65,7 @@ class OffsetCommits:
 
         The future may be another request's too: wait for it behind asyncio.shield.
         """
+        self._tell(group, topic, {queue_id: offset})
         key = (group, topic, queue_id)
         self._noted.pop(key, None)
         in_flight = self._in_flight.get(key)
@@ -66,6 +74,15 @@ class OffsetCommits:
         if in_flight is None and self._state.offsets.get(group, topic, queue_id) == offset:
             return None
         return self._propose(group, topic, {queue_id: offset})
+
+    def reset(self, group: str, topic: str, offsets: dict[int, int]) -> asyncio.Future[PutStatus]:
+        """Store the offsets of several queues in one change, whatever was known; at most
+        OFFSETS_PER_CHANGE_MAX.
+        """
+        self._tell(group, topic, offsets)
+        for queue_id in offsets:
+            self._noted.pop((group, topic, queue_id), None)
+        return self._propose(group, topic, offsets)
 
     def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store the offset with the next flush if it is beyond the newest known one."""
@@ -102,6 +119,11 @@ class OffsetCommits:
         pending = [future for _, future in self._in_flight.values()]
         if pending:
             await asyncio.wait(pending, timeout=FLUSH_INTERVAL_MS / 1000)
+
+    def _tell(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        for callback in self._commit_callbacks:
+            for queue_id, offset in offsets.items():
+                callback(group, topic, queue_id, offset)
 
     def _proposed(self, key: Key) -> int | None:
         in_flight = self._in_flight.get(key)

@@ -8,6 +8,7 @@ from broker.config import BrokerConfig
 from broker.filters import (
     FilterError,
     MessageFilter,
+    PropertyFilter,
     is_tag_type,
     parse_tag_expression,
     property_filter_refused,
@@ -109,24 +110,13 @@ class PullSubscriptions:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryFilter:
+class RetryFilter(PropertyFilter):
     """The filter of a retry topic (ExpressionForRetryMessageFilter): each message is wanted as it was in the
     topic that it comes from, or without more ado when the group filters that one in no such way.
     """
 
     expression: str
     filter_of: Callable[[str], SqlFilter | None] = field(repr=False, compare=False)
-
-    @property
-    def codes(self) -> None:
-        return None
-
-    @property
-    def reads_properties(self) -> bool:
-        return True
-
-    def matches(self, code: int) -> bool:
-        return True
 
     def wants(self, properties: bytes) -> bool:
         topic = get_property(properties, _PROPERTY_RETRY_TOPIC)

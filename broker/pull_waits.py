@@ -69,6 +69,10 @@ class PullWaits(Generic[T]):
         """Forget the pulls of a connection that closed."""
         self._table.drop_connection(connection_id)
 
+    def wake_queue(self, topic: str, queue_id: int) -> None:
+        """Resume all pulls of a queue, whether there is a message or not."""
+        self._resume_all(self._table.take_queue((topic, queue_id)), True)
+
     def expire(self) -> None:
         """Resume the pulls whose time is up, and wait for the next one."""
         self._timer = None

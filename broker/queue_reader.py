@@ -46,6 +46,8 @@ class ReadStatus(Enum):
     """The offset is the queue's end: the consumer has read everything."""
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    OFFSET_RESET = "OFFSET_RESET"
+    """An operator has set the group's offset."""
 
 
 @dataclass(frozen=True, slots=True)

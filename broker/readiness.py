@@ -8,12 +8,16 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from broker.replication import ReplicationEngine, leader_hint
 from commitlog.log import MessageLog
 from dledger.clock import monotonic_ms
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
+
+if TYPE_CHECKING:
+    from broker.context import BrokerContext
 
 ELECTION_WAIT_MS = 2_000
 """An election is over by then. A group without a majority stays without a leader: after this long, nobody is
@@ -51,6 +55,12 @@ class Readiness:
         self._outage: _Outage | None = None
         self._writable = asyncio.Event()
         log.on_writable_change(self._on_writable_change)
+
+    @classmethod
+    def of(cls, context: "BrokerContext") -> "Readiness":
+        """One for a processor of this broker."""
+        config = context.config
+        return cls(context.log, context.engine, config.dledger_self_id, context.environment.monotonic_ms)
 
     def _now_s(self) -> float:
         return self._now_ms() / 1000

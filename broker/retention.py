@@ -89,6 +89,9 @@ class Retention:
             self._topics.show()
             if self._context.log.is_writable():
                 await self._write_checkpoint_if_due()
+                covered = self._removal.position_of(self._context.state.base.covered_index + 1)
+                for write_anew in self._context.log_rewriters:
+                    write_anew(covered)
                 await self._topics.decide()
                 await self._decide(is_asked_for, is_forced)
             removed = await self._remove()

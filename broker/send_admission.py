@@ -28,6 +28,9 @@ from broker.state.topics import (
     retry_topic,
     topic_name_error,
 )
+from broker.timer.names import TIMER_TOPIC
+from broker.timer.request import is_timed, without_timer
+from broker.timer.rules import NAME_START, TimerRules, asks_for_time
 from broker.transactions.half import HALF_QUEUE_ID, PROPERTY_TRANSACTION, half_properties, is_half
 from broker.unique_keys import UniqueKeys
 from commitlog.record import (
@@ -39,6 +42,7 @@ from commitlog.record import (
     format_properties,
     parse_properties,
 )
+from dledger.clock import wall_clock_ms
 from native import function
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
@@ -50,12 +54,10 @@ from remoting.sequenced_send import SequencedSendRequestHeader
 PROPERTY_UNIQUE_KEY = "UNIQ_KEY"
 PROPERTY_CLUSTER = "CLUSTER"
 MULTI_TAGS_FLAG = 0x2
-TIMER_REMARK = "timer message is not under support: use a delay level instead"
 PLAIN_SYS_FLAGS = 0x703
 """Compressed, multi tags and the compression type: what a client may say of an ordinary message."""
 _INNER_BATCH_FLAGS = 0xC0
 _UNIQUE_KEY_START = PROPERTY_UNIQUE_KEY + "\x01"
-_TIMER_PREFIX = "TIMER_D"
 _DELAY_START = PROPERTY_DELAY + "\x01"
 _TRANSACTION_START = PROPERTY_TRANSACTION + "\x01"
 _CLUSTER_START = PROPERTY_CLUSTER + "\x01"
@@ -80,6 +82,8 @@ class Admitted:
     messages: list[Message]
     queue_id: int
     unique_key: str
+    recall_handle: str = ""
+    """By which a timer message can be recalled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,8 @@ class Admission:
         unique_keys: UniqueKeys,
         rng: random.Random,
         may_prepare: Callable[[], bool] = lambda: True,
+        *,
+        timers: TimerRules | None = None,
     ) -> None:
         self._config = config
         self._tables = tables
@@ -116,6 +122,7 @@ class Admission:
         self._unique_keys = unique_keys
         self._rng = rng
         self._may_prepare = may_prepare
+        self.timers = timers or TimerRules(config, wall_clock_ms)
         self._levels = len(config.delay_levels_ms)
         self._body_bytes_max = config.body_bytes_max
         self._cluster_suffix = f"{PROPERTY_CLUSTER}\x01{config.broker_cluster_name}\x02".encode()
@@ -173,7 +180,7 @@ class Admission:
             or (key_at > 0 and properties[key_at - 1] != "\x02")
             or header.is_batch
             or header.sys_flag & ~PLAIN_SYS_FLAGS
-            or _TIMER_PREFIX in properties
+            or NAME_START in properties
             or _DELAY_START in properties
             or _TRANSACTION_START in properties
             or _CLUSTER_START in properties
@@ -212,6 +219,9 @@ class Admission:
             return NeedsTopic(self._topic_to_create(header))
         if not config.perm & (PERM_WRITE | PERM_READ) or config.write_queue_nums == 0:
             raise RequestError(ResponseCode.NO_PERMISSION, f"the topic[{name}] can't be written to")
+        if config.is_ordered and not self._config.broker_permission & PERM_WRITE:
+            remark = f"the broker[{self._config.broker_ip}] sending message is forbidden"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
         multi_tags = MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0
         is_retry = name.startswith(RETRY_PREFIX)
         topic = OpenTopic(config.queue_nums, config.write_queue_nums, multi_tags, is_retry)
@@ -241,7 +251,7 @@ class Admission:
         topic_sys_flag: int,
     ) -> Admitted | NeedsTopic:
         properties = parse_properties(header.properties.encode())
-        _refuse_unsupported(header, properties)
+        _refuse_unsupported(header)
         prepares = is_half(header.sys_flag, properties, header.reconsume_times)
         if prepares:
             self._check_half(header)
@@ -286,21 +296,29 @@ class Admission:
         properties[PROPERTY_UNIQUE_KEY] = unique_key
         queue_id = message.queue_id
         level = effective_level(properties.get(PROPERTY_DELAY), self._levels)
+        if level > 0:
+            properties = without_timer(properties)
         if half_of is not None:
+            self.timers.check(properties)
             properties = half_properties(properties, message.topic, queue_id, half_of, unique_key)
             message.topic, message.queue_id = HALF_TOPIC, HALF_QUEUE_ID
-            level = 0
         try:
             message.properties = format_properties(properties)
-            if level > 0:
-                message = to_scheduled(message, level)
+            stored = message if half_of is not None else self._put_aside(message, properties, level)
         except MessageIllegalError as error:
             raise _illegal(str(error)) from error
-        if len(message.properties) > PROPERTIES_BYTES_MAX:
+        if len(stored.properties) > PROPERTIES_BYTES_MAX:
             raise _illegal(
-                f"the properties have {len(message.properties)} bytes; {PROPERTIES_BYTES_MAX} are possible"
+                f"the properties have {len(stored.properties)} bytes; {PROPERTIES_BYTES_MAX} are possible"
             )
-        return Admitted([message], queue_id, unique_key)
+        handle = "" if stored.topic != TIMER_TOPIC else self.timers.handle(message.topic, stored, unique_key)
+        return Admitted([stored], queue_id, unique_key, handle)
+
+    def _put_aside(self, message: Message, properties: Mapping[str, str], level: int) -> Message:
+        """The message as it waits for its time, if it does. Raises RequestError, MessageIllegalError."""
+        if level > 0:
+            return to_scheduled(message, level)
+        return self.timers.waiting(message, properties) or message
 
     def _admit_batch(self, template: Message, properties: Mapping[str, str]) -> Admitted:
         if template.topic.startswith(RETRY_PREFIX) or len(template.topic) > TOPIC_CHARS_MAX:
@@ -311,6 +329,9 @@ class Admission:
             parts = split_batch(template.body, self._config.pending_appends_max)
         except BatchBodyError as error:
             raise _illegal(str(error)) from error
+        timed = [part.properties for part in parts] if asks_for_time(template.body) else []
+        if is_timed(properties) or any(is_timed(parse_properties(each)) for each in timed):
+            raise _illegal("a batch can't be delayed")
         messages = [
             replace(template, body=part.body, flag=part.flag, properties=part.properties) for part in parts
         ]
@@ -329,13 +350,11 @@ class Admission:
         return dlq_topic(group_name) if header.reconsume_times > retries_max else None
 
 
-def _refuse_unsupported(header: SendMessageRequestHeader, properties: Mapping[str, str]) -> None:
+def _refuse_unsupported(header: SendMessageRequestHeader) -> None:
     if header.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         raise _illegal("a message can't be sent rolled back")
     if header.sys_flag & _INNER_BATCH_FLAGS:
         raise _illegal("inner batches are not supported")
-    if any(name.startswith(_TIMER_PREFIX) for name in properties):
-        raise RequestError(ResponseCode.SYSTEM_ERROR, TIMER_REMARK)
 
 
 def _illegal(remark: str) -> RequestError:

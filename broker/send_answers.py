@@ -69,10 +69,12 @@ class SendAnswers:
         unique_key: str,
         positions: Sequence[int],
         queue_offset: int,
+        recall_handle: str = "",
     ) -> bytes:
         """The frame that says where a message (or each of a batch) is; `queue_offset` is the first one's."""
-        if len(positions) > 1 or request.serialize_type != JSON_HEADER or not _is_plain(unique_key):
-            return self._general(request, queue_id, unique_key, positions, queue_offset)
+        is_ordinary = len(positions) == 1 and not recall_handle and _is_plain(unique_key)
+        if not is_ordinary or request.serialize_type != JSON_HEADER:
+            return self._general(request, queue_id, unique_key, positions, queue_offset, recall_handle)
         header = (
             f'{self._head}{positions[0]:016X}","queueId":"{queue_id}","queueOffset":"{queue_offset}",'
             f'"transactionId":"{unique_key}"}},"opaque":{request.opaque}}}'
@@ -87,6 +89,7 @@ class SendAnswers:
         unique_key: str,
         positions: Sequence[int],
         queue_offset: int,
+        recall_handle: str,
     ) -> bytes:
         ext = {
             **self._trace,
@@ -96,6 +99,8 @@ class SendAnswers:
         }
         if unique_key:
             ext["transactionId"] = unique_key
+        if recall_handle:
+            ext["recallHandle"] = recall_handle
         return encode_command(success_response(request, ext))
 
     def sequenced(self, request: RemotingCommand, queue_offset: int, repeats: int) -> bytes:

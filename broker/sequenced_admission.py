@@ -7,8 +7,17 @@ own delay.
 from broker.batch_body import BatchBodyError, SubMessage, split_batch
 from broker.config import BrokerConfig
 from broker.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
-from broker.send_admission import PLAIN_SYS_FLAGS, TIMER_REMARK, Admission, Admitted, NeedsTopic, OpenTopic
-from commitlog.record import PROPERTIES_BYTES_MAX, Message, MessageIllegalError, get_property
+from broker.send_admission import PLAIN_SYS_FLAGS, Admission, Admitted, NeedsTopic, OpenTopic
+from broker.timer.request import without_timer
+from broker.timer.rules import asks_for_time
+from commitlog.record import (
+    PROPERTIES_BYTES_MAX,
+    Message,
+    MessageIllegalError,
+    format_properties,
+    get_property,
+    parse_properties,
+)
 from commitlog.sequences import SEQUENCE_BYTES_MAX, SEQUENCE_MAX, writer_error
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
@@ -16,7 +25,6 @@ from remoting.sequenced_send import SequencedSendRequestHeader
 
 _DELAY = PROPERTY_DELAY.encode()
 _DELAY_START = _DELAY + b"\x01"
-_TIMER_PREFIX = b"TIMER_D"
 
 
 class SequencedAdmission:
@@ -68,17 +76,23 @@ class SequencedAdmission:
             born_host,
             self._store_host,
         )
-        if _DELAY_START in properties:
-            text = get_property(properties, _DELAY)
-            level = effective_level(None if text is None else text.decode(errors="replace"), self._levels)
-            if level > 0:
-                message = to_scheduled(message, level)
-        if _TIMER_PREFIX in properties:
-            raise _illegal(TIMER_REMARK)
+        if _DELAY_START in properties or asks_for_time(properties):
+            message = self._put_aside(message)
         size_bytes = len(message.properties) + SEQUENCE_BYTES_MAX
         if size_bytes > PROPERTIES_BYTES_MAX:
             raise _illegal(f"the properties have {size_bytes} bytes; {PROPERTIES_BYTES_MAX} are possible")
         return message
+
+    def _put_aside(self, message: Message) -> Message:
+        """The message as it waits for its delay level or its time, if it does."""
+        text = get_property(message.properties, _DELAY)
+        level = effective_level(None if text is None else text.decode(errors="replace"), self._levels)
+        named = parse_properties(message.properties)
+        if level == 0:
+            return self._admission.timers.waiting(message, named, SEQUENCE_BYTES_MAX) or message
+        if asks_for_time(message.properties):
+            message.properties = format_properties(without_timer(named))
+        return to_scheduled(message, level)
 
 
 def _check_numbers(header: SequencedSendRequestHeader) -> None:

@@ -9,6 +9,7 @@ from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.namesrv_headers import KvItemRequestHeader, KvKeyRequestHeader, KvNamespaceRequestHeader
+from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
 from remoting.router import Router
 
 _SWITCH_NAMES = {
@@ -73,7 +74,10 @@ class ConfigProcessor:
 
     def update_config(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         """318: the two switches can be turned; every other name is refused, and then nothing changes."""
-        changes = _parse_properties(request.body)
+        try:
+            changes = parse_properties_text(request.body)
+        except PropertiesTextError as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         for name, text in changes.items():
             if name not in _SWITCH_NAMES:
                 raise RequestError(ResponseCode.NO_PERMISSION, f"Can not update config {name} while running")
@@ -85,23 +89,12 @@ class ConfigProcessor:
 
     def show_config(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         """319."""
-        values: dict[str, object] = {
+        values = {
             "bindAddress": self._config.host,
-            "listenPort": self._config.port,
-            "kvConfigPath": self._config.kv_config or "",
-            "scanNotActiveBrokerInterval": self._config.expiry_check_interval_ms,
+            "listenPort": str(self._config.port),
+            "kvConfigPath": str(self._config.kv_config or ""),
+            "scanNotActiveBrokerInterval": str(self._config.expiry_check_interval_ms),
         }
         for name, attribute in _SWITCH_NAMES.items():
             values[name] = str(getattr(self._switches, attribute)).lower()
-        body = "".join(f"{name}={value}\n" for name, value in values.items())
-        return success_response(request, body=body.encode())
-
-
-def _parse_properties(body: bytes) -> dict[str, str]:
-    """Read Java properties as administrators send them: one `name=value` a line, `#` for comments."""
-    try:
-        lines = [line.strip() for line in body.decode().splitlines()]
-    except UnicodeDecodeError as error:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, f"not UTF-8: {error}") from None
-    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    return {name.strip(): value.strip() for name, _, value in pairs}
+        return success_response(request, body=format_properties_text(values))

@@ -269,7 +269,10 @@ class Connection(asyncio.Protocol):
         if self._links is None or transport is None or transport.is_closing() or self._is_reading_paused:
             return
         transport.pause_reading()
-        self._link = self._links.link(self, connected, self.partial_bytes)
+        try:
+            self._link = self._links.link(self, connected, self.partial_bytes)
+        except (OSError, ValueError) as error:
+            _log.warning("%s is read by the loop: %s", self.remote_address, error)
         if self._link is None:
             transport.resume_reading()
 

@@ -220,6 +220,15 @@ class ResumeCheckHalfMessageRequestHeader(RequestHeader):
 
 
 @request_header
+class RecallMessageRequestHeader(RequestHeader):
+    """Code 370. The handle is of a timer message's answer."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+
+
+@request_header
 class QueryMessageRequestHeader(RequestHeader):
     """Code 12. With `is_unique_key` the key is a message id that its client chose."""
 
@@ -229,6 +238,8 @@ class QueryMessageRequestHeader(RequestHeader):
     begin_timestamp_ms: Long = wire_name("beginTimestamp")
     end_timestamp_ms: Long = wire_name("endTimestamp")
     is_unique_key: bool = wire_name("_UNIQUE_KEY_QUERY", default=False)
+    index_type: str | None = None
+    """K (or nothing): by a key, U: by its id, T: by its tag; from version 5.4 clients only."""
 
 
 @request_header

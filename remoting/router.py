@@ -74,6 +74,11 @@ class Router:
             self._check_free(code)
             self._batch_handlers[int(code)] = batch_handler
 
+    @property
+    def codes(self) -> frozenset[int]:
+        """The request codes that have a handler."""
+        return frozenset((*self._handlers, *self._batch_handlers))
+
     def register_fallback(self, handler: Handler) -> None:
         """Let `handler` take every request whose code nobody registered."""
         self._fallback = handler

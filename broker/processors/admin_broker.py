@@ -1,27 +1,20 @@
-"""The node itself for operators: 26 its configuration, 28 its figures, and our own LEDGERMQ_NODE_STATUS
-(65001) and LEDGERMQ_TRANSFER_LEADER (65002).
+"""The node itself for operators: 28 its figures, and our own LEDGERMQ_NODE_STATUS (65001) and
+LEDGERMQ_TRANSFER_LEADER (65002).
 """
 
 import asyncio
-import shutil
-
-import orjson
 
 from broker.admin_answers import json_answer
 from broker.context import BrokerContext
 from broker.node_status import NodeStatusBuilder
-from broker.rates import RateMeter
 from broker.replication import leader_hint
+from broker.runtime_info import RuntimeInfo
 from dledger.core.types import ResponseCode as EngineCode
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import OWN_VERSION, RemotingCommand, success_response
+from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.header_fields import RequestHeader, request_header
-
-PRODUCT = "LedgerMQ"
-SEQUENCED_SENDS = "sequencedSends"
-"""Among the figures: whether LEDGERMQ_SEND_SEQUENCED is understood here. No other broker has it."""
 
 
 @request_header
@@ -37,44 +30,12 @@ class BrokerAdmin:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._status = NodeStatusBuilder(context)
-        stats = context.stats
-        self._rates = RateMeter(lambda: (stats.messages_put, stats.messages_got))
-        context.services.append(self._rates)
-
-    def config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """26 GET_BROKER_CONFIG"""
-        text = "".join(f"{key}={value}\n" for key, value in self._context.config.to_properties().items())
-        version = orjson.dumps(self._context.state.data_version.to_json()).decode()
-        return success_response(request, {"version": version}, text.encode())
+        self._runtime_info = RuntimeInfo(context, lambda: asyncio.get_running_loop().time())
+        context.services += [self._runtime_info.rates, self._runtime_info.days]
 
     def runtime_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """28 GET_BROKER_RUNTIME_INFO: the figures there are; what is not measured is left out."""
-        stats, log = self._context.stats, self._context.log
-        now_s = asyncio.get_running_loop().time()
-        puts, gets = (" ".join(f"{rate:.2f}" for rate in self._rates.rates(n, now_s)) for n in (0, 1))
-        usage = shutil.disk_usage(self._context.config.store_path_root_dir)
-        table = {
-            "brokerVersionDesc": PRODUCT,
-            "brokerVersion": str(OWN_VERSION),
-            "brokerActive": str(log.is_writable()).lower(),
-            "bootTimestamp": str(stats.started_at_ms),
-            "msgPutTotalTodayNow": str(stats.messages_put),
-            "msgGetTotalTodayNow": str(stats.messages_got),
-            "putMessageTimesTotal": str(stats.messages_put),
-            "putMessageSizeTotal": str(stats.bytes_put),
-            "putMessageFailedTimes": str(stats.puts_failed),
-            "putTps": puts,
-            "getTotalTps": gets,
-            "getTransferredTps": gets,
-            "getTransferedTps": gets,
-            "commitLogMinOffset": str(log.min_position),
-            "commitLogMaxOffset": str(log.max_position),
-            "commitLogDiskRatio": f"{usage.used / usage.total:.4f}",
-            "topicNums": str(len(self._context.state.topics)),
-            SEQUENCED_SENDS: "true",
-            "sequencedWriters": str(len(self._context.state.writers)),
-        }
-        return json_answer(request, {"table": table})
+        """28 GET_BROKER_RUNTIME_INFO"""
+        return json_answer(request, {"table": self._runtime_info.table()})
 
     def node_status(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """65001 LEDGERMQ_NODE_STATUS"""
@@ -103,7 +64,6 @@ class BrokerAdmin:
 
 def register(context: BrokerContext) -> None:
     admin, router = BrokerAdmin(context), context.router
-    router.register(RequestCode.GET_BROKER_CONFIG, admin.config)
     router.register(RequestCode.GET_BROKER_RUNTIME_INFO, admin.runtime_info)
     router.register(RequestCode.LEDGERMQ_NODE_STATUS, admin.node_status)
     router.register(RequestCode.LEDGERMQ_TRANSFER_LEADER, admin.transfer_leader)

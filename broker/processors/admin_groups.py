@@ -11,6 +11,7 @@ from broker.context import BrokerContext
 from broker.state.changes import DeleteGroup, PutGroup
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import ConfigFormatError
+from broker.statistics.broker_statistics import GROUP_GET
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -37,10 +38,11 @@ class ProducerGroupRequestHeader(RequestHeader):
 
 @request_header
 class ConsumeStatsRequestHeader(RequestHeader):
-    """Code 208; without a topic all that the group consumes."""
+    """Code 208; without a topic all that the group consumes. A list of topics is separated by semicolons."""
 
     consumer_group: str
     topic: str = ""
+    topic_list: str = ""
 
 
 class GroupAdmin:
@@ -119,9 +121,13 @@ class GroupAdmin:
     def consume_stats(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """208 GET_CONSUME_STATS"""
         header = ConsumeStatsRequestHeader.parse(request.ext_fields)
-        topics = [header.topic] if header.topic else self._consumed_topics(header.consumer_group)
-        rows = [row for topic in topics for row in self._progress(header.consumer_group, topic)]
-        return json_answer(request, {"offsetTable": object_key_map(rows)})
+        group = header.consumer_group
+        topics = header.topic_list.split(";") if header.topic_list else [header.topic]
+        if topics == [""]:
+            topics = self._consumed_topics(group)
+        rows = [row for topic in topics for row in self._progress(group, topic)]
+        tps = sum(self._context.statistics.tps(GROUP_GET, f"{topic}@{group}") for topic in topics)
+        return json_answer(request, {"consumeTps": tps, "offsetTable": object_key_map(rows)})
 
     def _consumed_topics(self, group_name: str) -> list[str]:
         group = self._clients.consumer_groups.get(group_name)

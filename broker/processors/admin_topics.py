@@ -5,6 +5,7 @@ until their files are deleted, and a topic made again under the same name goes o
 one had.
 """
 
+from collections.abc import Container
 from typing import Any
 
 from broker.admin_answers import committed_answer, invalid, json_answer, message_queue, store_timestamp_ms
@@ -17,6 +18,7 @@ from broker.state.topics import (
     is_system_topic,
     topic_name_error,
 )
+from broker.statistics.broker_statistics import TOPIC_PUT
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -48,7 +50,7 @@ class TopicAdmin:
             header.topic_filter_type,
             header.topic_sys_flag,
             header.order,
-            _merge_attributes({} if known is None else dict(known.attributes), header.attributes),
+            merge_attributes({} if known is None else dict(known.attributes), header.attributes),
         )
         try:
             check_topic_config(config)
@@ -68,8 +70,9 @@ class TopicAdmin:
         error = topic_name_error(topic)
         if error is not None:
             raise invalid(error)
-        if is_system_topic(topic) or topic in self._state.static_topics:
-            raise invalid(f"The topic[{topic}] is conflict with system topic.")
+        error = system_topic_error(topic, self._state.static_topics)
+        if error is not None:
+            raise invalid(error)
 
     def all_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """21 GET_ALL_TOPIC_CONFIG"""
@@ -95,7 +98,8 @@ class TopicAdmin:
             )
             for queue_id in range(topic.queue_nums)
         ]
-        return json_answer(request, {"offsetTable": object_key_map(rows)})
+        tps = self._context.statistics.tps(TOPIC_PUT, topic.name)
+        return json_answer(request, {"offsetTable": object_key_map(rows), "topicPutTps": tps})
 
     def _bounds(self, topic: TopicConfig, queue_id: int) -> dict[str, Any]:
         log = self._context.log
@@ -116,7 +120,14 @@ class TopicAdmin:
         return 0 if self._context.engine is None else self._context.engine.term
 
 
-def _merge_attributes(known: dict[str, str], text: str) -> dict[str, str]:
+def system_topic_error(topic: str, static_topics: Container[str]) -> str | None:
+    """Why operators may not change or delete the topic, if it is one of the broker's own."""
+    if is_system_topic(topic) or topic in static_topics:
+        return f"The topic[{topic}] is conflict with system topic."
+    return None
+
+
+def merge_attributes(known: dict[str, str], text: str) -> dict[str, str]:
     """Lay RocketMQ's "+key=value,-key" over the attributes there are. Raises RequestError."""
     if len(text) > ATTRIBUTES_CHARS_MAX:
         raise invalid(f"attributes have more than {ATTRIBUTES_CHARS_MAX} characters")

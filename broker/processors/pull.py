@@ -86,6 +86,8 @@ class PullProcessor:
         self._now_ms = context.environment.monotonic_ms
         self._reader = QueueReader(context.log, limits or ReadLimits())
         self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, self._refuse, self._now_ms)
+        self._resets = context.offset_resets
+        self._resets.on_mark(self.waits.wake_queue)
 
     def handle(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
         """11 and 361. A peer that is gone, perhaps since it left too many answers unread, costs no read."""
@@ -124,6 +126,8 @@ class PullProcessor:
     ) -> RemotingCommand | None:
         self._check(header, group)
         wanted = self._subscriptions.wanted_by(header, group)
+        if self._resets and (moved := self._moved(request, header, header.queue_offset)) is not None:
+            return moved
         if header.sys_flag & SYS_FLAG_COMMIT_OFFSET and header.commit_offset >= 0 and self._log.is_writable():
             self._commits.note(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         suspend_ms = 0 if request.is_oneway else self._suspend_ms(header)
@@ -162,6 +166,7 @@ class PullProcessor:
         pull was held before and may be held again until then.
         """
         header = pull.header
+        began_ms = self._now_ms()
         try:
             result = self._reader.read(
                 header.topic, header.queue_id, offset, pull.filter, header.max_msg_nums, header.max_msg_bytes
@@ -169,9 +174,7 @@ class PullProcessor:
         except DamagedRecordError:
             return error_response(pull.request, ResponseCode.SYSTEM_BUSY, BEING_REPAIRED)
         if result.status is ReadStatus.FOUND:
-            stats = self._context.stats
-            stats.messages_got += result.count
-            stats.bytes_got += len(result.body)
+            self._count(header, result, began_ms)
             return _response(pull.request, ResponseCode.SUCCESS, result)
         is_final = self._log.is_writable() and self._log.shows_all_committed()
         if deadline_ms is not None and self._waits_on(pull, result, deadline_ms):
@@ -187,6 +190,31 @@ class PullProcessor:
         if not is_final and result.status in _KEEPS_ASKED_OFFSET:
             result = ReadResult(result.status, offset, result.min_offset, result.max_offset)
         return _response(pull.request, code, result)
+
+    def _count(self, header: PullMessageRequestHeader, result: ReadResult, began_ms: int) -> None:
+        stats, size_bytes = self._context.stats, len(result.body)
+        stats.messages_got += result.count
+        stats.bytes_got += size_bytes
+        self._context.statistics.got(
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            result.count,
+            size_bytes,
+            self._now_ms() - began_ms,
+        )
+
+    def _moved(
+        self, request: RemotingCommand, header: PullMessageRequestHeader, offset: int
+    ) -> RemotingCommand | None:
+        """The answer to a pull whose group was reset: go on there. None when it was not, or is there."""
+        target = self._resets.take(header.consumer_group, header.topic, header.queue_id)
+        if target is None or target == offset:
+            return None
+        queue = self._log.queues.get(header.topic, header.queue_id)
+        first, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        result = ReadResult(ReadStatus.OFFSET_RESET, target, first, end)
+        return _response(request, ResponseCode.PULL_OFFSET_MOVED, result)
 
     def _waits_on(self, pull: Pull, result: ReadResult, deadline_ms: int) -> bool:
         """Whether a pull that was woken is held again behind what it does not want: the table knows the tags
@@ -214,7 +242,9 @@ class PullProcessor:
             return
         if not may_hold:
             pull.suspend_ms = 0
-        answer = self._answer(pull, held.offset, held.deadline_ms)
+        answer = self._moved(pull.request, pull.header, held.offset) if self._resets else None
+        if answer is None:
+            answer = self._answer(pull, held.offset, held.deadline_ms)
         if answer is not None:
             pull.connection.send(answer)
 

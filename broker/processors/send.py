@@ -23,6 +23,7 @@ from broker.sequenced_admission import SequencedAdmission
 from broker.sequencing import SequenceRefusedError, Sequencing
 from broker.state.state import StateChangeError
 from broker.state.topics import TopicConfig
+from broker.timer.rules import TimerRules
 from broker.unique_keys import UniqueKeys
 from commitlog.log import PutResult, PutStatus
 from commitlog.sequences import stamp, writer_key
@@ -74,6 +75,7 @@ class SendProcessor:
             unique_keys,
             context.environment.rng,
             lambda: context.may_prepare(),
+            timers=TimerRules(config, lambda: context.clock(), lambda out_ms: context.may_time(out_ms)),
         )
         self._sequenced_admission = SequencedAdmission(config, self._admission, context.store_host)
         self._sequencing = Sequencing(context.log, lambda: context.state.writers, context.clock)
@@ -280,7 +282,12 @@ class SendProcessor:
             return self._answers.sequenced(part.request, queue_offset, part.repeats)
         positions = result.positions[first : first + part.message_count]
         return self._answers.success(
-            part.request, admitted.queue_id, admitted.unique_key, positions, queue_offset
+            part.request,
+            admitted.queue_id,
+            admitted.unique_key,
+            positions,
+            queue_offset,
+            admitted.recall_handle,
         )
 
     def _refuse(self, sends: Iterable[tuple[Connection, RemotingCommand]], status: PutStatus) -> None:

@@ -52,6 +52,9 @@ class _Plan:
 
     topic: TopicConfig
     message: Message
+    group: str
+    origin_topic: str
+    is_dead: bool
 
 
 class SendBackProcessor:
@@ -115,7 +118,8 @@ class SendBackProcessor:
             remark = f"the topic[{topic.name}] sending message is forbidden"
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
         try:
-            return _Plan(topic, self._copy(record, known, 0 if is_dead else self._level(header, record)))
+            copy = self._copy(record, known, 0 if is_dead else self._level(header, record))
+            return _Plan(topic, copy, group.name, record.topic, is_dead)
         except MessageIllegalError as error:
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
 
@@ -146,19 +150,22 @@ class SendBackProcessor:
 
     def _store(self, request: RemotingCommand, connection: ClientConnection, plan: _Plan) -> None:
         """Raises RequestError when the log refuses; else the answer goes out with the commit."""
-        result = self._log.put([plan.message], partial(_answer, request, connection))
+        result = self._log.put([plan.message], partial(self._done, request, connection, plan))
         if result.status is not PutStatus.PUT_OK:
             code, remark = put_error(result.status)
             raise RequestError(code, remark)
 
-
-def _answer(request: RemotingCommand, connection: ClientConnection, status: PutStatus) -> None:
-    if request.is_oneway:
-        return
-    if status is PutStatus.PUT_OK:
-        connection.send(success_response(request))
-    else:
-        connection.send(error_response(request, *put_error(status)))
+    def _done(
+        self, request: RemotingCommand, connection: ClientConnection, plan: _Plan, status: PutStatus
+    ) -> None:
+        if status is PutStatus.PUT_OK:
+            self._context.statistics.sent_back(plan.origin_topic, plan.group, plan.is_dead)
+        if request.is_oneway:
+            return
+        if status is PutStatus.PUT_OK:
+            connection.send(success_response(request))
+        else:
+            connection.send(error_response(request, *put_error(status)))
 
 
 def _retries_max(

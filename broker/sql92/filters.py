@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from broker.filters import EXPRESSION_TYPE_SQL92, FilterError
+from broker.filters import EXPRESSION_TYPE_SQL92, FilterError, PropertyFilter
 from broker.sql92.operands import Condition, EvaluationError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ CHARS_MAX: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class SqlFilter:
+class SqlFilter(PropertyFilter):
     """The wanted messages of one subscription, by their properties. A consume queue knows nothing of them:
     every message must be looked at.
     """
@@ -26,17 +26,6 @@ class SqlFilter:
     condition: Condition = field(repr=False, compare=False)
     end: int
     """Where in the text the condition ends: as with RocketMQ the rest counts for nothing."""
-
-    @property
-    def codes(self) -> None:
-        return None
-
-    @property
-    def reads_properties(self) -> bool:
-        return True
-
-    def matches(self, code: int) -> bool:
-        return True
 
     def wants(self, properties: bytes) -> bool:
         """Whether the expression is true for these properties: not false, not unknown, not failing."""

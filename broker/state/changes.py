@@ -15,6 +15,8 @@ from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 
 CHANGES_VERSION = 1
+SETTINGS_MAX = 100
+SETTING_CHARS_MAX = 1_024
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 
@@ -90,6 +92,13 @@ class TrimQueues:
     offsets: Mapping[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class PutSettings:
+    """Keys of the configuration that an operator changed while the brokers run."""
+
+    values: Mapping[str, str]
+
+
 Change = (
     PutTopic
     | DeleteTopic
@@ -100,6 +109,7 @@ Change = (
     | DropOffsets
     | TrimLog
     | TrimQueues
+    | PutSettings
 )
 
 
@@ -129,7 +139,16 @@ def _checked(change: Change) -> Change:
                 raise InvalidChangeError(f"offset {offset} of queue {queue_id} is out of range")
     elif isinstance(change, SetDelayOffset) and not (change.level >= 1 and 0 <= change.offset <= _LONG_MAX):
         raise InvalidChangeError(f"offset {change.offset} of delay level {change.level} is out of range")
+    elif isinstance(change, PutSettings) and not _is_small(change.values):
+        raise InvalidChangeError(
+            f"settings beyond {SETTINGS_MAX} or of more than {SETTING_CHARS_MAX} characters"
+        )
     return change
+
+
+def _is_small(values: Mapping[str, str]) -> bool:
+    texts = [*values, *values.values()]
+    return len(values) <= SETTINGS_MAX and all(len(text) <= SETTING_CHARS_MAX for text in texts)
 
 
 def decode_changes(body: bytes) -> list[Change]:
@@ -164,6 +183,8 @@ def _to_row(change: Change) -> list[Any]:
             return ["trimLog", position]
         case TrimQueues(topic, offsets):
             return ["trimQueues", topic, list(offsets.items())]
+        case PutSettings(values):
+            return ["putSettings", dict(values)]
 
 
 _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
@@ -176,6 +197,7 @@ _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
     "dropOffsets": lambda row: DropOffsets(str(row[1]), str(row[2])),
     "trimLog": lambda row: TrimLog(int(row[1])),
     "trimQueues": lambda row: TrimQueues(str(row[1]), {int(q): int(o) for q, o in row[2]}),
+    "putSettings": lambda row: PutSettings({str(key): str(value) for key, value in row[1].items()}),
 }
 
 

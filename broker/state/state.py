@@ -15,12 +15,14 @@ from functools import partial
 from pathlib import Path
 
 from broker.config import BrokerConfig
+from broker.runtime_settings import take_settings
 from broker.state.base import BaseKeeper
 from broker.state.changes import (
     Change,
     CommitOffsets,
     InvalidChangeError,
     PutGroup,
+    PutSettings,
     PutTopic,
     decode_changes,
     encode_change,
@@ -273,6 +275,7 @@ class ReplicatedState:
             return
         tables = self._keeper.read(whole).tables
         self._tables.load_json(tables)
+        take_settings(self._config, self._tables.settings)
         base = Base(whole.covered_index, self._log.queued_index, offset_rows(tables["queues"]))
         logger.info("the state is taken from the checkpoint of entry %d", whole.covered_index)
         self._keeper.begin_with(base)
@@ -286,6 +289,8 @@ class ReplicatedState:
     def _apply(self, request: DispatchRequest, record: Record) -> None:
         for change in decode_changes(bytes(record.body)):
             self._tables.apply(change, request.store_timestamp_ms)
+            if isinstance(change, PutSettings):
+                take_settings(self._config, change.values)
         self._is_changed = True
         self._proposals.applied(request.queue_offset)
 
@@ -327,6 +332,7 @@ class ReplicatedState:
             self.applied_index = self._saved_index = snapshot.applied_index
             self.saved_covered_index = base.covered_index
             self._keeper.begin_with(base)
+            take_settings(self._config, self._tables.settings)
 
     async def start(self) -> None:
         """Begin to write snapshots."""

@@ -16,6 +16,7 @@ from broker.state.changes import (
     DeleteTopic,
     DropOffsets,
     PutGroup,
+    PutSettings,
     PutTopic,
     SetDelayOffset,
     TrimLog,
@@ -43,6 +44,7 @@ class StateTables:
         self.groups: dict[str, SubscriptionGroupConfig] = dict(static_groups)
         self.offsets = OffsetTable()
         self.delay_offsets: dict[int, int] = {}
+        self.settings: dict[str, str] = {}
         self.writers = WriterTable()
         self.trim_position = 0
         """The log's files that end here or before may be deleted."""
@@ -74,6 +76,8 @@ class StateTables:
                 self.trim_position = max(self.trim_position, position)
             case TrimQueues(topic, offsets):
                 self._hide(topic, offsets)
+            case PutSettings(values):
+                self.settings |= values
 
     def _hide(self, topic: str, offsets: Mapping[int, int]) -> None:
         if topic not in self.topics:
@@ -101,6 +105,7 @@ class StateTables:
         other.topics, other.groups = dict(self.topics), dict(self.groups)
         other.offsets = self.offsets.copy()
         other.delay_offsets = dict(self.delay_offsets)
+        other.settings = dict(self.settings)
         other.writers = self.writers.copy()
         other.trim_position, other.first_shown = self.trim_position, dict(self.first_shown)
         other.topics_version, other.groups_version = self.topics_version, self.groups_version
@@ -121,6 +126,7 @@ class StateTables:
             ),
             "offsets": self.offsets.rows(),
             "delayOffsets": iter(sorted(self.delay_offsets.items())),
+            "settings": iter(sorted(self.settings.items())),
             "writers": self.writers.rows(),
             "trimPosition": iter((self.trim_position,)),
             "firstShown": ([topic, sorted(row.items())] for topic, row in self.first_shown.items()),
@@ -146,12 +152,14 @@ class StateTables:
             str(topic): {index(q): index(offset) for q, offset in row}
             for topic, row in data.get("firstShown", [])
         }
+        settings = {str(key): str(value) for key, value in data.get("settings", [])}  # nor of these
         topics_version = DataVersion(*map(index, data["topicsVersion"]))
         groups_version = DataVersion(*map(index, data["groupsVersion"]))
         self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
         self.groups = {**self.static_groups, **{group.name: group for group in groups}}
         self.offsets = offsets
         self.delay_offsets = delay_offsets
+        self.settings = settings
         self.writers = writers
         self.trim_position, self.first_shown = index(trim_position), first_shown
         self.topics_version = topics_version

@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.scheduling import LEVELS_MAX, SCHEDULE_TOPIC
+from broker.timer.names import TIMER_TOPIC
 
 PERM_INHERIT = 1
 PERM_WRITE = 2
@@ -42,9 +43,10 @@ NOT_ALLOWED_TO_SEND = frozenset(
         CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_TOPIC,
+        TIMER_TOPIC,
     }
 )
-"""Topics no client may send to (TopicValidator's not-allowed set)."""
+"""Topics no client may send to: TopicValidator's not-allowed set, and the one that only we can read."""
 SYSTEM_TOPICS = NOT_ALLOWED_TO_SEND | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 """Topics no client may create or delete, besides every name that begins with `rmq_sys_`."""
 
@@ -144,7 +146,8 @@ def topic_name_error(name: str) -> str | None:
     """Why RocketMQ would refuse a topic name, or None if it is good (TopicValidator.validateTopic)."""
     if not name.strip():
         return "The specified topic is blank."
-    if not _TOPIC_NAME.match(name):
+    checked = name.replace("+", "_", 1) if name.startswith(RETRY_PREFIX) else name  # of POP, version 2
+    if not _TOPIC_NAME.match(checked):
         return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     if len(name) > TOPIC_CHARS_MAX:
         return f"The specified topic is longer than topic max length {TOPIC_CHARS_MAX}."
@@ -202,7 +205,10 @@ def static_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
         TopicConfig(f"{config.broker_cluster_name}_REPLY_TOPIC", 1, 1),
         TopicConfig(HALF_TOPIC, 1, 1),
         TopicConfig(OP_HALF_TOPIC, 1, 1),
+        TopicConfig(TIMER_TOPIC, 1, 1),
     ]
+    if config.trace_topic_enable:
+        topics.append(TopicConfig(TRACE_TOPIC, 1, 1))
     if config.auto_create_topic_enable:
         nums = config.default_topic_queue_nums
         topics.append(TopicConfig(DEFAULT_TOPIC, nums, nums, PERM_READ_WRITE | PERM_INHERIT))

@@ -16,6 +16,7 @@ from broker.scheduling import (
     to_scheduled,
 )
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from broker.timer.rules import TimerRules, asks_for_time
 from commitlog.record import (
     PHYSICAL_OFFSET_AT,
     STORE_HOST_V6,
@@ -77,9 +78,9 @@ def immunity_ms(record: Record, timeout_ms: int) -> int | None:
     return min(seconds, IMMUNITY_S_MAX) * 1_000 if seconds >= 0 else timeout_ms
 
 
-def committed(record: Record, store_host: bytes, levels: int) -> Message:
+def committed(record: Record, store_host: bytes, levels: int, timers: TimerRules) -> Message:
     """The message that consumers get: its properties stay as they are, TRAN_MSG and REAL_TOPIC among them.
-    One with a delay level waits for it from now on.
+    One with a delay level, or a time of its own, waits for it from now on.
 
     Raises ValueError when the half message does not name its topic and queue.
     """
@@ -90,7 +91,10 @@ def committed(record: Record, store_host: bytes, levels: int) -> Message:
         prepared_transaction_offset=record.physical_offset,
     )
     level = effective_level(_text(record, PROPERTY_DELAY), levels)
-    return to_scheduled(message, level) if level > 0 else message
+    if level > 0:
+        return to_scheduled(message, level)
+    is_timed = asks_for_time(message.properties)
+    return timers.committed(message, parse_properties(message.properties)) if is_timed else message
 
 
 def discarded(record: Record, store_host: bytes) -> Message:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from broker.context import BrokerContext
 from broker.state.changes import CommitOffsets
 from broker.state.topics import HALF_TOPIC
+from broker.timer.rules import TimerRules
 from broker.transactions.half import HALF_QUEUE_ID, committed, discarded
 from broker.transactions.loading import Loaded, Loader
 from broker.transactions.ops import OpRecordError, OpWriter
@@ -59,6 +60,7 @@ class TransactionLedger:
         self._writer = OpWriter(context.store_host)
         self._loader = Loader(context.log, context.config)
         self._levels = len(context.config.delay_levels_ms)
+        self._timers = TimerRules(context.config, lambda: context.clock())
         self._window_bytes_max = window_bytes_max
         self._window: TransactionWindow | None = None
         self._news = 0
@@ -114,7 +116,8 @@ class TransactionLedger:
         """How a transaction ends, with the message that comes of its half message. Raises ValueError."""
         host = self._context.store_host
         if ending is Ending.COMMIT:
-            return Decision(record.queue_offset, ending, committed(record, host, self._levels))
+            message = committed(record, host, self._levels, self._timers)
+            return Decision(record.queue_offset, ending, message)
         if ending is Ending.DISCARD:
             return Decision(record.queue_offset, ending, discarded(record, host))
         return Decision(record.queue_offset, ending)

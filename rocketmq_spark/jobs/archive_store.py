@@ -67,9 +67,13 @@ class ArchiveStore:
         """The same for Spark."""
         return str(self._fs.unstrip_protocol(self.full(name)))
 
-    def staged_name(self, sequence: int, task: int, number: int) -> str:
-        """Where a task writes its file before the batch is committed."""
-        return f"{_STAGING}/{self.token}/{sequence:08d}-{self.token}-{task:05d}-{number}.parquet"
+    def staged_name(self, sequence: int, task: int, attempt: int, number: int) -> str:
+        """Where a task writes its file before the batch is committed.
+
+        Attempts of a task may run side by side: each has a folder of its own, so that none writes into a file
+        that the batch took from another.
+        """
+        return f"{_STAGING}/{self.token}/{attempt}/{sequence:08d}-{self.token}-{task:05d}-{number}.parquet"
 
     def create(self, name: str) -> Any:
         """A new file of the archive, open for writing bytes."""
@@ -167,8 +171,13 @@ class ArchiveStore:
             self._fs.rm(self.full(_STAGING), recursive=True)
 
     def _tidy_up(self, is_committed: Callable[[Batch], bool]) -> None:
-        """A batch that was not committed leaves nothing behind: Spark reads it again."""
+        """A batch that was not committed leaves nothing behind: Spark reads it again.
+
+        Where a rename is a copy and a removal, the note may outlive its commit.
+        """
         pending = self.pending()
+        if pending is not None and pending.head.sequence <= self.last().sequence:
+            pending = None
         if pending is not None and is_committed(pending):
             self.commit(pending.head.sequence)
             pending = None

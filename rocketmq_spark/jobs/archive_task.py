@@ -40,7 +40,8 @@ def writing_task(plan: TaskPlan) -> Callable[[Batches], Batches]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        writer = PartitionWriter(plan, 0 if context is None else context.partitionId())
+        place = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
+        writer = PartitionWriter(plan, *place)
         lines = [format_file(file).decode() for file in writer.write(batches)]
         yield pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=["line"])
 
@@ -48,11 +49,15 @@ def writing_task(plan: TaskPlan) -> Callable[[Batches], Batches]:
 
 
 class PartitionWriter:
-    """Writes the rows of one partition, which come queue by queue in the order of their offsets."""
+    """Writes the rows of one partition, which come queue by queue in the order of their offsets.
 
-    def __init__(self, plan: TaskPlan, task: int) -> None:
+    `attempt` is unique among all attempts of all tasks of the run.
+    """
+
+    def __init__(self, plan: TaskPlan, task: int, attempt: int) -> None:
         self._plan = plan
         self._task = task
+        self._attempt = attempt
         self._store = ArchiveStore(absolute(plan.path))
         self._store.token = plan.token
         self._open: dict[str, _OpenFile] = {}
@@ -82,7 +87,7 @@ class PartitionWriter:
     def _file(self, folder: str) -> _OpenFile:
         file = self._open.get(folder)
         if file is None:
-            staged = self._store.staged_name(self._plan.sequence, self._task, self._count)
+            staged = self._store.staged_name(self._plan.sequence, self._task, self._attempt, self._count)
             self._count += 1
             file = self._open[folder] = _OpenFile(self._store, staged, folder)
         return file

@@ -164,9 +164,9 @@ def _ranges(options: ReplayOptions) -> dict[QueueName, tuple[int, int]]:
 
 def _source_options(options: ReplayOptions) -> dict[str, str]:
     found = {"namesrv": options.namesrv, "subscribe": ",".join(options.topics), "includeHeaders": "true"}
-    found["startingOffsetsByTimestampStrategy"] = "latest"
     if options.start_ms is not None:
         found["startingTimestamp"] = str(max(0, options.start_ms - STORE_TIME_SKEW_MS))
+        found["startingOffsetsByTimestampStrategy"] = "latest"
     if options.end_ms is not None:
         found["endingTimestamp"] = str(options.end_ms + STORE_TIME_SKEW_MS)
     return found

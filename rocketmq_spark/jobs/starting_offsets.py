@@ -13,7 +13,12 @@ from rocketmq_spark.source.offsets import EARLIEST, LATEST, Offsets, to_json
 from rocketmq_spark.source.source_options import stream_options
 from rocketmq_spark.source.subscribing import find_queues
 
-_STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_STARTING: Final = (
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingOffsets",
+)
 
 
 def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[str, str]:

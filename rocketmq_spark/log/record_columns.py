@@ -18,22 +18,9 @@ from commitlog.record import (
     decode_record,
 )
 from rocketmq_spark.log.stretch import Int64s
-from rocketmq_spark.source.records import Records, take
+from rocketmq_spark.source.records import RECORD_HEAD, Records, take
 
-_HEAD_TYPE: Final = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">u4"),
-        ("body_crc", ">u4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_ms", ">i8"),
-    ]
-)
-HEAD_BYTES: Final = _HEAD_TYPE.itemsize
+HEAD_BYTES: Final = RECORD_HEAD.itemsize
 _V6_MORE_BYTES: Final = 12
 _WIDTHS: Final = {">i8": 8, ">i4": 4, ">u2": 2, "u1": 1}
 
@@ -73,7 +60,7 @@ class RecordColumns:
     @cached_property
     def heads(self) -> npt.NDArray[Any]:
         """The fields up to the born time, of each record."""
-        return self._gather(self.starts, HEAD_BYTES).view(_HEAD_TYPE)
+        return self._gather(self.starts, HEAD_BYTES).view(RECORD_HEAD)
 
     @cached_property
     def places(self) -> _Places:

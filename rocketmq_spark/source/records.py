@@ -21,7 +21,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 HOST_V4_BYTES: Final = 8
 HOST_V6_BYTES: Final = 20
-_HEAD = np.dtype(
+RECORD_HEAD: Final = np.dtype(
     [
         ("size", ">i4"),
         ("magic", ">u4"),
@@ -82,12 +82,12 @@ def find_records(data: bytes) -> Records:
     starts = _starts(data)
     raw = np.frombuffer(data, np.uint8)
     ends = np.append(starts[1:], len(data))[: len(starts)]
-    head = take(raw, starts, _HEAD.itemsize).view(_HEAD).ravel()
+    head = take(raw, starts, RECORD_HEAD.itemsize).view(RECORD_HEAD).ravel()
     magic = head["magic"]
     is_v2 = magic == MAGIC_V2
     _check(is_v2 | (magic == MAGIC_V1), starts, "its magic number is not a record's")
     sys_flag = head["sys_flag"].astype(np.int32)
-    born_host_at = starts + _HEAD.itemsize
+    born_host_at = starts + RECORD_HEAD.itemsize
     store_time_at = born_host_at + _host_bytes(sys_flag & BORN_HOST_V6)
     store_host_at = store_time_at + _TIME.itemsize
     tail_at = store_host_at + _host_bytes(sys_flag & STORE_HOST_V6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from tests.node_simulation.workloads_sequenced import SequencedWorkload, sequenc
 from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 
+pytestmark = pytest.mark.usefixtures("collect_between_runs")
 SEEDS = range(4_000, 4_000 + int(os.environ.get("LEDGERMQ_WORKLOAD_SEEDS", "6")))
 FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
 CALM = Options(seed=1, safety_ms=5_000, config=FILES)
@@ -30,14 +30,6 @@ KILLS = Options(
     ),
 )
 CUTS = replace(KILLS, faults=FaultOptions(partition_ms=700, partition_max_ms=2_000, leader_bias=0.9))
-
-
-@pytest.fixture(autouse=True)
-def _collect_between_runs() -> Iterator[None]:
-    gc.disable()
-    yield
-    gc.enable()
-    gc.collect()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

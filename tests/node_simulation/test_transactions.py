@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -25,20 +24,12 @@ from tests.node_simulation.workloads_transactions import (
 from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 
+pytestmark = pytest.mark.usefixtures("collect_between_runs")
 SEEDS = range(3_000, 3_000 + int(os.environ.get("LEDGERMQ_TRANSACTION_SEEDS", "8")))
 FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
 CALM = Options(seed=1, safety_ms=6_000, config=FILES | CHECKS)
 KILLS = replace(CALM, faults=FaultOptions(crash_ms=1_000, leader_bias=0.9, down_max_ms=500))
 POWER = replace(CALM, faults=replace(KILLS.faults, power_probability=0.5, crash_majority_probability=0.3))
-
-
-@pytest.fixture(autouse=True)
-def _collect_between_runs() -> Iterator[None]:
-    """A run makes millions of objects and hardly any cycles: collecting within it only costs time."""
-    gc.disable()
-    yield
-    gc.enable()
-    gc.collect()
 
 
 def run(options: Options) -> TransactionWorkload:

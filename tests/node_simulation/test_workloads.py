@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,20 +17,12 @@ from tests.node_simulation.workloads import GroupWorkload, draw_group_options, g
 from tests.node_simulation.world import World
 from tests.simulation.invariants import InvariantError
 
+pytestmark = pytest.mark.usefixtures("collect_between_runs")
 SEEDS = range(2_000, 2_000 + int(os.environ.get("LEDGERMQ_WORKLOAD_SEEDS", "8")))
 FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
 CALM = Options(seed=1, safety_ms=5_000, config=FILES)
 KILLS = replace(CALM, faults=FaultOptions(crash_ms=1_500, leader_bias=0.9, down_max_ms=500))
 CUTS = replace(CALM, faults=FaultOptions(partition_ms=500, partition_max_ms=2_000, leader_bias=0.9))
-
-
-@pytest.fixture(autouse=True)
-def _collect_between_runs() -> Iterator[None]:
-    """A run makes millions of objects and hardly any cycles: collecting within it only costs time."""
-    gc.disable()
-    yield
-    gc.enable()
-    gc.collect()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

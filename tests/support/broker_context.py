@@ -8,6 +8,7 @@ from broker.clients import ClientRegistry
 from broker.config import config_from
 from broker.context import BrokerContext, BrokerStats
 from broker.state.state import ReplicatedState
+from broker.statistics.broker_statistics import BrokerStatistics
 from commitlog.record import host_bytes
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
@@ -60,5 +61,6 @@ def make_context(
         clock=lambda: NOW_MS,
         store_host=host_bytes(config.broker_ip, config.listen_port),
         stats=BrokerStats(started_at_ms=NOW_MS),
+        statistics=BrokerStatistics(config.broker_cluster_name, lambda: NOW_MS),
         engine=engine,
     )

@@ -4,6 +4,7 @@ from typing import Any, cast
 
 from remoting.command import RemotingCommand, decode_command, encode_command
 from remoting.connection import Connection
+from remoting.errors import RemotingError, RequestTimeoutError
 from remoting.frame import FrameDecoder
 
 
@@ -20,10 +21,21 @@ class FakeConnection:
         self.is_open = True
         self.is_congested = False
         self.answers: list[RemotingCommand] = []
+        self.requests: list[RemotingCommand] = []
+        """What the client was asked."""
+        self.replies: list[RemotingCommand | RemotingError] = []
+        """What it answers to the next ones; without one it is silent until the time is up."""
         self.warnings: list[str] = []
 
     def send(self, command: RemotingCommand) -> None:
         self._receive(encode_command(command))
+
+    async def request(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+        self.requests.append(command)
+        reply = self.replies.pop(0) if self.replies else RequestTimeoutError("no answer in time")
+        if isinstance(reply, RemotingError):
+            raise reply
+        return reply
 
     def send_oneway(self, command: RemotingCommand) -> None:
         command.flag = 2

@@ -1,64 +1,22 @@
 """What operators ask a broker, and how it answers."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
 
 from broker.admin_types import NodeRole, NodeStatusMessage
-from broker.clients import Client
-from broker.context import BrokerContext
-from broker.heartbeats import parse_heartbeat
-from broker.processors import admin_broker, admin_groups, admin_topics
 from broker.rates import RateMeter
 from broker.state.changes import CommitOffsets, PutTopic
 from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
-from commitlog.record import Message
 from dledger.core.status import ElectionRecord, NodeStatus, PeerStatus
 from dledger.core.types import Epoch, PushState, Role
 from dledger.core.types import ResponseCode as EngineCode
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
 from remoting.fastjson import loads
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
-from tests.support.fake_connection import FakeConnection
-from tests.support.fake_log import FakeLog
-
-PEERS = "n0-127.0.0.1:10914;n1-127.0.0.1:10924"
-Ask = Callable[..., Awaitable[RemotingCommand]]
-
-
-class Operator:
-    """A broker with its admin processors, and a connection to ask over."""
-
-    def __init__(self, tmp_path: Path, engine: FakeEngine | None) -> None:
-        self.log = FakeLog()
-        self.engine = engine
-        self.context: BrokerContext = make_context(tmp_path, self.log, engine, dLegerPeers=PEERS)
-        for module in (admin_topics, admin_groups, admin_broker):
-            module.register(self.context)
-        self.connection = FakeConnection()
-
-    async def ask(self, code: RequestCode, body: bytes = b"", /, **ext: str) -> RemotingCommand:
-        request = RemotingCommand(code, opaque=5, ext_fields=ext, body=body)
-        self.context.router.dispatch([(self.connection.as_connection, [request], request.code)])
-        for _ in range(12):
-            await asyncio.sleep(0)
-        (answer,) = self.connection.take_answers()
-        return answer
-
-    async def read(self, code: RequestCode, **ext: str) -> Any:
-        answer = await self.ask(code, **ext)
-        assert answer.code == 0, answer
-        return loads(answer.body)
-
-    async def store(self, topic: str, queue_id: int, count: int) -> None:
-        self.log.put([Message(topic, queue_id, b"x")] * count, lambda status: None)
-        await asyncio.sleep(0)
+from tests.support.broker_context import NOW_MS, FakeEngine
+from tests.support.operator import Operator, connect_client
 
 
 @pytest.fixture
@@ -141,7 +99,7 @@ async def test_topic_stats_name_every_queue(operator: Operator) -> None:
         b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:'
         b'{"lastUpdateTimestamp":0,"maxOffset":0,"minOffset":0},'
         b'{"brokerName":"broker-a","queueId":1,"topic":"t"}:'
-        b'{"lastUpdateTimestamp":%d,"maxOffset":3,"minOffset":0}}}' % operator.log.now_ms
+        b'{"lastUpdateTimestamp":%d,"maxOffset":3,"minOffset":0}},"topicPutTps":0.3}' % operator.log.now_ms
     )
 
 
@@ -167,24 +125,6 @@ async def test_groups_are_created_shown_and_deleted(operator: Operator) -> None:
 )
 async def test_bad_groups_are_refused(operator: Operator, body: bytes) -> None:
     assert (await operator.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)).code == 29
-
-
-def connect_client(operator: Operator) -> None:
-    heartbeat = {
-        "clientID": "c1",
-        "producerDataSet": [{"groupName": "p"}],
-        "consumerDataSet": [
-            {
-                "groupName": "g",
-                "consumeType": "CONSUME_PASSIVELY",
-                "messageModel": "CLUSTERING",
-                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                "subscriptionDataSet": [{"topic": "t", "subString": "*", "subVersion": 1}],
-            }
-        ],
-    }
-    client = Client("c1", FakeConnection(7, "10.0.0.9", 1234).as_connection, "JAVA", 409)
-    operator.context.clients.beat(client, parse_heartbeat(orjson.dumps(heartbeat)), NOW_MS)
 
 
 async def test_connections_of_groups_are_listed(operator: Operator) -> None:
@@ -217,7 +157,7 @@ async def test_consume_stats_show_what_is_left(operator: Operator) -> None:
     by_topic = await operator.read(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topic="t")
     assert len(by_topic["offsetTable"]) == 2
     absent = await operator.read(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topic="absent")
-    assert absent == {"offsetTable": {}}
+    assert absent == {"consumeTps": 0, "offsetTable": {}}
 
 
 async def test_configuration_and_figures_are_shown(operator: Operator) -> None:

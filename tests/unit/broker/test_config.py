@@ -106,11 +106,6 @@ def test_every_key_is_in_the_manual() -> None:
     assert [key for key in KNOWN_KEYS if f"`{key}`" not in manual] == []
 
 
-def test_keys_without_effect_are_told_apart() -> None:
-    assert config_from({"fileReservedTime": 48, "brokerName": "b"}).idle_keys == []
-    assert BrokerConfig().idle_keys == []
-
-
 def test_limits_of_the_disk_must_not_fall() -> None:
     with pytest.raises(ConfigError, match="none may be above the next"):
         load_config(None, ["diskMaxUsedSpaceRatio=86"])

@@ -138,7 +138,7 @@ async def test_oneway_sends_are_stored_and_never_answered(bench: Bench) -> None:
         (send_request(properties=f"UNIQ_KEY\x01{KEY}\x02TRAN_MSG\x01true\x02", is_batch=True), 13),
         (send_request(sys_flag=0xC), 13),
         (send_request(sys_flag=0x80), 13),
-        (send_request(properties=f"UNIQ_KEY\x01{KEY}\x02TIMER_DELAY_SEC\x0110\x02"), 1),
+        (send_request(properties=f"UNIQ_KEY\x01{KEY}\x02TIMER_DELAY_SEC\x01x\x02"), 13),
         (send_request("%RETRY%absent", reconsume_times=1), 26),
     ],
 )

@@ -248,7 +248,7 @@ def _position_of(bench: Bench, message: Message) -> int:
         ({"topic": "%RETRY%g", "queue_id": 0}, ResponseCode.MESSAGE_ILLEGAL),
         ({"topic": "rmq_sys_LEDGERMQ_STATE"}, ResponseCode.NO_PERMISSION),
         ({"properties": b"x" * 32_700}, ResponseCode.MESSAGE_ILLEGAL),
-        ({"properties": b"TIMER_DELAY_MS\x015\x02"}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"properties": b"TIMER_DELAY_MS\x01x\x02"}, ResponseCode.MESSAGE_ILLEGAL),
         ({"bodies": []}, ResponseCode.MESSAGE_ILLEGAL),
         ({"bodies": [b"x" * (5 << 20)]}, ResponseCode.MESSAGE_ILLEGAL),
         ({"sequence": 2**31 - 1, "bodies": [b"a", b"b"]}, ResponseCode.MESSAGE_ILLEGAL),
@@ -262,6 +262,12 @@ async def test_what_cannot_be_stored_is_refused(bench: Bench, changes: dict[str,
     answer = await bench.answer(sequenced_send(**values))  # type: ignore[arg-type]
     assert answer.code == code, answer.remark
     assert len(bench.stored) == before
+
+
+async def test_a_value_may_say_what_a_timers_name_begins_with(bench: Bench) -> None:
+    bench.handle(sequenced_send(0, [b"a"], properties=b"KEYS\x01TIMER_DAILY_7\x02"))
+    await bench.settle()
+    assert [answer.code for answer in bench.connection.take_answers()] == [0]
 
 
 async def test_the_topic_is_made_as_for_any_send(bench: Bench) -> None:

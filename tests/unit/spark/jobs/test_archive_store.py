@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow.parquet as pq
 import pytest
@@ -26,7 +27,7 @@ class Killed(BaseException):
 
 def write_rows(store: ArchiveStore, sequence: int, rows: Sequence[dict[str, Any]], cut: int = 7) -> Batch:
     """What a task and the driver make of the rows, not yet in the archive."""
-    writer = PartitionWriter(TaskPlan(store.path, store.token, sequence), task=3)
+    writer = PartitionWriter(TaskPlan(store.path, store.token, sequence), task=3, attempt=5)
     files = tuple(writer.write(iter(batches_cut(rows, cut))))
     head = Head(sequence, "query", sequence, 0, spans_after(store.last().spans, files))
     return Batch(head, files)
@@ -90,7 +91,7 @@ def test_a_task_keeps_few_files_open_however_many_hours_it_reads(store: ArchiveS
 
 
 def test_a_failing_task_leaves_nothing_that_a_reader_sees(store: ArchiveStore) -> None:
-    writer = PartitionWriter(TaskPlan(store.path, store.token, 0), task=0)
+    writer = PartitionWriter(TaskPlan(store.path, store.token, 0), task=0, attempt=0)
 
     def failing() -> Any:
         yield from batches_cut(rows_of(0, 5), 5)
@@ -173,6 +174,37 @@ def test_a_batch_that_somebody_else_has_committed_is_kept(store: ArchiveStore) -
     with ArchiveStore(store.path).writing(is_committed):
         pass
     assert asked == [0]
+    assert sum(file.rows for file in assert_whole(store)) == 10
+
+
+def test_a_note_that_outlives_its_commit_takes_nothing_back() -> None:
+    """An object store renames by a copy and a removal, and the job may be killed in between."""
+    store = ArchiveStore(f"memory://{uuid4().hex}")
+    fs = store._fs
+    with store.writing():
+        store.prepare(write_rows(store, 0, rows_of(0, 10)))
+        fs.cp_file(store.full("_manifest/_pending.jsonl"), store.full("_manifest/00000000.jsonl"))
+    with ArchiveStore(store.path).writing():
+        assert not fs.exists(store.full("_manifest/_pending.jsonl"))
+    (batch,) = store.batches()
+    assert store.data_files() == {file.name for file in batch.files}
+
+
+def test_a_late_attempt_of_a_task_writes_into_no_committed_file(store: ArchiveStore) -> None:
+    """Spark takes an executor for lost that lives on: its attempt has a file open all through the batch."""
+
+    def while_another_is_committed() -> Any:
+        first, second = batches_cut(rows_of(0, 10), 5)
+        yield first
+        store.prepare(write_rows(store, 0, rows_of(0, 10)))
+        store.commit(0)
+        yield second
+
+    with store.writing():
+        plan = TaskPlan(store.path, store.token, 0)
+        (unused,) = PartitionWriter(plan, task=3, attempt=4).write(while_another_is_committed())
+        assert unused.rows == 10
+        store.clear_staging()
     assert sum(file.rows for file in assert_whole(store)) == 10
 
 

@@ -18,7 +18,7 @@ from tests.support.message_rows import batches_cut, row
 
 
 def prepared(store: ArchiveStore, sequence: int, rows: Sequence[dict[str, Any]]) -> Batch:
-    writer = PartitionWriter(TaskPlan(store.path, store.token, sequence), task=0)
+    writer = PartitionWriter(TaskPlan(store.path, store.token, sequence), task=0, attempt=0)
     files = tuple(writer.write(iter(batches_cut(rows, 10))))
     batch = Batch(Head(sequence, "query", sequence, 0, spans_after(store.last().spans, files)), files)
     store.prepare(batch)

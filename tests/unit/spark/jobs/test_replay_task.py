@@ -36,7 +36,7 @@ def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Data
     store = ArchiveStore(path)
     rows = [row("Orders", queue, offset, minutes=offset / 2) for queue in (0, 1) for offset in range(100)]
     with store.writing():
-        writer = PartitionWriter(TaskPlan(path, store.token, 0), 0)
+        writer = PartitionWriter(TaskPlan(path, store.token, 0), 0, 0)
         (file,) = writer.write(iter(batches_cut(rows, 10)))
         store.prepare(Batch(Head(0, "q", 0, 0, {}), (file,)))
         store.commit(0)

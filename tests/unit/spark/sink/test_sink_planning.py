@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from broker.processors import admin_broker
+from broker import runtime_info
 from remoting.codes import RequestCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from rocketmq_spark.client.cluster import Cluster
@@ -51,7 +51,7 @@ class FakeCluster(Cluster):
 
 
 def test_the_brokers_say_it_in_the_words_that_the_sink_reads() -> None:
-    assert planning.SEQUENCED_SENDS == admin_broker.SEQUENCED_SENDS
+    assert planning.SEQUENCED_SENDS == runtime_info.SEQUENCED_SENDS
 
 
 @pytest.mark.parametrize(("infos", "expected"), [({"a": OURS}, True), ({"a": OURS, "b": STOCK}, False)])

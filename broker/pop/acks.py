@@ -1,0 +1,247 @@
+"""ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME (200053): what consumers
+say of messages they have (AckMessageProcessor, ChangeInvisibleTimeProcessor).
+
+Each is answered when what it says is committed: what was answered SUCCESS is so for every later leader. A
+handle that does not hold any more, since the message's time was over or it was acknowledged before, is
+answered NO_MESSAGE, where RocketMQ's broker says SUCCESS and delivers the message again.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from broker.clients import ClientConnection
+from broker.context import BrokerContext
+from broker.pop.checks import INVISIBLE_MAX_MS
+from broker.pop.lanes import Lane
+from broker.pop.ledger import PopLedger
+from broker.pop.names import ORDER_REVIVE_QUEUE, Handle, HandleError, marked_topic, parse_handle
+from broker.pop.ops import Changed, Finished, LaneKey, whole
+from broker.put_errors import put_error
+from commitlog.log import PutStatus
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand, error_response, success_response
+from remoting.errors import RequestError
+from remoting.fastjson import FastjsonError, loads
+from remoting.pop_headers import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
+
+BATCH_ACKS_MAX = 4_096
+BATCH_OFFSETS_MAX = 65_536
+BITS_BYTES_MAX = 4_096
+STALE = "the message is not out by this handle: its time was over, or it was acknowledged or changed before"
+BUSY = "[OVERLOAD]the log takes no records now"
+
+
+@dataclass(frozen=True, slots=True)
+class _Acked:
+    """What one handle, or one entry of a batch, acknowledges."""
+
+    key: LaneKey
+    offsets: tuple[int, ...]
+    handle: Handle
+
+
+class PopAcks:
+    """Takes the requests of one broker, while there is a table. `on_free` is called with the lane's key when
+    a queue that is consumed in order may be popped again.
+    """
+
+    def __init__(self, context: BrokerContext, ledger: PopLedger, on_free: Callable[[LaneKey], None]) -> None:
+        self._context = context
+        self._log = context.log
+        self._state = context.state
+        self._ledger = ledger
+        self._on_free = on_free
+
+    def ack(self, request: RemotingCommand, connection: ClientConnection) -> None:
+        """200051. Raises RequestError, HeaderError."""
+        header = AckMessageRequestHeader.parse(request.ext_fields)
+        acked = _Acked(
+            self._key(header.consumer_group, header.topic, header.queue_id),
+            (header.offset,),
+            _handle(header.extra_info),
+        )
+        self._check_offset(acked.key, header.offset)
+        self._check_room()
+        if not self._finish(acked):
+            raise RequestError(ResponseCode.NO_MESSAGE, STALE)
+        self._answer_later(request, connection, success_response(request))
+
+    def batch_ack(self, request: RemotingCommand, connection: ClientConnection) -> None:
+        """200151: SUCCESS when all of them were out."""
+        self._check_room()
+        entries = list(self._entries(request.body))
+        finished = sum(self._finish(entry) for entry in entries)
+        if finished == len(entries):
+            self._answer_later(request, connection, success_response(request))
+            return
+        remark = f"of {len(entries)} entries {len(entries) - finished} hold none or only some: {STALE}"
+        answer = error_response(request, ResponseCode.NO_MESSAGE, remark)
+        self._answer_later(request, connection, answer)
+
+    def change_invisible_time(self, request: RemotingCommand, connection: ClientConnection) -> None:
+        """200053: the message stays invisible from now on for so long; for no time at all is a `nack`."""
+        header = ChangeInvisibleTimeRequestHeader.parse(request.ext_fields)
+        key = self._key(header.consumer_group, header.topic, header.queue_id)
+        handle = _handle(header.extra_info)
+        self._check_offset(key, header.offset)
+        invisible_ms = header.invisible_time_ms
+        if not 0 <= invisible_ms <= INVISIBLE_MAX_MS:
+            remark = f"invisibleTime {invisible_ms} is not between 0 and {INVISIBLE_MAX_MS} ms"
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+        self._check_room()
+        lane = self._lane(key)
+        if lane is None or not _is_out(lane, header.offset, handle):
+            raise RequestError(ResponseCode.NO_MESSAGE, STALE)
+        now_ms = self._context.clock()
+        self._ledger.record(Changed(key, header.offset, now_ms, invisible_ms))
+        pop_time_ms = now_ms
+        if header.offset not in lane.out:  # in order: the batch keeps its pop time
+            pop_time_ms = handle.pop_time_ms
+            invisible_ms += now_ms - pop_time_ms
+            self._on_free(key)
+        ext = {
+            "popTime": str(pop_time_ms),
+            "invisibleTime": str(invisible_ms),
+            "reviveQid": str(handle.revive_queue_id),
+        }
+        self._answer_later(request, connection, success_response(request, ext))
+
+    def _finish(self, acked: _Acked) -> bool:
+        """Whether all of it was out."""
+        lane = self._lane(acked.key)
+        out = tuple(
+            offset for offset in acked.offsets if lane is not None and _is_out(lane, offset, acked.handle)
+        )
+        if out and lane is not None:
+            self._ledger.record(Finished(acked.key, out))
+            if lane.order is not None and not lane.order.pending:
+                self._on_free(acked.key)
+        if len(out) == len(acked.offsets):
+            return True
+        return all(offset in out or self._is_acked_in_order(lane, offset, acked) for offset in acked.offsets)
+
+    @staticmethod
+    def _is_acked_in_order(lane: Lane | None, offset: int, acked: _Acked) -> bool:
+        """Below what is consumed in order everything was acknowledged, by this handle or another."""
+        if lane is None or lane.order is None or not acked.handle.is_ordered:
+            return False
+        return offset < lane.order_start or offset in lane.acked_ahead
+
+    def _answer_later(
+        self, request: RemotingCommand, connection: ClientConnection, answer: RemotingCommand
+    ) -> None:
+        """With the commit of what was recorded in this turn; at once when that is nothing."""
+        if request.is_oneway:
+            return
+        if self._ledger.has_recorded:
+            self._ledger.when_committed(partial(_answer, request, connection, answer))
+        else:
+            connection.send(answer)
+
+    def _lane(self, key: LaneKey) -> Lane | None:
+        table = self._ledger.table
+        return table.lanes.get(key) if table is not None else None
+
+    def _check_room(self) -> None:
+        if not self._ledger.has_room():
+            raise RequestError(ResponseCode.SYSTEM_BUSY, BUSY)
+
+    def _key(self, group: str, topic: str, queue_id: int) -> LaneKey:
+        config = self._state.topics.get(topic)
+        if config is None:
+            remark = f"topic[{topic}] not exist, apply first please!"
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if not 0 <= queue_id < config.read_queue_nums:
+            remark = (
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
+            )
+            raise RequestError(ResponseCode.MESSAGE_ILLEGAL, remark)
+        return LaneKey(group, topic, queue_id)
+
+    def _check_offset(self, key: LaneKey, offset: int) -> None:
+        queue = self._log.queues.get(key.topic, key.queue_id)
+        first, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        if not first <= offset < end:
+            place = f"{key.topic}@{key.queue_id}"
+            remark = f"offset is illegal, key:{place}, commit:{offset}, store:{first}~{end}"
+            raise RequestError(ResponseCode.NO_MESSAGE, remark)
+
+    def _entries(self, body: bytes) -> Iterator[_Acked]:
+        """Raises RequestError."""
+        try:
+            data = loads(body)
+            acks = data["acks"]
+            if not isinstance(acks, list) or not acks:
+                raise RequestError(ResponseCode.NO_MESSAGE, "the batch holds no acknowledgements")
+            if len(acks) > BATCH_ACKS_MAX:
+                remark = f"{len(acks)} acknowledgements at once; {BATCH_ACKS_MAX} are possible"
+                raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+            room = BATCH_OFFSETS_MAX
+            for ack in acks:
+                entry = _entry(ack)
+                room -= len(entry.offsets)
+                if room < 0:
+                    remark = f"more than {BATCH_OFFSETS_MAX} messages are acknowledged at once"
+                    raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+                yield entry
+        except (FastjsonError, ValueError, KeyError, TypeError) as error:
+            remark = f"the batch of acknowledgements cannot be read: {error!r}"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from error
+
+
+def _entry(ack: Mapping[str, Any]) -> _Acked:
+    """One BatchAck, by its short names or its long ones. Raises ValueError, KeyError, TypeError."""
+
+    def value(short: str, long: str) -> Any:
+        return ack[short] if short in ack else ack[long]
+
+    group = str(value("c", "consumerGroup"))
+    topic = marked_topic(str(value("t", "topic")), group, str(value("r", "retry")))
+    key = LaneKey(group, topic, whole(value("q", "queueId")))
+    start = whole(value("so", "startOffset"))
+    pop_time_ms = whole(value("pt", "popTime"))
+    handle = Handle(pop_time_ms, whole(value("it", "invisibleTime")), whole(value("rq", "reviveQueueId")))
+    return _Acked(key, tuple(start + bit for bit in _bits(value("b", "bitSet"))), handle)
+
+
+def _bits(encoded: object) -> Iterator[int]:
+    """The set bits of a java.util.BitSet, as base64 of its little-endian bytes. Raises ValueError."""
+    if not isinstance(encoded, str) or len(encoded) > BITS_BYTES_MAX * 4 // 3 + 4:
+        raise ValueError("bitSet is no base64 text")
+    try:
+        data = base64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"bitSet is no base64 text: {error}") from error
+    for at, byte in enumerate(data):
+        for bit in range(8):
+            if byte >> bit & 1:
+                yield at * 8 + bit
+
+
+def _handle(text: str) -> Handle:
+    try:
+        return parse_handle(text)
+    except HandleError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+
+def _is_out(lane: Lane, offset: int, handle: Handle) -> bool:
+    """Whether the message is out by this very handle."""
+    checkout = lane.out.get(offset)
+    if checkout is not None:
+        return checkout.pop_time_ms == handle.pop_time_ms and handle.revive_queue_id != ORDER_REVIVE_QUEUE
+    order = lane.order
+    return order is not None and offset in order.pending and order.pop_time_ms == handle.pop_time_ms
+
+
+def _answer(
+    request: RemotingCommand, connection: ClientConnection, answer: RemotingCommand, status: PutStatus
+) -> None:
+    if status is not PutStatus.PUT_OK:
+        answer = error_response(request, *put_error(status))
+    connection.send(answer)

@@ -1,0 +1,122 @@
+"""Reads what is out from the log: the last whole snapshot in the queue of rmq_sys_LEDGERMQ_POP, and what was
+written after it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+
+from broker.pop.ops import (
+    POP_QUEUE_ID,
+    POP_TOPIC,
+    SNAPSHOT_TAGS_CODE,
+    Op,
+    SnapshotPart,
+    decode_record_body,
+)
+from broker.pop.table import PopTable
+from commitlog.consume_queue import ConsumeQueue
+from commitlog.errors import DamagedRecordError, PositionError
+from commitlog.log import MessageLog
+from commitlog.record import decode_record
+
+READ_AT_ONCE = 64
+"""Records between two looks at what else the loop has to do."""
+DAMAGE_WAIT_S = 0.2
+"""A damaged record is being mended from the peers; then it is tried again."""
+UNITS_AT_ONCE = 4_096
+
+logger = logging.getLogger(__name__)
+
+
+async def load(log: MessageLog) -> tuple[PopTable, int]:
+    """The table as it stands at the end of the log, and how many ops the last snapshot does not have. Only
+    the leader may trust it: it knows that nobody writes beside it. Raises PopRecordError.
+    """
+    queue = log.queues.get(POP_TOPIC, POP_QUEUE_ID)
+    if queue is None:
+        return PopTable(), 0
+    table, start = await _snapshot(log, queue)
+    news = 0
+    async for ops in _bodies(log, queue, start, queue.max_offset):
+        if not isinstance(ops, SnapshotPart):  # one that was not written to its end
+            news += len(ops)
+            for op in ops:
+                table.apply(op)
+    return table, news
+
+
+def snapshot_hold(log: MessageLog) -> int | None:
+    """The position of what a new leader reads first: the begin of the last snapshot that is whole, or of the
+    queue. None when nothing was ever handed out.
+    """
+    queue = log.queues.get(POP_TOPIC, POP_QUEUE_ID)
+    if queue is None:
+        return None
+    for end in _snapshot_ends(queue):
+        [(position, size, _)] = queue.units(end - 1, 1)
+        body = decode_record_body(bytes(decode_record(log.read(position, size)).body))
+        if isinstance(body, SnapshotPart) and body.part == body.parts - 1 <= end - 1 - queue.min_offset:
+            return queue.units(end - body.parts, 1)[0][0]
+    units = queue.units(queue.min_offset, 1)
+    return units[0][0] if units else None
+
+
+async def _snapshot(log: MessageLog, queue: ConsumeQueue) -> tuple[PopTable, int]:
+    """The table of the last snapshot that is whole, and where the queue goes on behind it."""
+    for end in _snapshot_ends(queue):
+        last = await _last_part(log, queue, end)
+        if last is None:
+            continue
+        parts = [part async for part in _bodies(log, queue, end - last.parts, end)]
+        found = [part for part in parts if isinstance(part, SnapshotPart)]
+        numbers = [(part.part, part.parts) for part in found]
+        if numbers == [(at, last.parts) for at in range(last.parts)]:
+            return PopTable.restored(row for part in found for row in part.rows), end
+    return PopTable(), queue.min_offset
+
+
+async def _last_part(log: MessageLog, queue: ConsumeQueue, end: int) -> SnapshotPart | None:
+    """The part before `end`, if it is the last one of its snapshot."""
+    async for body in _bodies(log, queue, end - 1, end):
+        if isinstance(body, SnapshotPart) and body.part == body.parts - 1:
+            return body
+    return None
+
+
+async def _bodies(
+    log: MessageLog, queue: ConsumeQueue, start: int, end: int
+) -> AsyncIterator[list[Op] | SnapshotPart]:
+    start = max(start, queue.min_offset)
+    while start < end and (units := queue.units(start, min(READ_AT_ONCE, end - start))):
+        for position, size, _ in units:
+            body = await _read(log, position, size)
+            if body is not None:
+                yield decode_record_body(body)
+        start += len(units)
+        await asyncio.sleep(0)
+
+
+async def _read(log: MessageLog, position: int, size: int) -> bytes | None:
+    """None for a hole of the queue, and for what retention took."""
+    while size:
+        try:
+            return bytes(decode_record(log.read(position, size)).body)
+        except PositionError:
+            return None
+        except DamagedRecordError as error:
+            logger.warning("what is out cannot be read yet: %s", error)
+            await asyncio.sleep(DAMAGE_WAIT_S)
+    return None
+
+
+def _snapshot_ends(queue: ConsumeQueue) -> Iterator[int]:
+    """Behind each record that is part of a snapshot, from the queue's end backwards: their units tell."""
+    end = queue.max_offset
+    while end > queue.min_offset:
+        start = max(queue.min_offset, end - UNITS_AT_ONCE)
+        units = queue.units(start, end - start)
+        for at in range(len(units) - 1, -1, -1):
+            if units[at][2] == SNAPSHOT_TAGS_CODE:
+                yield start + at + 1
+        end = start

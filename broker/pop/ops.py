@@ -1,0 +1,209 @@
+"""The records of rmq_sys_LEDGERMQ_POP: what became of the messages that were handed out. Pure.
+
+A body is JSON: {"version": 1, "ops": [["p", group, topic, queue, …], …]}, in the order in which it happened:
+
+    p  handed out: next, pop time, invisible time, runs      o  in order: the same, an attempt before the runs
+    f  finished, acknowledged or revived: runs               c  invisible for longer: offset, pop time, time
+    s  the group was moved to an offset: next                d  dropped with its topic or group
+
+Runs are [first, count, first, count, …]. Records with the tag s are parts of a snapshot instead: {"version":
+1, "part": 0, "parts": 2, "rows": [...]}, rows as of `PopTable.rows`; a reader needs nothing from before. A
+record is written before anybody is told what it says.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
+from typing import Any, NamedTuple
+
+import orjson
+
+from broker.state.topics import LEDGERMQ_PREFIX
+from commitlog.record import tags_code
+
+POP_TOPIC = LEDGERMQ_PREFIX + "POP"
+POP_QUEUE_ID = 0
+TAG_SNAPSHOT = "s"
+SNAPSHOT_TAGS_CODE = tags_code(TAG_SNAPSHOT)
+OPS_VERSION = 1
+RECORD_BYTES_MAX = 256 * 1024
+"""A record is closed when its ops reach this."""
+_LONG_MAX = 2**63 - 1
+_RUN_MAX = 1 << 20
+
+
+class PopRecordError(ValueError):
+    """A record cannot be read: it was not written by a broker of this version or earlier."""
+
+
+class LaneKey(NamedTuple):
+    """One queue as one group consumes it."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+
+class Popped(NamedTuple):
+    """These messages are invisible from `pop_time_ms` on for `invisible_ms`; the next pop begins at
+    `next_offset`.
+    """
+
+    key: LaneKey
+    offsets: tuple[int, ...]
+    next_offset: int
+    pop_time_ms: int
+    invisible_ms: int
+
+
+class PoppedInOrder(NamedTuple):
+    """These are all that the group has of the queue until they are finished."""
+
+    key: LaneKey
+    offsets: tuple[int, ...]
+    next_offset: int
+    pop_time_ms: int
+    invisible_ms: int
+    attempt_id: str | None
+
+
+class Finished(NamedTuple):
+    """Acknowledged, or come to lie elsewhere: these are not handed out again."""
+
+    key: LaneKey
+    offsets: tuple[int, ...]
+
+
+class Changed(NamedTuple):
+    """One that is out stays invisible from this time on for so long."""
+
+    key: LaneKey
+    offset: int
+    pop_time_ms: int
+    invisible_ms: int
+
+
+class Sought(NamedTuple):
+    """The group goes on at this offset, and what it has out does not count any more."""
+
+    key: LaneKey
+    next_offset: int
+
+
+class Dropped(NamedTuple):
+    """Nothing is known of the queue any more: its topic or its group is gone."""
+
+    key: LaneKey
+
+
+Op = Popped | PoppedInOrder | Finished | Changed | Sought | Dropped
+
+
+class SnapshotPart(NamedTuple):
+    part: int
+    parts: int
+    rows: list[Any]
+
+
+def encode_op(op: Op) -> bytes:
+    """One op as it stands in a record's list."""
+    head = op.key
+    match op:
+        case Popped(_, offsets, next_offset, pop_time_ms, invisible_ms):
+            return orjson.dumps(["p", *head, next_offset, pop_time_ms, invisible_ms, to_runs(offsets)])
+        case PoppedInOrder(_, offsets, next_offset, pop_time_ms, invisible_ms, attempt_id):
+            runs = to_runs(offsets)
+            return orjson.dumps(["o", *head, next_offset, pop_time_ms, invisible_ms, attempt_id, runs])
+        case Finished(_, offsets):
+            return orjson.dumps(["f", *head, to_runs(offsets)])
+        case Changed(_, offset, pop_time_ms, invisible_ms):
+            return orjson.dumps(["c", *head, offset, pop_time_ms, invisible_ms])
+        case Sought(_, next_offset):
+            return orjson.dumps(["s", *head, next_offset])
+        case Dropped():
+            return orjson.dumps(["d", *head])
+
+
+def join_ops(encoded: Iterable[bytes]) -> bytes:
+    """The body of a record with these ops."""
+    return b'{"version":%d,"ops":[%s]}' % (OPS_VERSION, b",".join(encoded))
+
+
+def snapshot_bodies(rows: Iterable[list[Any]]) -> list[bytes]:
+    """The bodies of the records of a snapshot, in order; at least one."""
+    parts: list[list[bytes]] = [[]]
+    room = RECORD_BYTES_MAX
+    for row in rows:
+        encoded = orjson.dumps(row)
+        if room < len(encoded):
+            parts.append([])
+            room = RECORD_BYTES_MAX
+        parts[-1].append(encoded)
+        room -= len(encoded)
+    head = b'{"version":%d,"part":%d,"parts":%d,"rows":[%s]}'
+    return [head % (OPS_VERSION, at, len(parts), b",".join(part)) for at, part in enumerate(parts)]
+
+
+def decode_record_body(body: bytes) -> list[Op] | SnapshotPart:
+    """Read the body of a record. Raises PopRecordError."""
+    try:
+        data = orjson.loads(body)
+        if data["version"] != OPS_VERSION:
+            raise PopRecordError(f"version {data['version']}; this node knows {OPS_VERSION}")
+        if "ops" in data:
+            return [_READERS[row[0]](row) for row in data["ops"]]
+        return SnapshotPart(index(data["part"]), index(data["parts"]), list(data["rows"]))
+    except PopRecordError:
+        raise
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise PopRecordError(f"a record of {POP_TOPIC} cannot be read: {error!r}") from error
+
+
+def to_runs(offsets: Sequence[int]) -> list[int]:
+    """Offsets in rising order as [first, count, …]."""
+    runs: list[int] = []
+    following = -1
+    for offset in offsets:
+        if offset == following:
+            runs[-1] += 1
+        else:
+            runs += (offset, 1)
+        following = offset + 1
+    return runs
+
+
+def from_runs(runs: Sequence[int]) -> tuple[int, ...]:
+    """The inverse of `to_runs`. Raises ValueError."""
+    offsets: list[int] = []
+    for first, count in zip(runs[::2], runs[1::2], strict=True):
+        if not 0 < count <= _RUN_MAX:
+            raise ValueError(f"a run of {count} offsets")
+        offsets += range(whole(first), first + count)
+    return tuple(offsets)
+
+
+def whole(value: object) -> int:
+    """A number that may be an offset or a time. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LONG_MAX:
+        raise ValueError(f"{value!r} is no offset and no time")
+    return value
+
+
+def read_key(row: Sequence[Any]) -> LaneKey:
+    """The key that stands from the second place on in each row. Raises ValueError."""
+    return LaneKey(str(row[1]), str(row[2]), whole(row[3]))
+
+
+def read_attempt(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+_READERS: Mapping[str, Callable[[list[Any]], Op]] = {
+    "p": lambda row: Popped(read_key(row), from_runs(row[7]), whole(row[4]), whole(row[5]), whole(row[6])),
+    "o": lambda row: PoppedInOrder(
+        read_key(row), from_runs(row[8]), whole(row[4]), whole(row[5]), whole(row[6]), read_attempt(row[7])
+    ),
+    "f": lambda row: Finished(read_key(row), from_runs(row[4])),
+    "c": lambda row: Changed(read_key(row), whole(row[4]), whole(row[5]), whole(row[6])),
+    "s": lambda row: Sought(read_key(row), whole(row[4])),
+    "d": lambda row: Dropped(read_key(row)),
+}

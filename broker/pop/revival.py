@@ -1,0 +1,220 @@
+"""Brings back what was not acknowledged in time (PopReviveService), on the leader only.
+
+A message whose time is over is copied to the group's pop retry topic, where the group's next pop finds it, or
+after too many tries to its dead letters, and is finished in the same put.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from broker.context import BrokerContext
+from broker.pop.lanes import Checkout
+from broker.pop.ledger import PopLedger
+from broker.pop.ops import Finished, LaneKey
+from broker.pop.retries import retry_copy, target_topic
+from broker.state.state import StateChangeError
+from broker.state.topics import TopicConfig
+from commitlog.errors import DamagedRecordError, PositionError
+from commitlog.log import PutStatus
+from commitlog.record import CorruptRecordError, Message, Record, decode_record
+
+BATCH_MESSAGES_MAX = 200
+BATCH_BYTES_MAX = 1024 * 1024
+RETRY_S = 0.2
+"""After a put that failed."""
+DAMAGE_WAIT_MS = 500
+CREATE_WAIT_MS = 2_000
+WAIT_MAX_S = 3_600.0
+SNAPSHOT_INTERVAL_S = 1_800.0
+"""What is out is written down anew so often, however little happens, before retention takes the old."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Batch:
+    messages: list[Message] = field(default_factory=list)
+    finished: dict[LaneKey, list[int]] = field(default_factory=dict)
+    missing: dict[str, TopicConfig] = field(default_factory=dict)
+    """Topics to be created first."""
+    held_back: dict[Checkout, None] = field(default_factory=dict)
+    """With messages for those topics."""
+    damaged: dict[Checkout, None] = field(default_factory=dict)
+    size: int = 0
+    size_bytes: int = 0
+
+    def has_room(self, messages_max: int) -> bool:
+        return self.size < messages_max and self.size_bytes < BATCH_BYTES_MAX
+
+    def finish(self, key: LaneKey, offset: int) -> None:
+        self.finished.setdefault(key, []).append(offset)
+        self.size += 1
+
+    def ops(self) -> list[Finished]:
+        return [Finished(key, tuple(sorted(offsets))) for key, offsets in self.finished.items()]
+
+
+class Revival:
+    """The one task of a broker that revives; none runs without the table."""
+
+    def __init__(self, context: BrokerContext, ledger: PopLedger) -> None:
+        self._context = context
+        self._log = context.log
+        self._state = context.state
+        self._ledger = ledger
+        self._now_ms = context.environment.monotonic_ms
+        self._batch_max = max(1, min(BATCH_MESSAGES_MAX, context.config.pending_appends_max // 2))
+        self._messages_max = self._batch_max
+        self._news = asyncio.Event()
+        self._wakes_at_ms: int | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._due: list[Checkout] = []
+        ledger.on_ready(self._on_ready)
+
+    async def start(self) -> None:
+        """It runs when the table is there."""
+
+    async def stop(self) -> None:
+        self._on_ready(False)
+
+    def look(self) -> None:
+        """Something was handed out: it may be due before everything else."""
+        table = self._ledger.table
+        earliest = table.deadlines.earliest_ms() if table is not None else None
+        if earliest is not None and (self._wakes_at_ms is None or earliest < self._wakes_at_ms):
+            self._news.set()
+
+    def _on_ready(self, is_ready: bool) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._due = []
+        if is_ready:
+            self._task = asyncio.get_running_loop().create_task(self._keep_reviving(), name="revival")
+
+    async def _keep_reviving(self) -> None:
+        snapshot_at_ms = self._now_ms() + SNAPSHOT_INTERVAL_S * 1_000
+        while True:
+            await self._wait()
+            await self.revive_due()
+            if self._now_ms() >= snapshot_at_ms:
+                self._ledger.snapshot()
+                snapshot_at_ms = self._now_ms() + SNAPSHOT_INTERVAL_S * 1_000
+
+    async def _wait(self) -> None:
+        table = self._ledger.table
+        earliest = table.deadlines.earliest_ms() if table is not None else None
+        now_ms = self._now_ms()
+        wait_s = WAIT_MAX_S if earliest is None else min(max(earliest - now_ms, 0) / 1_000, WAIT_MAX_S)
+        wait_s = min(wait_s, SNAPSHOT_INTERVAL_S)
+        self._wakes_at_ms = now_ms + round(wait_s * 1_000)
+        self._news.clear()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    async def revive_due(self) -> None:
+        """Revive all whose time is over by now."""
+        table = self._ledger.table
+        while table is not None and self._ledger.table is table:
+            self._due += table.deadlines.take_due(self._now_ms())
+            batch = self._gather()
+            if not self._due:
+                return
+            if not self._put(batch):
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._postpone(batch.damaged, DAMAGE_WAIT_MS)
+            if not await self._create(batch.missing):
+                self._postpone(batch.held_back, CREATE_WAIT_MS)
+            await asyncio.sleep(0)
+
+    def _gather(self) -> _Batch:
+        """What is due now, as much as one put takes. Checkouts with nothing left out are dropped."""
+        self._due = [checkout for checkout in self._due if checkout.left]
+        batch = _Batch()
+        for checkout in self._due:
+            for offset in checkout.still_out():
+                if not batch.has_room(self._messages_max):
+                    return batch
+                self._add(batch, checkout, offset)
+        return batch
+
+    def _add(self, batch: _Batch, checkout: Checkout, offset: int) -> None:
+        key = checkout.lane.key
+        group = self._state.groups.get(key.group)
+        try:
+            record = self._record(key, offset) if group is not None else None
+        except DamagedRecordError:
+            batch.damaged[checkout] = None  # a repair is on its way
+            return
+        if record is None or group is None:
+            batch.finish(key, offset)
+            return
+        topic = target_topic(record, group, self._context.config.enable_retry_topic_v2)
+        if topic.name not in self._state.topics:
+            batch.missing[topic.name] = topic
+            batch.held_back[checkout] = None
+            return
+        host = self._context.store_host
+        batch.messages.append(retry_copy(record, topic, key.group, checkout.pop_time_ms, host))
+        batch.size_bytes += record.size
+        batch.finish(key, offset)
+
+    def _record(self, key: LaneKey, offset: int) -> Record | None:
+        """None for a message that is gone. Raises DamagedRecordError."""
+        queue = self._log.queues.get(key.topic, key.queue_id)
+        units = queue.units(offset, 1) if queue is not None and offset >= queue.min_offset else []
+        try:
+            return decode_record(self._log.read(*units[0][:2])) if units and units[0][1] else None
+        except (PositionError, CorruptRecordError):
+            return None
+
+    async def _create(self, missing: dict[str, TopicConfig]) -> bool:
+        """Whether all of them are there now."""
+        try:
+            for config in missing.values():
+                await self._state.ensure_topic_config(config)
+        except StateChangeError as error:
+            logger.warning("nothing is revived to %s: %s", config.name, error)
+            return False
+        return True
+
+    def _postpone(self, checkouts: Iterable[Checkout], wait_ms: int) -> None:
+        table = self._ledger.table
+        later = dict.fromkeys(checkouts)
+        if table is None or not later:
+            return
+        self._due = [checkout for checkout in self._due if checkout not in later]
+        for checkout in later:
+            if checkout.left:
+                table.deadlines.add(checkout, self._now_ms() + wait_ms)
+
+    def _put(self, batch: _Batch) -> bool:
+        """Whether to go on at once."""
+        if not batch.finished:
+            return True
+        status = self._ledger.move(batch.messages, batch.ops())
+        if status is PutStatus.PUT_OK:
+            self._messages_max = self._batch_max
+            return True
+        if status is PutStatus.OS_PAGE_CACHE_BUSY:
+            self._messages_max = max(1, self._messages_max // 2)
+        elif status is PutStatus.MESSAGE_ILLEGAL:
+            self._narrow_down(batch)
+            return True
+        return False
+
+    def _narrow_down(self, batch: _Batch) -> None:
+        """One message of the batch cannot be stored: find it by itself, and pass over it."""
+        if self._messages_max > 1 and len(batch.messages) > 1:
+            self._messages_max = 1
+            return
+        for op in batch.ops():
+            logger.error("the message %s of %s cannot be revived; dropped", op.offsets, op.key)
+            self._ledger.record(op)
+        self._ledger.flush()

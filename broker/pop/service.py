@@ -1,0 +1,286 @@
+"""POP_MESSAGE (200050), and what consumers say of what they popped, on the writable leader
+(PopMessageProcessor).
+
+All requests of a loop turn share a record, and each is answered when that is committed: a message is in
+nobody's hands unless every later leader knows it. A pop that finds nothing is held until something comes, as
+long as it asks for. While a new leader reads what is out, requests wait for it.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from broker.clients import ClientConnection
+from broker.context import BrokerContext
+from broker.offset_commits import OffsetCommits
+from broker.pop.acks import PopAcks
+from broker.pop.checks import PopChecks
+from broker.pop.holding import PopHolding
+from broker.pop.ledger import PopLedger
+from broker.pop.names import ORDER_REVIVE_QUEUE
+from broker.pop.ops import LaneKey
+from broker.pop.revival import Revival
+from broker.pop.taking import Pop, Taken, Taker
+from broker.pop.waiting import Held
+from broker.put_errors import put_error
+from broker.readiness import Readiness
+from broker.state.state import StateChangeError
+from commitlog.log import PutStatus
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, error_response, success_response
+from remoting.connection import Connection
+from remoting.errors import HeaderError, RequestError
+from remoting.pop_headers import PopMessageRequestHeader
+from remoting.router import Batch
+
+POLL_TIME_MAX_MS = 60_000
+"""Clients ask for 15 or 20 s, and wait 10 s longer for the answer."""
+DEFERRED_MAX = 10_000
+"""Requests that wait for a leader, for its table, or for their group to be made."""
+ANSWERS_BYTES_MAX = 64 * 1024 * 1024
+"""Of messages that wait for the commit of their pop."""
+TOO_MUCH_OUT = (
+    "[OVERLOAD]too many messages are out and not acknowledged (popInflightMessageThreshold of a queue, "
+    "popInflightTotal), or the log takes no records now"
+)
+TOO_MANY_WAIT = "[OVERLOAD]too many pops wait, or the node stops"
+BEING_REPAIRED = "[REPAIR]a message is damaged on this node's disk and is being repaired"
+UNREADABLE = "what is out cannot be read on this node; its log says why"
+
+_Handler = Callable[[RemotingCommand, ClientConnection], None]
+
+
+class PopService:
+    """The requests of one broker; owns those that wait."""
+
+    def __init__(
+        self, context: BrokerContext, ledger: PopLedger, revival: Revival, readiness: Readiness
+    ) -> None:
+        self._context = context
+        self._log = context.log
+        self._state = context.state
+        self._ledger = ledger
+        self._revival = revival
+        self._readiness = readiness
+        self._checks = PopChecks(context)
+        self.taker = Taker(context, ledger, OffsetCommits.of(context))
+        acks = PopAcks(context, ledger, self._on_free)
+        self._handlers: dict[int, _Handler] = {
+            RequestCode.POP_MESSAGE: self._pop,
+            RequestCode.ACK_MESSAGE: acks.ack,
+            RequestCode.BATCH_ACK_MESSAGE: acks.batch_ack,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: acks.change_invisible_time,
+        }
+        self.holding: PopHolding[Pop] = PopHolding(
+            context.log, self._serve, self._time_out, self._end_turn, context.environment.monotonic_ms
+        )
+        self._deferred: list[tuple[RemotingCommand, ClientConnection]] = []
+        self._waits_for_leader = False
+        self._creating = 0
+        self._answers_bytes = 0
+        ledger.on_ready(self._on_ready)
+
+    @property
+    def codes(self) -> Sequence[int]:
+        return tuple(self._handlers)
+
+    def handle(self, batches: Sequence[Batch]) -> None:
+        """All requests of one loop turn."""
+        for connection, requests in batches:
+            for request in requests:
+                self._admit(request, connection)
+        self._end_turn()
+
+    def connection_closed(self, connection: Connection) -> None:
+        self.holding.waits.drop_connection(connection.connection_id)
+
+    async def start(self) -> None:
+        """The first request arms what there is to arm."""
+
+    async def stop(self) -> None:
+        self.holding.stop()
+        self._refuse_deferred()
+
+    def _end_turn(self) -> None:
+        if self._ledger.table is not None:
+            self._ledger.flush()
+            self._revival.look()
+
+    def _admit(self, request: RemotingCommand, connection: ClientConnection) -> None:
+        if self._ledger.table is None:
+            self._defer(request, connection)
+            return
+        try:
+            self._handlers[request.code](request, connection)
+        except RequestError as error:
+            _refuse(request, connection, error.code, error.remark)
+        except HeaderError as error:
+            _refuse(request, connection, ResponseCode.SYSTEM_ERROR, str(error))
+
+    # -- while there is no table
+
+    def _defer(self, request: RemotingCommand, connection: ClientConnection) -> None:
+        if self._log.is_writable() and not self._ledger.is_loading:
+            _refuse(request, connection, ResponseCode.SYSTEM_ERROR, UNREADABLE)
+        elif len(self._deferred) >= DEFERRED_MAX:
+            _refuse(request, connection, ResponseCode.SYSTEM_BUSY, TOO_MANY_WAIT)
+        else:
+            self._deferred.append((request, connection))
+            if not self._waits_for_leader:
+                self._waits_for_leader = True
+                self._context.spawn(self._wait_for_leader())
+
+    async def _wait_for_leader(self) -> None:
+        """An election that this node may win is worth a wait."""
+        try:
+            is_leader = await self._readiness.wait()
+        finally:
+            self._waits_for_leader = False
+        if self._ledger.table is not None:
+            self._admit_deferred()
+        elif not is_leader or not self._ledger.is_loading:
+            self._refuse_deferred()
+
+    def _on_ready(self, is_ready: bool) -> None:
+        if is_ready:
+            self._admit_deferred()
+        else:
+            self.holding.end_all(self._refuse_held)
+            self._refuse_deferred()
+
+    def _admit_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for request, connection in deferred:
+            self._admit(request, connection)
+        self._end_turn()
+
+    def _refuse_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        refusal = self._readiness.refusal()
+        for request, connection in deferred:
+            _refuse(request, connection, refusal.code, refusal.remark)
+
+    def _refuse_held(self, pop: Pop) -> None:
+        refusal = self._readiness.refusal()
+        _refuse(pop.request, pop.connection, refusal.code, refusal.remark)
+
+    # -- pops
+
+    def _pop(self, request: RemotingCommand, connection: ClientConnection) -> None:
+        """200050. Raises RequestError, HeaderError."""
+        header = PopMessageRequestHeader.parse(request.ext_fields)
+        group = self._state.groups.get(header.consumer_group)
+        if group is None:
+            self._create_group(request, connection, header.consumer_group)
+            return
+        self._checks.pop(header)
+        self._checks.place(group, header.topic, header.queue_id)
+        pop = Pop(request, connection, header, self._checks.filter_of(header))
+        if request.is_oneway or self._serve(pop):
+            return
+        self._hold(pop)
+
+    def _create_group(self, request: RemotingCommand, connection: ClientConnection, name: str) -> None:
+        if self._creating >= DEFERRED_MAX:
+            raise RequestError(ResponseCode.SYSTEM_BUSY, TOO_MANY_WAIT)
+        self._creating += 1
+        self._context.spawn(self._pop_for_new_group(request, connection, name))
+
+    async def _pop_for_new_group(
+        self, request: RemotingCommand, connection: ClientConnection, name: str
+    ) -> None:
+        try:
+            group = await self._state.ensure_group(name)
+        except StateChangeError as error:
+            _refuse(request, connection, *put_error(error.status))
+            return
+        finally:
+            self._creating -= 1
+        if group is None:
+            remark = f"subscription group [{name}] does not exist"
+            _refuse(request, connection, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            return
+        self._admit(request, connection)
+        self._end_turn()
+
+    def _serve(self, pop: Pop) -> bool:
+        """Answer the pop, if there is anything to answer; else it is to be held."""
+        if not pop.connection.is_open:
+            return True
+        if self._ledger.table is None:
+            self._refuse_held(pop)
+            return True
+        if self._answers_bytes >= ANSWERS_BYTES_MAX:
+            self._answer(pop, Taken(self._context.clock()), ResponseCode.POLLING_FULL, TOO_MUCH_OUT)
+            return True
+        taken = self.taker.take(pop)
+        if taken.count:
+            self._answers_bytes += taken.size_bytes
+            self._ledger.when_committed(partial(self._on_committed, pop, taken))
+            return True
+        if taken.is_damaged:
+            self._answer(pop, taken, ResponseCode.SYSTEM_BUSY, BEING_REPAIRED)
+            return True
+        if taken.is_limited:
+            self._answer(pop, taken, ResponseCode.POLLING_FULL, TOO_MUCH_OUT)
+            return True
+        self._wake_later(pop, taken)
+        return False
+
+    def _wake_later(self, pop: Pop, taken: Taken) -> None:
+        header = pop.header
+        wake = partial(self.holding.wake, header.consumer_group, header.topic)
+        if taken.goes_on:
+            wake()
+        elif taken.free_at_ms is not None:
+            self.holding.wake_at(header.consumer_group, header.topic, taken.free_at_ms - taken.pop_time_ms)
+
+    def _hold(self, pop: Pop) -> None:
+        header = pop.header
+        taken = Taken(self._context.clock())
+        if header.poll_time_ms <= 0:
+            self._answer(pop, taken, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+            return
+        queue_id = max(header.queue_id, -1)
+        connection_id = pop.connection.connection_id
+        held = Held(header.consumer_group, header.topic, queue_id, connection_id, pop)
+        if not self.holding.hold(held, min(header.poll_time_ms, POLL_TIME_MAX_MS)):
+            self._answer(pop, taken, ResponseCode.POLLING_FULL, TOO_MANY_WAIT)
+
+    def _time_out(self, pop: Pop) -> None:
+        self._answer(pop, Taken(self._context.clock()), ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+
+    def _on_free(self, key: LaneKey) -> None:
+        self.holding.wake(key.group, key.topic, key.queue_id)
+
+    def _on_committed(self, pop: Pop, taken: Taken, status: PutStatus) -> None:
+        self._answers_bytes -= taken.size_bytes
+        if status is PutStatus.PUT_OK:
+            stats = self._context.stats
+            stats.messages_got += taken.count
+            stats.bytes_got += taken.size_bytes
+            self._answer(pop, taken, ResponseCode.SUCCESS, "FOUND")
+        else:
+            _refuse(pop.request, pop.connection, *put_error(status))
+
+    def _answer(self, pop: Pop, taken: Taken, code: ResponseCode, remark: str) -> None:
+        """All number fields on every answer: the client reads the header of those without messages, too."""
+        if not pop.connection.is_open:
+            return
+        header = pop.header
+        ext = {
+            "popTime": str(taken.pop_time_ms),
+            "invisibleTime": str(header.invisible_time_ms),
+            "reviveQid": str(ORDER_REVIVE_QUEUE if header.order else 0),
+            "restNum": str(taken.rest),
+            "startOffsetInfo": ";".join(taken.starts),
+            "msgOffsetInfo": ";".join(taken.offsets),
+        }
+        if header.order:
+            ext["orderCountInfo"] = ";".join(taken.counts)
+        body = b"".join(taken.bodies)
+        pop.connection.send(success_response(pop.request, ext, body, remark, code))
+
+
+def _refuse(request: RemotingCommand, connection: ClientConnection, code: int, remark: str) -> None:
+    if not request.is_oneway:
+        connection.send(error_response(request, code, remark))

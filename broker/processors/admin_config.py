@@ -1,0 +1,57 @@
+"""The broker's configuration for operators: 25 UPDATE_BROKER_CONFIG and 26 GET_BROKER_CONFIG.
+
+A change is a record of the replicated state (broker/runtime_settings.py says which keys can): it holds for
+all nodes of the group, also for those that are down now, and after a restart.
+"""
+
+import orjson
+
+from broker.admin_answers import committed_answer, invalid
+from broker.config import ConfigError
+from broker.context import BrokerContext
+from broker.readiness import Readiness
+from broker.runtime_settings import FixedKeyError, check_settings
+from broker.state.changes import PutSettings
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
+from remoting.router import HandlerResult
+
+
+class ConfigAdmin:
+    """Shows and changes the configuration."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._config = context.config
+        self._state = context.state
+        self._readiness = Readiness.of(context)
+
+    def show(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """26: every key with its value in force."""
+        version = orjson.dumps(self._state.data_version.to_json()).decode()
+        body = format_properties_text(self._config.to_properties())
+        return success_response(request, {"version": version}, body)
+
+    def update(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
+        """25: all keys or none. What is in force already needs no record, whatever its key."""
+        try:
+            wanted = parse_properties_text(request.body)
+            known = self._config.to_properties()
+            changes = {key: value for key, value in wanted.items() if known.get(key) != value}
+            check_settings(self._config, changes)
+        except (PropertiesTextError, ConfigError) as error:
+            raise invalid(str(error)) from error
+        except FixedKeyError as error:
+            raise RequestError(ResponseCode.NO_PERMISSION, str(error)) from error
+        if not changes:
+            return success_response(request)
+        self._readiness.check()
+        return committed_answer(request, self._state.propose(PutSettings(changes)))
+
+
+def register(context: BrokerContext) -> None:
+    admin, router = ConfigAdmin(context), context.router
+    router.register(RequestCode.UPDATE_BROKER_CONFIG, admin.update)
+    router.register(RequestCode.GET_BROKER_CONFIG, admin.show)

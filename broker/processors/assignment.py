@@ -1,0 +1,155 @@
+"""QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402): the broker
+says which queues a consumer has, and whether it pulls or pops them (QueryAssignmentProcessor).
+
+Every node answers 400, from its own list of consumers. The mode is replicated: only the leader sets it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from broker.clients import ClientConnection
+from broker.context import BrokerContext
+from broker.pop.allocation import MessageQueue, UnknownStrategyError, allocate, allocate_for_pop
+from broker.put_errors import put_error
+from broker.readiness import Readiness
+from broker.state.changes import SetRequestMode
+from broker.state.request_modes import POP, PULL, RequestMode
+from broker.state.topics import RETRY_PREFIX, ConfigFormatError
+from broker.topic_routes import TopicRoutes
+from commitlog.log import PutStatus
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.errors import RequestError
+from remoting.fastjson import FastjsonError, loads
+
+QUEUES_MAX = 100_000
+"""Of one topic over all brokers that are shared out."""
+_BROADCASTING = ("BROADCASTING", 0)
+
+
+class Assignment:
+    """Answers from the replicated state, the heartbeats and the name servers' routes."""
+
+    def __init__(self, context: BrokerContext, readiness: Readiness, routes: TopicRoutes) -> None:
+        self._context = context
+        self._state = context.state
+        self._readiness = readiness
+        self._routes = routes
+
+    async def query(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """400: null when nothing can be said now, and the client is to keep what it has."""
+        body = _object(request.body)
+        topic, group, client_id = (_text(body, name) for name in ("topic", "consumerGroup", "clientId"))
+        mode = self._mode(topic, group)
+        found = await self._assigned(body, topic, group, client_id, mode)
+        assignments = None
+        if found is not None:
+            assignments = [_to_json(queue, mode.mode) for queue in dict.fromkeys(found)]
+        return _json_answer(request, {"messageQueueAssignments": assignments})
+
+    async def set_mode(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """401."""
+        self._readiness.check()
+        body = _object(request.body)
+        topic, group = _text(body, "topic"), _text(body, "consumerGroup")
+        if topic.startswith(RETRY_PREFIX):
+            raise RequestError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if topic not in self._state.topics:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if group not in self._state.groups:
+            remark = "subscription group does not exist"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        try:
+            mode = RequestMode.from_json(body)
+        except ConfigFormatError as error:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        status = await self._state.propose(SetRequestMode(mode))
+        if status is not PutStatus.PUT_OK:
+            raise RequestError(*put_error(status))
+        return success_response(request)
+
+    def all_modes(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """402."""
+        modes: dict[str, dict[str, Any]] = {}
+        for mode in self._state.request_modes:
+            modes.setdefault(mode.topic, {})[mode.group] = mode.to_json()
+        return _json_answer(request, {"messageRequestModeMap": modes})
+
+    def _mode(self, topic: str, group: str) -> RequestMode:
+        """What was set, or the default; retry topics are pulled."""
+        known = self._state.request_modes.get(topic, group)
+        if known is not None:
+            return known
+        config = self._context.config
+        mode = PULL if topic.startswith(RETRY_PREFIX) else config.default_message_request_mode
+        return RequestMode(topic, group, mode, config.default_pop_share_queue_num if mode == POP else 0)
+
+    async def _assigned(
+        self, body: Mapping[str, Any], topic: str, group: str, client_id: str, mode: RequestMode
+    ) -> list[MessageQueue] | None:
+        brokers = await self._routes.queues(topic)
+        if brokers is None:
+            return None
+        if sum(count for _, count in brokers) > QUEUES_MAX:
+            remark = f"the topic has more than {QUEUES_MAX} queues"
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+        queues = sorted(MessageQueue(topic, name, at) for name, count in brokers for at in range(count))
+        if body.get("messageModel") in _BROADCASTING:
+            return queues
+        clients = self._context.clients.consumer_ids(group)
+        if not clients:
+            return None
+        return self._shared_out(str(body.get("strategyName") or ""), client_id, queues, clients, mode)
+
+    @staticmethod
+    def _shared_out(
+        strategy: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        clients: Sequence[str],
+        mode: RequestMode,
+    ) -> list[MessageQueue]:
+        try:
+            if mode.mode == POP:
+                return allocate_for_pop(strategy, client_id, queues, clients, mode.share_queue_num)
+            return allocate(strategy, client_id, queues, clients)
+        except UnknownStrategyError as error:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+
+
+def _to_json(queue: MessageQueue, mode: str) -> dict[str, Any]:
+    place = {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+    return {"messageQueue": place, "mode": mode}
+
+
+def _json_answer(request: RemotingCommand, body: Mapping[str, Any]) -> RemotingCommand:
+    return success_response(request, body=orjson.dumps(body))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        data = loads(body)
+    except FastjsonError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "the body is not a JSON object")
+    return data
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or not value:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, f"{name} is missing")
+    return value
+
+
+def register(context: BrokerContext) -> None:
+    readiness = Readiness(
+        context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
+    )
+    processor = Assignment(context, readiness, TopicRoutes(context))
+    context.router.register(RequestCode.QUERY_ASSIGNMENT, processor.query)
+    context.router.register(RequestCode.SET_MESSAGE_REQUEST_MODE, processor.set_mode)
+    context.router.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, processor.all_modes)

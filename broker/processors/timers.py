@@ -1,0 +1,91 @@
+"""Timer messages: what waits and is delivered (broker/timer), and RECALL_MESSAGE (370), by which a sender
+takes one back (RecallMessageProcessor).
+"""
+
+from functools import partial
+
+from broker.clients import ClientConnection
+from broker.context import BrokerContext
+from broker.put_errors import put_error
+from broker.replication import leader_hint
+from broker.timer.delivery import TimerDelivery
+from broker.timer.handles import HandleError, RecallHandle, decode_handle
+from broker.timer.journal import TimerJournal
+from broker.timer.recalls import Recall, Recalls
+from broker.timer.room import TimerRoom
+from commitlog.log import PutStatus
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, error_response, success_response
+from remoting.errors import RequestError
+from remoting.headers import RecallMessageRequestHeader
+
+
+class RecallProcessor:
+    """Takes the recalls of one broker."""
+
+    def __init__(self, context: BrokerContext, recalls: Recalls) -> None:
+        self._context = context
+        self._recalls = recalls
+
+    def handle(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand | None:
+        """370. Answered with success when the message will not be delivered any more."""
+        context = self._context
+        if not context.config.recall_message_enable:
+            raise RequestError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        if not context.log.is_writable():
+            hint = leader_hint(context.engine, context.config.dledger_self_id)
+            raise RequestError(ResponseCode.SLAVE_NOT_AVAILABLE, f"recall failed; {hint}")
+        header = RecallMessageRequestHeader.parse(request.ext_fields)
+        if header.topic not in context.state.topics:
+            remark = f"recall failed, the topic[{header.topic[:127]}] not exist"
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        handle = self._handle(header)
+        named = f"{handle.topic}+{handle.unique_key}"
+        answer = partial(_answer, request, connection, handle.unique_key)
+        precision_ms = context.config.timer_precision_ms
+        if not self._recalls.ask(Recall(named, handle.time_ms // precision_ms * precision_ms, answer)):
+            raise RequestError(ResponseCode.SYSTEM_BUSY, "recall failed, too many wait")
+        return None
+
+    def _handle(self, header: RecallMessageRequestHeader) -> RecallHandle:
+        try:
+            handle = decode_handle(header.recall_handle)
+        except HandleError as error:
+            raise _illegal(str(error)) from error
+        config = self._context.config
+        if handle.topic != header.topic:
+            raise _illegal("recall failed, topic not match")
+        if handle.broker_name != config.broker_name:
+            raise _illegal("recall failed, broker service not available")
+        left_ms = handle.time_ms - self._context.clock()
+        if not 0 < left_ms < config.timer_max_delay_s * 1_000:
+            raise _illegal("recall failed, timestamp invalid")
+        return handle
+
+
+def _answer(
+    request: RemotingCommand, connection: ClientConnection, unique_key: str, status: PutStatus | None
+) -> None:
+    if request.is_oneway:
+        return
+    if status is PutStatus.PUT_OK:
+        connection.send(success_response(request, {"msgId": unique_key}))
+    elif status is None:
+        remark = "recall failed, no such message waits: it is delivered, or was recalled"
+        connection.send(error_response(request, ResponseCode.ILLEGAL_OPERATION, remark))
+    else:
+        connection.send(error_response(request, *put_error(status)))
+
+
+def _illegal(remark: str) -> RequestError:
+    return RequestError(ResponseCode.ILLEGAL_OPERATION, remark)
+
+
+def register(context: BrokerContext) -> None:
+    journal = TimerJournal(context)
+    recalls = Recalls(journal, lambda: context.clock())
+    delivery = TimerDelivery(context, journal, recalls)
+    context.may_time = TimerRoom(context.config, journal.index).may_time
+    context.router.register(RequestCode.RECALL_MESSAGE, RecallProcessor(context, recalls).handle)
+    context.log_holds.append(journal.hold)
+    context.services += [journal, delivery]

@@ -1,0 +1,160 @@
+"""What GET_BROKER_RUNTIME_INFO tells: RocketMQ's table of texts, as mqadmin, the Dashboard and the exporter
+read it.
+
+What this broker does not have is told as what it amounts to: there are no thread pools, so no request waits
+in one; there is no lock on a page cache.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.rates import RateMeter
+from broker.scheduling import SCHEDULE_TOPIC
+from broker.statistics.broker_statistics import USER_GET, USER_PUT
+from broker.statistics.days import DayTotals
+from commitlog.entry import HEADER_BYTES
+from commitlog.errors import DamagedRecordError
+from commitlog.record import CorruptRecordError, decode_record
+from remoting.command import OWN_VERSION
+
+PRODUCT: Final = "LedgerMQ"
+SEQUENCED_SENDS: Final = "sequencedSends"
+"""Among the figures: whether LEDGERMQ_SEND_SEQUENCED is understood here. No other broker has it."""
+NO_THREAD_POOLS: Final = {
+    key: "0"
+    for pool in ("send", "pull", "litePull", "query", "ack")
+    for key in (
+        f"{pool}ThreadPoolQueueSize",
+        f"{pool}ThreadPoolQueueCapacity",
+        f"{pool}ThreadPoolQueueHeadWaitTimeMills",
+    )
+} | {
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "0",
+    "pageCacheLockTimeMills": "0",
+    "remainTransientStoreBufferNumbs": "0",
+    "remainHowManyDataToFlush": "0 B",
+}
+NO_TIMER: Final = {
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+}
+
+
+class RuntimeInfo:
+    """Reads log, state and counters of one broker."""
+
+    def __init__(self, context: BrokerContext, now_s: Callable[[], float]) -> None:
+        self._context = context
+        self._now_s = now_s
+        stats, statistics = context.stats, context.statistics
+        self.rates = RateMeter(lambda: (stats.messages_put, stats.messages_got))
+        self.days = DayTotals(lambda: (statistics.total(USER_PUT), statistics.total(USER_GET)), context.clock)
+
+    def table(self) -> dict[str, str]:
+        """The whole table; figures that processors add come last."""
+        table = {**NO_THREAD_POOLS, **NO_TIMER, **self._identity(), **self._traffic(), **self._store()}
+        table |= self._delays()
+        for read in self._context.runtime_figures:
+            table |= read()
+        return table
+
+    def _identity(self) -> Mapping[str, str]:
+        context = self._context
+        started_at_ms = context.stats.started_at_ms
+        return {
+            "brokerVersionDesc": PRODUCT,
+            "brokerVersion": str(OWN_VERSION),
+            "brokerActive": str(context.log.is_writable()).lower(),
+            "bootTimestamp": str(started_at_ms),
+            "startAcceptSendRequestTimeStamp": str(started_at_ms),
+            "runtime": _duration(context.clock() - started_at_ms),
+            "topicNums": str(len(context.state.topics)),
+            "totalMemKBytes": str(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024),
+            SEQUENCED_SENDS: "true",
+            "sequencedWriters": str(len(context.state.writers)),
+        }
+
+    def _traffic(self) -> Mapping[str, str]:
+        stats, statistics = self._context.stats, self._context.statistics
+        now_s = self._now_s()
+        puts, gets = (" ".join(f"{rate:.2f}" for rate in self.rates.rates(n, now_s)) for n in (0, 1))
+        self.days.look()
+        (put_yesterday, got_yesterday), (put_today, got_today) = (
+            self.days.yesterday_morning,
+            self.days.today_morning,
+        )
+        average = stats.bytes_put / stats.messages_put if stats.messages_put else 0.0
+        return {
+            "msgPutTotalYesterdayMorning": str(put_yesterday),
+            "msgPutTotalTodayMorning": str(put_today),
+            "msgPutTotalTodayNow": str(statistics.total(USER_PUT)),
+            "msgGetTotalYesterdayMorning": str(got_yesterday),
+            "msgGetTotalTodayMorning": str(got_today),
+            "msgGetTotalTodayNow": str(statistics.total(USER_GET)),
+            "putMessageTimesTotal": str(stats.messages_put),
+            "putMessageSizeTotal": str(stats.bytes_put),
+            "putMessageAverageSize": f"{average:.2f}",
+            "putMessageFailedTimes": str(stats.puts_failed),
+            "putTps": puts,
+            "getFoundTps": gets,
+            "getTotalTps": gets,
+            "getTransferredTps": gets,
+            "getTransferedTps": gets,
+        }
+
+    def _store(self) -> Mapping[str, str]:
+        context, log = self._context, self._context.log
+        usage = shutil.disk_usage(context.config.store_path_root_dir)
+        ratio = f"{usage.used / usage.total:.4f}"
+        end = context.end_position()
+        return {
+            "commitLogMinOffset": str(log.min_position),
+            "commitLogMaxOffset": str(log.max_position),
+            "dispatchBehindBytes": str(max(0, (log.max_position if end is None else end) - log.max_position)),
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {_size(usage.total)}, Free : {_size(usage.free)}.",
+            "earliestMessageTimeStamp": str(self._earliest_ms()),
+        }
+
+    def _earliest_ms(self) -> int:
+        """Store time of the first message; now when there is none, so that the log's age comes out as 0."""
+        log = self._context.log
+        try:
+            for position in (log.min_position, log.min_position + HEADER_BYTES):
+                data = log.record_at(position)
+                if data is not None:
+                    return decode_record(data).store_timestamp_ms
+        except (CorruptRecordError, DamagedRecordError):
+            return self._context.clock()
+        return self._context.clock()
+
+    def _delays(self) -> Mapping[str, str]:
+        """Of each level: the offset delivery is at, and the end of its queue."""
+        context = self._context
+        table = {}
+        for level in range(1, len(context.config.delay_levels_ms) + 1):
+            queue = context.log.queues.get(SCHEDULE_TOPIC, level - 1)
+            end = 0 if queue is None else queue.max_offset
+            table[f"scheduleMessageOffset_{level}"] = f"{context.state.delay_offsets.get(level, 0)},{end}"
+        return table
+
+
+def _duration(elapsed_ms: int) -> str:
+    minutes, seconds = divmod(max(elapsed_ms, 0) // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _size(count: int) -> str:
+    """As RocketMQ writes it: 1.0 GiB."""
+    power = min((max(count, 1).bit_length() - 1) // 10, 4)
+    return f"{count / 1024**power:.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -1,0 +1,180 @@
+"""The broker's statistics by topic and group, under the names RocketMQ's BrokerStatsManager gives them.
+
+Puts are counted from what the log dispatches, a stretch at a time: what is counted is committed, whoever put
+it there (a producer, a delay that is over, a transaction), on the writable leader only. Gets are counted by
+answer. Memory is bounded by ITEMS_MAX counters; at the bound those that were idle for a day make room, else a
+new key is counted in the broker's totals only. A restarted node begins anew, as RocketMQ's broker does.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from broker.state.topics import LEDGERMQ_PREFIX, is_system_topic
+from broker.statistics.windows import DAY, HOUR, MINUTE, SLOT_MS, Figures, WindowCounter
+from commitlog.consume_queue import UNIT, UNIT_BYTES
+from commitlog.dispatch_batch import DispatchBatch
+
+ITEMS_MAX: Final = 40_000
+"""Counters at most, about 60 MB: two for each of topicsMax topics."""
+IDLE_SLOTS: Final = 24 * 3600 * 1000 // SLOT_MS
+_SIZE_BYTES: Final = (11, 10, 9)
+"""Where in a unit the bytes of the size stand, the lowest first."""
+
+TOPIC_PUT = "TOPIC_PUT"
+GROUP_GET = "GROUP_GET"
+GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
+SNDBCK_PUT = "SNDBCK_PUT"
+GROUP_ACK = "GROUP_ACK"
+GROUP_CK = "GROUP_CK"
+DLQ_PUT = "DLQ_PUT"
+BROKER_PUT = "BROKER_PUT"
+BROKER_GET = "BROKER_GET"
+BROKER_ACK = "BROKER_ACK"
+USER_PUT = "BROKER_PUT_WITHOUT_SYSTEM_TOPIC"
+USER_GET = "BROKER_GET_WITHOUT_SYSTEM_TOPIC"
+
+STATS: Final = {
+    "TOPIC_PUT_NUMS": (TOPIC_PUT, False),
+    "TOPIC_PUT_SIZE": (TOPIC_PUT, True),
+    "GROUP_GET_NUMS": (GROUP_GET, False),
+    "GROUP_GET_SIZE": (GROUP_GET, True),
+    "GROUP_GET_LATENCY": (GROUP_GET_LATENCY, False),
+    "GROUP_ACK_NUMS": (GROUP_ACK, False),
+    "GROUP_CK_NUMS": (GROUP_CK, False),
+    "SNDBCK_PUT_NUMS": (SNDBCK_PUT, False),
+    "DLQ_PUT_NUMS": (DLQ_PUT, False),
+    "BROKER_PUT_NUMS": (BROKER_PUT, False),
+    "BROKER_GET_NUMS": (BROKER_GET, False),
+    "BROKER_ACK_NUMS": (BROKER_ACK, False),
+    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": (USER_PUT, False),
+    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": (USER_GET, False),
+}
+"""RocketMQ's names: which counter has the figure, and whether it is its bytes."""
+
+_OF_BROKER: Final = (BROKER_PUT, BROKER_GET, BROKER_ACK, USER_PUT, USER_GET)
+
+
+class BrokerStatistics:
+    """All counters of one broker. Keys are RocketMQ's: the topic, topic@group, queueId@topic@group; those of
+    the broker's own are under the cluster's name.
+    """
+
+    def __init__(self, cluster: str, now_ms: Callable[[], int], items_max: int = ITEMS_MAX) -> None:
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._items_max = items_max
+        self._items: dict[tuple[str, str], WindowCounter] = {}
+        self._of_broker = {name: WindowCounter(now_ms()) for name in _OF_BROKER}
+        self._looked_at_slot = -1
+
+    def __len__(self) -> int:
+        """Counters by topic and group."""
+        return len(self._items)
+
+    def put(self, batch: DispatchBatch) -> None:
+        """Count what the log dispatched."""
+        by_topic: dict[str, list[bytes]] = {}
+        runs = batch.runs
+        if runs is None:
+            for request in batch:
+                unit = UNIT.pack(request.position, request.size, 0)
+                by_topic.setdefault(request.topic, []).append(unit)
+        else:
+            for topic, _, _, units in runs:
+                by_topic.setdefault(topic, []).append(units)
+        for topic, packed in by_topic.items():
+            if not topic.startswith(LEDGERMQ_PREFIX):
+                self._put(topic, b"".join(packed))
+
+    def _put(self, topic: str, units: bytes) -> None:
+        now_ms = self._now_ms()
+        count, size_bytes = len(units) // UNIT_BYTES, _sizes_sum(units)
+        self._add(TOPIC_PUT, topic, count, size_bytes, now_ms)
+        self._of_broker[BROKER_PUT].add(count, size_bytes, now_ms)
+        if not is_system_topic(topic):
+            self._of_broker[USER_PUT].add(count, size_bytes, now_ms)
+
+    def got(self, topic: str, group: str, queue_id: int, count: int, size_bytes: int, took_ms: int) -> None:
+        """A consumer got an answer with so many messages, which took so long to make."""
+        now_ms = self._now_ms()
+        self._add(GROUP_GET, f"{topic}@{group}", count, size_bytes, now_ms)
+        self._add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", took_ms, 0, now_ms)
+        self._of_broker[BROKER_GET].add(count, size_bytes, now_ms)
+        if not is_system_topic(topic):
+            self._of_broker[USER_GET].add(count, size_bytes, now_ms)
+
+    def sent_back(self, topic: str, group: str, is_dead: bool) -> None:
+        """A message of the topic comes to the group again, or has become a dead letter of it."""
+        now_ms = self._now_ms()
+        self._add(SNDBCK_PUT, f"{topic}@{group}", 1, 0, now_ms)
+        if is_dead:
+            self._add(DLQ_PUT, f"{topic}@{group}", 1, 0, now_ms)
+
+    def acked(self, topic: str, group: str, count: int) -> None:
+        """So many messages of a POP group were acknowledged."""
+        now_ms = self._now_ms()
+        self._add(GROUP_ACK, f"{topic}@{group}", count, 0, now_ms)
+        self._of_broker[BROKER_ACK].add(count, 0, now_ms)
+
+    def tps(self, counter: str, key: str) -> float:
+        """Messages a second over the last minute; 0 for an unknown key."""
+        item = self._items.get((counter, key))
+        if item is None:
+            return 0.0
+        figures = item.figures(MINUTE, self._now_ms())
+        return figures.per_second(figures.count)
+
+    def view(self, stats_name: str, key: str) -> tuple[Figures, Figures, Figures] | None:
+        """Last minute, hour and day of the counter behind one of STATS; None when it never counted. What is
+        no bytes has them as 0; see STATS for which of the two is meant.
+        """
+        counter, _ = STATS.get(stats_name, ("", False))
+        of_broker = self._of_broker.get(counter) if key == self._cluster else None
+        item = of_broker or self._items.get((counter, key))
+        if item is None:
+            return None
+        now_ms = self._now_ms()
+        return item.figures(MINUTE, now_ms), item.figures(HOUR, now_ms), item.figures(DAY, now_ms)
+
+    def total(self, counter: str) -> int:
+        """Messages of one of the broker's own counters since the start."""
+        return self._of_broker[counter].total
+
+    def keep_topics(self, topics: Collection[str]) -> None:
+        """Forget the counters of topics that are not among these."""
+        for key in [key for key in self._items if _topic_of(*key) not in topics]:
+            del self._items[key]
+
+    def _add(self, counter: str, key: str, count: int, size_bytes: int, now_ms: int) -> None:
+        item = self._items.get((counter, key))
+        if item is None:
+            if len(self._items) >= self._items_max and not self._make_room(now_ms):
+                return
+            item = self._items[counter, key] = WindowCounter(now_ms)
+        item.add(count, size_bytes, now_ms)
+
+    def _make_room(self, now_ms: int) -> bool:
+        """Drop idle counters; once a slot, for it looks at all."""
+        slot = now_ms // SLOT_MS
+        if slot == self._looked_at_slot:
+            return False
+        self._looked_at_slot = slot
+        idle = [key for key, item in self._items.items() if item.last_slot + IDLE_SLOTS < slot]
+        for key in idle:
+            del self._items[key]
+        return len(self._items) < self._items_max
+
+
+def _sizes_sum(units: bytes) -> int:
+    """Sum of the records' sizes in packed units: byte by byte of the size, which costs a third of unpacking
+    each unit. A size has no fourth byte: a record is below 16 MiB.
+    """
+    low, middle, high = (sum(units[at::UNIT_BYTES]) for at in _SIZE_BYTES)
+    return low + (middle << 8) + (high << 16)
+
+
+def _topic_of(counter: str, key: str) -> str:
+    if counter == TOPIC_PUT:
+        return key
+    parts = key.split("@")
+    return parts[1] if counter == GROUP_GET_LATENCY else parts[0]

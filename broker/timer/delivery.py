@@ -1,0 +1,273 @@
+"""Delivers timer messages when they are due, on the writable leader only.
+
+What is due is put into the log with the record that says so in front of it (records.py): each timer message
+comes of it once. One such put is on its way at a time; the next one is made of an index that has read it. A
+new leader looks how much of the last put is in the log, and goes on from there.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+
+from broker.context import BrokerContext
+from broker.state.topics import HALF_TOPIC
+from broker.timer.journal import TimerJournal
+from broker.timer.names import PROPERTY_RECALL_KEY
+from broker.timer.recalls import Recall, Recalls
+from broker.timer.records import (
+    Deliveries,
+    delivered,
+    deliveries_message,
+    out_ms,
+    real_place,
+    rolled,
+    text,
+)
+from broker.timer.rows import Row
+from broker.timer.runs import DamagedRunError
+from broker.timer.tail import LogTail
+from commitlog.errors import DamagedRecordError
+from commitlog.log import PutStatus
+from commitlog.record import Message, Record
+
+BATCH_MESSAGES_MAX = 200
+BATCH_BYTES_MAX = 1024 * 1024
+RETRY_MS = 200
+"""After a put that the log refused, and before a damaged record is read again."""
+TIMER_MAX_MS = 30_000
+"""A longer wait is cut up, since the wall clock may be set meanwhile."""
+_IN_THE_LOG = frozenset({PutStatus.PUT_OK, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH})
+"""What a majority did not have in time stands in the leader's log still, and is committed in its turn."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What ends together; the messages come of the offsets in `delivered`, in this order."""
+
+    messages: list[Message] = field(default_factory=list)
+    delivered: list[int] = field(default_factory=list)
+    dropped: dict[int, None] = field(default_factory=dict)
+    size_bytes: int = 0
+    lost: int = 0
+    """Of the dropped ones, those that nobody asked to drop."""
+    recalls: list[Recall] = field(default_factory=list)
+
+
+class TimerDelivery:
+    """The deliveries of one broker. Idle unless this node is the writable leader."""
+
+    def __init__(self, context: BrokerContext, journal: TimerJournal, recalls: Recalls) -> None:
+        config = context.config
+        self._context = context
+        self._log = context.log
+        self._journal = journal
+        self._index = journal.index
+        self._recalls = recalls
+        self._tail = LogTail(context.log, config.data_file_bytes, config.enable_dledger)
+        self._precision_ms = config.timer_precision_ms
+        self._most = max(1, min(BATCH_MESSAGES_MAX, config.pending_appends_max - 1))
+        self._batch_max = self._most
+        self._leadership = 0
+        self._is_leading = False
+        self._kept: int | None = None
+        """How many messages of the last deliveries are in the log; None until it was looked at."""
+        self._life = 0
+        """Of the index, when it was looked at."""
+        self._in_flight = -1
+        """Offset of the deliveries that are on their way into the log and back."""
+        self._damaged: dict[int, None] = {}
+        self._is_refused = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        journal.on_advance(self.look)
+        recalls.on_asked(self.look)
+        context.log.on_writable_change(self._on_writable_change)
+
+    async def start(self) -> None:
+        if self._log.is_writable() and not self._is_leading:
+            self._lead()
+
+    async def stop(self) -> None:
+        self._follow()
+
+    def look(self) -> None:
+        """Put what is due now into the log, and wait for the next."""
+        if not self._is_leading or self._in_flight >= self._index.end:
+            return
+        try:
+            if self._is_ready():
+                self._look()
+        except DamagedRecordError:
+            self._arm(self._context.clock() + RETRY_MS)  # a repair is on its way
+        except (DamagedRunError, OSError) as error:
+            self._journal.rebuild(error)
+
+    def _on_writable_change(self, is_writable: bool) -> None:
+        if is_writable:
+            self._lead()
+        else:
+            self._follow()
+
+    def _lead(self) -> None:
+        self._leadership += 1
+        self._is_leading = True
+        self._kept, self._in_flight = None, -1
+        self._batch_max = self._most
+        self._arm(self._context.clock())
+
+    def _follow(self) -> None:
+        self._leadership += 1
+        self._is_leading = False
+        self._recalls.refuse_all(PutStatus.SERVICE_NOT_AVAILABLE)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _is_ready(self) -> bool:
+        """Whether it is known what earlier leaders delivered."""
+        journal = self._journal
+        if self._kept is None or self._life != journal.index.life:
+            self._kept = None
+            if journal.is_caught_up:
+                self._kept, self._life = self._take_over(), journal.index.life
+        return self._kept is not None
+
+    def _take_over(self) -> int:
+        """How many messages of the last deliveries there are; what is missing waits again."""
+        journal, last = self._journal, self._journal.last_deliveries()
+        record = journal.record(self._index.last_delivery) if last is not None else None
+        if last is None or record is None:
+            return 0
+        kept = self._tail.messages_behind(record, [journal.position(each) for each in last.delivered])
+        missing = last.delivered[kept:]
+        if missing:
+            logger.info("%d timer messages are put again: their leader died over it", len(missing))
+            journal.reopen(missing)
+        return kept
+
+    def _look(self) -> None:
+        now_ms = self._context.clock()
+        batch = self._recalled() or self._due(now_ms)
+        if batch.messages or batch.dropped:
+            self._put(batch, now_ms)
+            return
+        wake_ms = self._index.next_wake_ms()
+        if self._damaged:
+            self._damaged.clear()
+            self._arm(now_ms + RETRY_MS)
+        elif wake_ms is not None:
+            self._arm(wake_ms + self._precision_ms)
+
+    # -- what is due
+
+    def _due(self, now_ms: int) -> _Batch:
+        batch = _Batch()
+        rows = self._index.due(now_ms - self._precision_ms, self._batch_max, self._damaged)
+        for row in rows:
+            if row.offset not in batch.dropped:
+                try:
+                    self._add(row, now_ms, batch)
+                except DamagedRecordError:
+                    self._damaged[row.offset] = None
+            if batch.size_bytes >= BATCH_BYTES_MAX:
+                break
+        return batch
+
+    def _add(self, row: Row, now_ms: int, batch: _Batch) -> None:
+        record = self._journal.record(row.offset)
+        message = None
+        if record is not None and row.wake_ms < out_ms(record):
+            message = rolled(record, self._context.store_host)
+        elif record is not None and not row.is_message:
+            self._drop_recalled(row, record, batch)
+            return
+        elif record is not None:
+            message = self._delivered(record, now_ms)
+        if message is None:
+            batch.dropped[row.offset] = None
+            batch.lost += 1
+            return
+        batch.delivered.append(row.offset)
+        batch.messages.append(message)
+        batch.size_bytes += len(message.body)
+
+    def _delivered(self, record: Record, now_ms: int) -> Message | None:
+        """None when its topic is gone."""
+        place = real_place(record)
+        if place is None or place[0] not in self._context.state.topics or place[0] == HALF_TOPIC:
+            return None
+        return delivered(record, *place, self._context.store_host, now_ms)
+
+    def _drop_recalled(self, row: Row, record: Record, batch: _Batch) -> None:
+        """A recall that was sent as a message, of the same time as the one it is about."""
+        named = text(record, PROPERTY_RECALL_KEY)
+        targets = self._recalls.targets(named, row.key, row.wake_ms, row.wake_ms + 1)
+        batch.dropped.update(dict.fromkeys([row.offset, *targets]))
+
+    def _recalled(self) -> _Batch | None:
+        """What is to be recalled now, if anything is."""
+        batch = _Batch()
+        for recall, targets in self._recalls.take(self._batch_max):
+            batch.recalls.append(recall)
+            batch.dropped.update(dict.fromkeys(targets))
+        return batch if batch.recalls else None
+
+    # -- putting
+
+    def _put(self, batch: _Batch, now_ms: int) -> None:
+        assert self._kept is not None, "deliveries before the last leader's are known"
+        if batch.lost:
+            logger.warning("%d timer messages dropped: they cannot be read, or have no topic", batch.lost)
+        deliveries = Deliveries(self._kept, tuple(batch.delivered), tuple(batch.dropped))
+        mark = deliveries_message(deliveries, self._context.store_host, now_ms)
+        on_done = partial(self._done, self._leadership, batch)
+        result = self._log.put([mark, *batch.messages], on_done)
+        if result.status is not PutStatus.PUT_OK:
+            self._refused(batch, result.status)
+            return
+        self._kept = len(batch.delivered)
+        self._in_flight = result.queue_offsets[0]
+        self._batch_max, self._is_refused = self._most, False
+
+    def _done(self, leadership: int, batch: _Batch, status: PutStatus) -> None:
+        self._recalls.answer(batch.recalls, status)
+        if status is PutStatus.PUT_OK:
+            self._context.stats.messages_put += len(batch.messages)
+            self._context.stats.bytes_put += batch.size_bytes
+        elif status not in _IN_THE_LOG and leadership == self._leadership and self._log.is_writable():
+            self._lead()  # the node leads anew, in a later term: its log may have been cut meanwhile
+
+    def _refused(self, batch: _Batch, status: PutStatus) -> None:
+        self._recalls.answer(batch.recalls, status)
+        if status is PutStatus.MESSAGE_ILLEGAL and len(batch.messages) > 1:
+            self._batch_max = 1
+        elif status is PutStatus.MESSAGE_ILLEGAL and batch.messages:
+            self._drop_illegal(batch)
+            return
+        elif status is PutStatus.OS_PAGE_CACHE_BUSY:
+            # Senders in great number leave little room, and a put is taken whole or not at all.
+            self._batch_max = max(1, len(batch.messages) // 2)
+        if not self._is_refused:
+            logger.info("timer messages: put failed (%s), tried again", status.name)
+        self._is_refused = True
+        self._arm(self._context.clock() + RETRY_MS)
+
+    def _drop_illegal(self, batch: _Batch) -> None:
+        logger.error("the timer message %d is illegal; dropped", batch.delivered[0])
+        self._put(_Batch(dropped=dict.fromkeys(batch.delivered)), self._context.clock())
+
+    def _arm(self, due_ms: int) -> None:
+        if self._timer is not None:
+            if self._timer_due_ms == due_ms:
+                return
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        wait_ms = min(max(due_ms - self._context.clock(), 0), TIMER_MAX_MS)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.look()

@@ -1,0 +1,242 @@
+"""Keeps a node's timer index up with the timer queue: on every node, so that a new leader has it at once.
+
+The queue is read by a task of its own, a stretch at a time. What the index cannot keep (a damaged or a full
+disk) is read from the log again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator, Sequence
+
+from broker.context import BrokerContext
+from broker.log_holds import position_at
+from broker.timer.index import TimerIndex
+from broker.timer.names import TIMER_QUEUE_ID, TIMER_TOPIC
+from broker.timer.records import Deliveries, TimerRecordError, read_deliveries, row_of
+from broker.timer.runs import DamagedRunError
+from broker.timer.store import FOLDER, RunStore
+from commitlog.consume_queue import ConsumeQueue
+from commitlog.dispatch_batch import DispatchBatch
+from commitlog.errors import DamagedRecordError, PositionError
+from commitlog.record import CorruptRecordError, Record, decode_record
+
+READ_AT_ONCE = 200
+"""Records between two looks at what else the loop has to do."""
+DAMAGE_WAIT_S = 0.2
+"""A damaged record is being mended from the peers; then it is tried again."""
+SAVE_AGAIN_NEWS = 10_000
+"""Records between two tries to save, when the disk takes nothing."""
+HOUR_MS = 3_600_000
+
+logger = logging.getLogger(__name__)
+
+
+class TimerJournal:
+    """Owns the index of one node. `on_advance` callbacks hear when it has read on."""
+
+    def __init__(self, context: BrokerContext, index: TimerIndex | None = None) -> None:
+        config = context.config
+        store = RunStore(context.environment.fs, config.store_path_root_dir / FOLDER)
+        self.index = index or TimerIndex(store)
+        self.roll_ms = config.timer_roll_ms
+        self._log = context.log
+        self._news = asyncio.Event()
+        self._callbacks: list[Callable[[], None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._joining: Generator[None] | None = None
+        self._is_known = False
+        """Whether the index is known to be of this queue."""
+        self._unsaved_end = 0
+        self._last: tuple[int, Deliveries] | None = None
+        self._has_peers = len(config.peers) > 1
+        context.log.add_listener(self._on_dispatch)
+
+    async def start(self) -> None:
+        self._guarded(self.index.restore)
+        self._task = asyncio.get_running_loop().create_task(self._keep_up(), name="timer index")
+
+    async def stop(self) -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        self._stop_joining()
+        try:
+            self.index.save()
+        except (DamagedRunError, OSError) as error:
+            logger.warning("the timer index is not saved: %s", error)
+        self.index.close()
+
+    def on_advance(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything of the queue is in the index."""
+        queue = self.queue
+        return self._is_known and (queue is None or self.index.end >= queue.max_offset)
+
+    @property
+    def queue(self) -> ConsumeQueue | None:
+        return self._log.queues.get(TIMER_TOPIC, TIMER_QUEUE_ID)
+
+    def hold(self) -> int | None:
+        """The position of the earliest message that waits, as far as it is known."""
+        first = self.index.pending.first
+        offset = self.index.end if first is None else min(first, self.index.end)
+        return position_at(self._log.queues, TIMER_TOPIC, TIMER_QUEUE_ID, offset)
+
+    def record(self, offset: int) -> Record | None:
+        """A record of the queue; None when it cannot be read any more. Raises DamagedRecordError."""
+        queue = self.queue
+        units = queue.units(offset, 1) if queue is not None and offset >= queue.min_offset else []
+        return self._read(units[0][0], units[0][1]) if units else None
+
+    def position(self, offset: int) -> int | None:
+        """Where a record of the queue stands; None when that is not known any more.
+
+        Raises DamagedRecordError.
+        """
+        queue = self.queue
+        units = queue.units(offset, 1) if queue is not None and offset >= queue.min_offset else []
+        return units[0][0] if units and units[0][1] else None
+
+    def reopen(self, offsets: Sequence[int]) -> None:
+        """These wait still: the log has no messages of theirs. Raises DamagedRecordError."""
+        for offset in offsets:
+            record = self.record(offset)
+            if record is not None:
+                self.index.add(row_of(record, self.roll_ms))
+
+    def rebuild(self, reason: BaseException) -> None:
+        """The files of the index are of no use: begin anew."""
+        logger.error("the timer index is built from the log again: %s", reason)
+        self._stop_joining()
+        try:
+            self.index.clear()
+        except OSError as error:
+            logger.error("files of the timer index cannot be deleted: %s", error)
+        self._news.set()
+
+    def _on_dispatch(self, batch: DispatchBatch) -> None:
+        if TIMER_TOPIC in batch.topics:
+            self._news.set()
+
+    async def _keep_up(self) -> None:
+        while True:
+            self._news.clear()
+            try:
+                is_behind = self._read_on()
+            except DamagedRecordError as error:
+                logger.warning("the timer queue cannot be read yet: %s", error)
+                await asyncio.sleep(DAMAGE_WAIT_S)
+                continue
+            self._guarded(self._look_after_files)
+            for callback in self._callbacks:
+                callback()
+            if is_behind or self._joining is not None:
+                await asyncio.sleep(0)
+            else:
+                await self._news.wait()
+
+    def _read_on(self) -> bool:
+        """Bring a stretch of the queue into the index; whether there is more."""
+        queue, index = self.queue, self.index
+        if not self._is_known:
+            self._is_known = self._recognize(queue)
+        if queue is None or not self._is_known:
+            return False
+        start = max(index.end, queue.min_offset)
+        units = queue.units(start, READ_AT_ONCE)
+        for offset, (position, size, _) in enumerate(units, start):
+            record = self._read(position, size)
+            if record is not None:
+                self._take(record)
+            index.move_to(offset + 1, position)
+        return index.end < queue.max_offset
+
+    def _recognize(self, queue: ConsumeQueue | None) -> bool:
+        """Whether the queue is there as far as the index goes; an index of another queue is begun anew."""
+        end = self.index.end
+        if end <= (queue.min_offset if queue is not None else 0):
+            return True
+        if queue is not None and end <= queue.max_offset:
+            units = queue.units(end - 1, 1)
+            if not units or units[0][0] != self.index.position:
+                self.rebuild(ValueError("it was made of another log"))
+            return True
+        if self._log.is_writable():
+            self.rebuild(ValueError("it goes further than the log"))
+            return True
+        return False
+
+    def _take(self, record: Record) -> None:
+        try:
+            deliveries = read_deliveries(record)
+            if deliveries is None:
+                self.index.add(row_of(record, self.roll_ms))
+            else:
+                self._finish(record.queue_offset, deliveries)
+        except TimerRecordError as error:
+            logger.error("%s: passed over", error)
+
+    def _finish(self, offset: int, deliveries: Deliveries) -> None:
+        last = self.last_deliveries()
+        if last is not None:
+            self.reopen(last.delivered[deliveries.kept :])
+        for each in deliveries.delivered + deliveries.dropped:
+            self.index.remove(each)
+        self.index.last_delivery = offset
+        self._last = offset, deliveries
+
+    def last_deliveries(self) -> Deliveries | None:
+        """The last ones that are in the index. Raises DamagedRecordError."""
+        offset = self.index.last_delivery
+        if offset < 0:
+            return None
+        if self._last is None or self._last[0] != offset:
+            record = self.record(offset)
+            deliveries = read_deliveries(record) if record is not None else None
+            self._last = (offset, deliveries) if deliveries is not None else None
+        return None if self._last is None else self._last[1]
+
+    def _read(self, position: int, size: int) -> Record | None:
+        try:
+            return decode_record(self._log.read(position, size)) if size else None
+        except DamagedRecordError as error:
+            if self._has_peers:
+                raise
+            logger.error("a record of the timer queue is damaged for good: %s", error)
+            return None
+        except (PositionError, CorruptRecordError):
+            return None
+
+    # -- files
+
+    def _look_after_files(self) -> None:
+        index = self.index
+        if self._joining is None and index.wants_save and index.end >= self._unsaved_end:
+            self._unsaved_end = index.end + SAVE_AGAIN_NEWS
+            index.save()
+            self._unsaved_end = 0
+            self._joining = index.join_runs()
+        if self._joining is not None and next(self._joining, _OVER) is _OVER:
+            self._joining = None
+
+    def _stop_joining(self) -> None:
+        if self._joining is not None:
+            self._joining.close()
+            self._joining = None
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except DamagedRunError as error:
+            self.rebuild(error)
+        except OSError as error:
+            self._joining = None
+            logger.warning("the timer index is not saved: %s", error)
+
+
+_OVER = object()

@@ -1,0 +1,154 @@
+"""The records of the timer queue, and the messages that come of them. Pure.
+
+Two kinds stand in rmq_sys_wheel_timer, queue 0:
+
+    a message that waits: the sender's, with TIMER_OUT_MS and where it is to go among its properties
+    deliveries, tag LMQ_DELIVERED: what is over with this record
+
+        version 1 | kept 4 | messages 4 | offsets 8 each                                       big-endian
+
+Of the offsets, the first `messages` ones are delivered: their messages are the next records of the log, in
+this order. The others end without one. A leader that dies may leave only some of the messages in the log;
+`kept` says how many there are of the record of deliveries before this one.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from broker.scheduling import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC
+from broker.timer.names import (
+    PROPERTY_DEQUEUE_MS,
+    PROPERTY_ENQUEUE_MS,
+    PROPERTY_OUT_MS,
+    PROPERTY_RECALL_KEY,
+    PROPERTY_ROLL_TIMES,
+    TIMER_QUEUE_ID,
+    TIMER_TOPIC,
+)
+from broker.timer.rows import WAKE_MS_MAX, Row, key_of, recall_key
+from commitlog.record import (
+    STORE_HOST_V6,
+    Message,
+    Record,
+    format_properties,
+    get_property,
+    parse_properties,
+)
+
+TAG_DELIVERED = "LMQ_DELIVERED"
+DELIVERIES_VERSION = 1
+OWN_PROPERTIES_BYTES = 128
+"""Room that a waiting message keeps for what is added when it is delivered or rolled."""
+
+_HEAD = struct.Struct(">BII")
+
+
+class TimerRecordError(ValueError):
+    """A record of the timer queue was not written by a broker of this version or earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """See the module."""
+
+    kept: int
+    delivered: tuple[int, ...]
+    dropped: tuple[int, ...] = ()
+
+
+def deliveries_message(deliveries: Deliveries, host: bytes, now_ms: int) -> Message:
+    """What is put into the log before the messages."""
+    offsets = deliveries.delivered + deliveries.dropped
+    head = _HEAD.pack(DELIVERIES_VERSION, deliveries.kept, len(deliveries.delivered))
+    return Message(
+        topic=TIMER_TOPIC,
+        queue_id=TIMER_QUEUE_ID,
+        body=head + struct.pack(f">{len(offsets)}Q", *offsets),
+        properties=format_properties({"TAGS": TAG_DELIVERED}),
+        born_timestamp_ms=now_ms,
+        born_host=host,
+        store_host=host,
+    )
+
+
+def read_deliveries(record: Record) -> Deliveries | None:
+    """None for a message that waits. Raises TimerRecordError."""
+    if get_property(record.properties, PROPERTY_OUT_MS.encode()) is not None:
+        return None
+    try:
+        version, kept, messages = _HEAD.unpack_from(record.body)
+        offsets = struct.unpack(f">{(len(record.body) - _HEAD.size) // 8}Q", record.body[_HEAD.size :])
+    except struct.error as error:
+        raise TimerRecordError(f"the timer record {record.queue_offset} cannot be read: {error}") from error
+    if version != DELIVERIES_VERSION or messages > len(offsets):
+        raise TimerRecordError(f"the timer record {record.queue_offset} is of version {version}")
+    return Deliveries(kept, offsets[:messages], offsets[messages:])
+
+
+def row_of(record: Record, roll_ms: int) -> Row:
+    """A message that waits; it is looked at `roll_ms` after it was stored, or when it is due.
+
+    Raises TimerRecordError.
+    """
+    due_ms = out_ms(record)
+    recall = text(record, PROPERTY_RECALL_KEY)
+    if recall:
+        key = key_of(recall)
+    else:
+        key = recall_key(text(record, PROPERTY_REAL_TOPIC), text(record, "UNIQ_KEY"))
+    return Row(min(due_ms, max(record.store_timestamp_ms, 0) + roll_ms), record.queue_offset, key, not recall)
+
+
+def out_ms(record: Record) -> int:
+    """Raises TimerRecordError."""
+    value = text(record, PROPERTY_OUT_MS)
+    if not value.isdecimal() or int(value) > WAKE_MS_MAX:
+        raise TimerRecordError(f"the timer message {record.queue_offset} has no time: {value[:32]!r}")
+    return int(value)
+
+
+def delivered(record: Record, topic: str, queue_id: int, host: bytes, now_ms: int) -> Message:
+    """The message for its real topic: its properties stay, those of its waiting among them
+    (TimerMessageStore.convert).
+    """
+    own = f"{PROPERTY_ENQUEUE_MS}\x01{record.store_timestamp_ms}\x02{PROPERTY_DEQUEUE_MS}\x01{now_ms}\x02"
+    return _copy(record, topic, queue_id, host, _ended(record.properties) + own.encode())
+
+
+def rolled(record: Record, host: bytes) -> Message:
+    """The message at the end of the log, where it waits on: what old files hold is deleted."""
+    properties = parse_properties(record.properties)
+    times = properties.get(PROPERTY_ROLL_TIMES, "0")
+    properties[PROPERTY_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
+    return _copy(record, TIMER_TOPIC, TIMER_QUEUE_ID, host, format_properties(properties))
+
+
+def real_place(record: Record) -> tuple[str, int] | None:
+    """Topic and queue that the message is meant for."""
+    topic, queue_id = text(record, PROPERTY_REAL_TOPIC), text(record, PROPERTY_REAL_QUEUE_ID)
+    return (topic, int(queue_id)) if topic and queue_id.isdecimal() else None
+
+
+def text(record: Record, name: str) -> str:
+    return (get_property(record.properties, name.encode()) or b"").decode(errors="replace")
+
+
+def _copy(record: Record, topic: str, queue_id: int, host: bytes, properties: bytes) -> Message:
+    """`prepared_transaction_offset` says which record it comes of: a new leader looks for that."""
+    return Message(
+        topic=topic,
+        queue_id=queue_id,
+        body=record.body,
+        properties=properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag & ~STORE_HOST_V6,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_host=host,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.physical_offset,
+    )
+
+
+def _ended(properties: bytes) -> bytes:
+    return properties if not properties or properties.endswith(b"\x02") else properties + b"\x02"

@@ -1,0 +1,109 @@
+"""What becomes of a message that is to be delivered at a time of its own, or refused for it, as it goes into
+the log (HookUtils.handleScheduleMessage, SendMessageProcessor.handlePutMessageResult).
+"""
+
+from collections.abc import Callable, Mapping
+
+from broker.config import BrokerConfig
+from broker.state.topics import RETRY_PREFIX
+from broker.timer.handles import encode_handle
+from broker.timer.names import ASKING_PROPERTIES, PROPERTY_OUT_MS
+from broker.timer.records import OWN_PROPERTIES_BYTES
+from broker.timer.request import TimerIllegalError, due_ms, is_timed, to_timer
+from commitlog.record import PROPERTIES_BYTES_MAX, Message, get_property
+from remoting.codes import ResponseCode
+from remoting.errors import RequestError
+
+NAME_START = "TIMER_D"
+"""What the names by which a sender asks for a time begin with."""
+WAITING_PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - OWN_PROPERTIES_BYTES
+PENDING_APPENDS_MIN = 2
+"""What the log must take at once: a message, and the record that says that it is delivered."""
+
+
+class TimerRules:
+    """The rules of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Callable[[], int],
+        may_time: Callable[[int], bool] = lambda out_ms: True,
+    ) -> None:
+        self._clock = clock
+        self._may_time = may_time
+        self._broker_name = config.broker_name
+        self._is_enabled = config.timer_wheel_enable and config.pending_appends_max >= PENDING_APPENDS_MIN
+        self._delay_max_ms = config.timer_max_delay_s * 1_000
+        self._precision_ms = config.timer_precision_ms
+        self._congest_max = config.timer_congest_num_each_slot
+        self._pending_max = config.timer_pending_max
+
+    def waiting(
+        self, message: Message, properties: Mapping[str, str], added_bytes: int = 0
+    ) -> Message | None:
+        """The message as it waits; None when it does not ask for a time, or for one that is over. Its
+        properties are still to get `added_bytes`.
+
+        Raises RequestError, MessageIllegalError.
+        """
+        out_ms = self._out_ms(properties)
+        if out_ms is None:
+            return None
+        if not self._may_time(out_ms):
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"timer message is under flow control, max num limit is {self._pending_max} in all, and "
+                f"{self._congest_max} of one time",
+            )
+        waiting = to_timer(message, properties, out_ms)
+        size_bytes = len(waiting.properties) + added_bytes
+        if size_bytes > WAITING_PROPERTIES_BYTES_MAX:
+            remark = (
+                f"the properties have {size_bytes} bytes; {WAITING_PROPERTIES_BYTES_MAX} are possible here"
+            )
+            raise RequestError(ResponseCode.MESSAGE_ILLEGAL, remark)
+        return waiting
+
+    def handle(self, topic: str, waiting: Message, unique_key: str) -> str:
+        """By which the sender can recall a message of this topic; none for one that is to be tried again."""
+        out_ms = get_property(waiting.properties, PROPERTY_OUT_MS.encode())
+        if out_ms is None or topic.startswith(RETRY_PREFIX):
+            return ""
+        return encode_handle(topic, self._broker_name, int(out_ms), unique_key)
+
+    def check(self, properties: Mapping[str, str]) -> None:
+        """Refuse what could not be kept. Raises RequestError."""
+        self._out_ms(properties)
+
+    def committed(self, message: Message, properties: Mapping[str, str]) -> Message:
+        """The message of a transaction, whose time was checked when it was prepared: a delay begins with its
+        commit. It is delivered at once when its time cannot be kept any more.
+        """
+        try:
+            out_ms = self._out_ms(properties)
+        except RequestError:
+            return message
+        waiting = message if out_ms is None else to_timer(message, properties, out_ms)
+        return waiting if len(waiting.properties) <= WAITING_PROPERTIES_BYTES_MAX else message
+
+    def _out_ms(self, properties: Mapping[str, str]) -> int | None:
+        if not is_timed(properties):
+            return None
+        if not self._is_enabled:
+            remark = "accurate timer message is not enabled, timerWheelEnable is false"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        try:
+            return due_ms(properties, self._clock(), self._delay_max_ms, self._precision_ms)
+        except TimerIllegalError as error:
+            raise RequestError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "timer message illegal, the delay time should not be bigger than the max delay "
+                f"{self._delay_max_ms}ms; or if set del msg, the delay time should be bigger than the "
+                f"current time: {error}",
+            ) from error
+
+
+def asks_for_time(properties: bytes) -> bool:
+    """Whether a message's properties may hold a sender's wish: what is sure shows `is_timed`."""
+    return any(f"{name}\x01".encode() in properties for name in ASKING_PROPERTIES)

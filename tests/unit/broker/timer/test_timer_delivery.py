@@ -1,0 +1,271 @@
+"""Timer messages come once, when they are due, in order; recalled ones do not."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.state.changes import DeleteTopic
+from broker.timer.delivery import BATCH_MESSAGES_MAX
+from broker.timer.names import TIMER_TOPIC
+from commitlog.log import PutStatus
+from commitlog.record import parse_properties
+from remoting.codes import ResponseCode
+from tests.support.broker_context import NOW_MS
+from tests.support.timer_bench import HOUR, SECOND, TimerBench, make_timer_bench
+
+FAR = 3 * 24 * HOUR
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[TimerBench]:
+    bench = await make_timer_bench(tmp_path)
+    yield bench
+    await bench.stop()
+
+
+async def test_a_message_comes_when_it_is_due_and_not_before(bench: TimerBench) -> None:
+    await bench.send(b"one", TIMER_DELIVER_MS=NOW_MS + 5_001)
+    assert bench.timer_ms == 6 * SECOND
+    assert await bench.at(5_999) == []
+    assert await bench.at(6_000) == [b"one"]
+    assert bench.waiting == 0
+    assert await bench.at(FAR) == []
+
+
+async def test_a_shorter_precision_is_kept(tmp_path: Path) -> None:
+    bench = await make_timer_bench(tmp_path, timerPrecisionMs=100)
+    await bench.send(b"one", TIMER_DELAY_MS=350)
+    assert await bench.at(399) == []
+    assert await bench.at(400) == [b"one"]
+    await bench.stop()
+
+
+async def test_messages_come_in_the_order_of_their_times(bench: TimerBench) -> None:
+    for seconds in (9, 3, 6, 3, 1):
+        await bench.send(b"%d" % seconds, TIMER_DELAY_SEC=seconds)
+    assert await bench.at(3 * SECOND) == [b"1", b"3", b"3"]
+    await bench.send(b"2", TIMER_DELIVER_MS=NOW_MS + 3_100)
+    assert await bench.at(20 * SECOND) == [b"2", b"6", b"9"]
+
+
+async def test_a_delivered_message_is_as_it_was_sent_but_for_its_properties(bench: TimerBench) -> None:
+    await bench.send(b"one", TIMER_DELAY_SEC=2, KEYS="k", TAGS="a")
+    await bench.at(2 * SECOND)
+    (message,) = bench.messages
+    assert (message.topic, message.queue_id, message.born_timestamp_ms) == ("t", 2, NOW_MS)
+    assert message.store_host == bench.context.store_host
+    assert parse_properties(message.properties) == {
+        "UNIQ_KEY": "K1",
+        "KEYS": "k",
+        "TAGS": "a",
+        "CLUSTER": "DefaultCluster",
+        "TIMER_DELAY_SEC": "2",
+        "TIMER_OUT_MS": str(NOW_MS + SECOND),
+        "REAL_TOPIC": "t",
+        "REAL_QID": "2",
+        "TIMER_ENQUEUE_MS": str(NOW_MS),
+        "TIMER_DEQUEUE_MS": str(NOW_MS + 2 * SECOND),
+    }
+
+
+async def test_the_timer_fires_by_itself(bench: TimerBench) -> None:
+    await bench.send(b"one", TIMER_DELAY_SEC=1)
+    bench.now_ms = NOW_MS + SECOND
+    bench.delivery._on_timer()
+    await bench.settle()
+    assert bench.delivered == [b"one"]
+
+
+async def test_more_than_a_batch_comes_whole_and_in_order(bench: TimerBench) -> None:
+    bodies = [b"%04d" % number for number in range(2 * BATCH_MESSAGES_MAX + 3)]
+    for body in bodies:
+        await bench.send(body, TIMER_DELAY_SEC=1)
+    assert await bench.at(SECOND) == bodies
+    sizes = [len(each.delivered) for each in bench.deliveries]
+    assert sizes == [BATCH_MESSAGES_MAX, BATCH_MESSAGES_MAX, 3]
+    assert [each.kept for each in bench.deliveries] == [0, BATCH_MESSAGES_MAX, BATCH_MESSAGES_MAX]
+
+
+async def test_nothing_is_put_before_the_last_put_is_read(bench: TimerBench) -> None:
+    for number in range(BATCH_MESSAGES_MAX + 1):
+        await bench.send(b"%d" % number, TIMER_DELAY_SEC=1)
+    bench.log.auto_commit = False
+    assert len(await bench.at(SECOND)) == BATCH_MESSAGES_MAX
+    assert await bench.at(2 * SECOND) == []
+    bench.log.commit()
+    await bench.settle()
+    assert len(bench.delivered) == BATCH_MESSAGES_MAX + 1
+
+
+async def test_a_put_that_a_majority_does_not_have_in_time_is_not_put_again(bench: TimerBench) -> None:
+    await bench.send(b"one", TIMER_DELAY_SEC=1)
+    bench.log.auto_commit = False
+    await bench.at(SECOND)
+    bench.log.time_out()
+    assert await bench.at(9 * SECOND) == []
+    bench.log.commit()
+    await bench.settle()
+    assert bench.delivered == [b"one"]
+    assert bench.waiting == 0
+
+
+async def test_a_put_that_failed_is_put_again(bench: TimerBench) -> None:
+    await bench.send(b"one", TIMER_DELAY_SEC=1)
+    bench.log.auto_commit = False
+    await bench.at(SECOND)
+    bench.log.put_calls.pop()
+    bench.log.fail(PutStatus.UNKNOWN_ERROR)
+    bench.log.auto_commit = True
+    assert await bench.at(2 * SECOND) == [b"one"]
+
+
+@pytest.mark.parametrize("status", [PutStatus.OS_PAGE_CACHE_BUSY, PutStatus.SERVICE_NOT_AVAILABLE])
+async def test_a_log_that_takes_nothing_is_asked_again(bench: TimerBench, status: PutStatus) -> None:
+    for number in range(8):
+        await bench.send(b"%d" % number, TIMER_DELAY_SEC=1)
+    bench.log.next_status = status
+    assert await bench.at(SECOND) == []
+    assert bench.timer_ms == SECOND + 200
+    bench.log.next_status = PutStatus.PUT_OK
+    assert await bench.at(SECOND + 200) == [b"%d" % number for number in range(8)]
+
+
+async def test_a_message_that_cannot_be_stored_is_dropped_alone(
+    bench: TimerBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for body in (b"a", b"bad", b"c"):
+        await bench.send(body, TIMER_DELAY_SEC=1)
+    put = bench.log.put
+
+    def picky(messages, on_done):  # type: ignore[no-untyped-def]
+        bench.log.next_status = PutStatus.PUT_OK
+        if any(message.body == b"bad" for message in messages):
+            bench.log.next_status = PutStatus.MESSAGE_ILLEGAL
+        return put(messages, on_done)
+
+    monkeypatch.setattr(bench.log, "put", picky)
+    with caplog.at_level(logging.ERROR):
+        found = [body for step in range(5) for body in await bench.at(SECOND + 200 * step)]
+    assert found == [b"a", b"c"]
+    assert "illegal; dropped" in caplog.text
+    assert bench.waiting == 0
+
+
+async def test_a_message_whose_topic_is_gone_is_dropped(
+    bench: TimerBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.send(b"one", TIMER_DELAY_SEC=1)
+    await bench.context.state.propose(DeleteTopic("t"))
+    with caplog.at_level(logging.WARNING):
+        assert await bench.at(SECOND) == []
+    assert "1 timer messages dropped" in caplog.text
+    assert bench.waiting == 0
+
+
+async def test_a_message_for_a_far_time_is_written_again(tmp_path: Path) -> None:
+    """Old files are deleted after fileReservedTime."""
+    bench = await make_timer_bench(tmp_path, timerMaxDelaySec=30 * 86_400, fileReservedTime=48)
+    await bench.send(b"far", TIMER_DELAY_SEC=60 * 3_600)
+    assert await bench.at(24 * HOUR) == []
+    assert await bench.at(25 * HOUR) == []
+    assert bench.waiting == 1
+    assert await bench.at(50 * HOUR) == []
+    waiting = [
+        message for message in bench.log.messages if message.topic == TIMER_TOPIC and message.body == b"far"
+    ]
+    assert [parse_properties(each.properties).get("TIMER_ROLL_TIMES") for each in waiting] == [None, "1", "2"]
+    assert await bench.at(60 * HOUR - 1) == []
+    assert await bench.at(60 * HOUR) == [b"far"]
+    await bench.stop()
+
+
+async def test_a_follower_delivers_nothing(bench: TimerBench) -> None:
+    await bench.send(b"one", TIMER_DELAY_SEC=1)
+    bench.log.set_writable(False)
+    assert await bench.at(SECOND) == []
+    bench.log.set_writable(True)
+    assert await bench.at(SECOND) == [b"one"]
+
+
+# -- recalls
+
+
+@pytest.fixture
+async def recaller(tmp_path: Path) -> AsyncIterator[TimerBench]:
+    bench = await make_timer_bench(tmp_path, recallMessageEnable=True)
+    yield bench
+    await bench.stop()
+
+
+async def test_a_recalled_message_does_not_come(recaller: TimerBench) -> None:
+    answers = [await recaller.send(body, TIMER_DELAY_SEC=5) for body in (b"a", b"b", b"c")]
+    handle = answers[1].ext_fields["recallHandle"]
+    assert await recaller.recall(handle) == ResponseCode.SUCCESS
+    assert recaller.waiting == 2
+    assert await recaller.recall(handle) == ResponseCode.ILLEGAL_OPERATION
+    assert await recaller.at(5 * SECOND) == [b"a", b"c"]
+    assert await recaller.recall(handle) == ResponseCode.ILLEGAL_OPERATION
+
+
+async def test_a_recall_holds_for_the_next_leader(recaller: TimerBench, tmp_path: Path) -> None:
+    answer = await recaller.send(b"a", TIMER_DELAY_SEC=5)
+    assert await recaller.recall(answer.ext_fields["recallHandle"]) == ResponseCode.SUCCESS
+    new = await recaller.next_leader(tmp_path=tmp_path / "other")
+    assert new.waiting == 0
+    assert await new.at(9 * SECOND) == []
+    await new.stop()
+
+
+async def test_a_message_that_was_rolled_can_be_recalled(tmp_path: Path) -> None:
+    values = {"recallMessageEnable": True, "timerMaxDelaySec": 30 * 86_400}
+    bench = await make_timer_bench(tmp_path, **values)
+    answers = [await bench.send(body, TIMER_DELAY_SEC=10 * 86_400) for body in (b"a", b"b")]
+    assert await bench.recall(answers[0].ext_fields["recallHandle"]) == ResponseCode.SUCCESS
+    await bench.at(60 * HOUR)
+    assert await bench.recall(answers[1].ext_fields["recallHandle"]) == ResponseCode.SUCCESS
+    assert bench.waiting == 0
+    await bench.stop()
+
+
+async def test_a_recall_sent_as_a_message_is_carried_out_when_its_time_comes(bench: TimerBench) -> None:
+    await bench.send(b"a", TIMER_DELIVER_MS=NOW_MS + 5_000)
+    await bench.send(b"b", TIMER_DELIVER_MS=NOW_MS + 5_000)
+    await bench.send(b"0", TIMER_DELIVER_MS=NOW_MS + 4_500, TIMER_DEL_UNIQKEY="t+K1")
+    await bench.send(b"0", TIMER_DELIVER_MS=NOW_MS + 5_000, TIMER_DEL_UNIQKEY="other+K2")
+    assert await bench.at(5 * SECOND) == [b"b"]
+    assert bench.waiting == 0
+
+
+async def test_recalls_are_off_unless_they_are_wanted(bench: TimerBench) -> None:
+    answer = await bench.send(TIMER_DELAY_SEC=5)
+    assert await bench.recall(answer.ext_fields["recallHandle"]) == ResponseCode.NO_PERMISSION
+
+
+async def test_recalls_that_mean_nothing_here_are_refused(recaller: TimerBench) -> None:
+    handle = (await recaller.send(TIMER_DELAY_SEC=5)).ext_fields["recallHandle"]
+    assert await recaller.recall(handle, topic="none") == ResponseCode.TOPIC_NOT_EXIST
+    assert await recaller.recall(handle, topic="TBW102") == ResponseCode.ILLEGAL_OPERATION
+    assert await recaller.recall("x") == ResponseCode.ILLEGAL_OPERATION
+    await recaller.at(20 * SECOND)
+    assert await recaller.recall(handle) == ResponseCode.ILLEGAL_OPERATION
+    recaller.log.set_writable(False)
+    assert await recaller.recall(handle) == ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+async def test_recalls_wait_for_the_put_before_them(recaller: TimerBench) -> None:
+    answers = [await recaller.send(body, TIMER_DELAY_SEC=seconds) for body, seconds in ((b"a", 1), (b"b", 9))]
+    recaller.log.auto_commit = False
+    await recaller.at(SECOND)
+    asked = asyncio.ensure_future(recaller.recall(answers[1].ext_fields["recallHandle"]))
+    for _ in range(3):
+        recaller.log.commit()
+        await asyncio.sleep(0)
+    recaller.log.auto_commit = True
+    recaller.log.commit()
+    for _ in range(20):
+        recaller.log.commit()
+        await asyncio.sleep(0)
+    assert await asked == ResponseCode.SUCCESS

@@ -1,0 +1,135 @@
+"""A new leader goes on where the old one stopped, wherever the log ends."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+from commitlog.record import Message
+from tests.support.fake_log import FakeLog
+from tests.support.timer_bench import SECOND, TimerBench, make_timer_bench
+from tests.unit.broker.consume_bench import ignore
+
+
+def log_of(messages: list[Message]) -> FakeLog:
+    """A log that holds these and no more: another leader's, as a node has it that takes over."""
+    log = FakeLog(is_writable=True)
+    log.put(messages, ignore)
+    log.commit()
+    return log
+
+
+async def taken_over(bench: TimerBench, messages: list[Message], folder: Path) -> TimerBench:
+    return await bench.next_leader(log_of(messages), folder, timerPrecisionMs=100)
+
+
+async def test_a_new_leader_delivers_what_the_old_one_did_not(tmp_path: Path) -> None:
+    bench = await make_timer_bench(tmp_path)
+    for seconds in (1, 2, 3):
+        await bench.send(b"%d" % seconds, TIMER_DELAY_SEC=seconds)
+    assert await bench.at(2 * SECOND) == [b"1", b"2"]
+    new = await bench.next_leader()
+    assert await new.at(3 * SECOND) == [b"3"]
+    assert new.delivered == [b"1", b"2", b"3"]
+    await new.stop()
+
+
+async def test_any_prefix_of_the_log_delivers_each_message_once(tmp_path: Path) -> None:
+    """Three leaders in a row, each of which finds the log of the one before cut off anywhere."""
+    bench = await make_timer_bench(tmp_path / "n", timerPrecisionMs=100)
+    bodies = [b"%d" % number for number in range(6)]
+    for number, body in enumerate(bodies):
+        await bench.send(body, TIMER_DELAY_MS=100 + 100 * (number // 3))
+    sent = len(bench.log.messages)
+    await bench.at(100)
+    await bench.at(300)
+    first = bench.log.messages
+    assert len(first) == sent + 2 + len(bodies)
+    folders = (tmp_path / f"n{number}" for number in range(10_000))
+    for cut in range(sent, len(first) + 1):
+        second = await taken_over(bench, first[:cut], next(folders))
+        await second.at(400)
+        assert Counter(second.delivered) == Counter(bodies), cut
+        whole = second.log.messages
+        for second_cut in range(cut, len(whole) + 1):
+            third = await taken_over(second, whole[:second_cut], next(folders))
+            await third.at(500)
+            assert Counter(third.delivered) == Counter(bodies), (cut, second_cut)
+            assert third.waiting == 0
+            await third.stop()
+        await second.stop()
+
+
+async def test_an_index_on_the_disk_of_any_age_serves_a_new_leader(tmp_path: Path) -> None:
+    """The node was a follower, and stopped and started at any time."""
+    rng = random.Random(5)
+    for number in range(6):
+        folder = tmp_path / str(number)
+        bench = await make_timer_bench(folder / "a", timerPrecisionMs=100)
+        now = 0
+        for step in range(30):
+            await bench.send(b"%d" % step, TIMER_DELAY_MS=rng.randrange(100, 3_000))
+            now += rng.randrange(0, 200)
+            await bench.at(now)
+            if rng.random() < 0.3:
+                bench.journal.index.save()
+        bench = await bench.next_leader(timerPrecisionMs=100)
+        await bench.at(now + 10_000)
+        assert sorted(map(int, bench.delivered)) == list(range(30))
+        await bench.stop()
+
+
+async def test_a_log_that_ends_within_the_last_put_is_seen_by_an_old_index_too(tmp_path: Path) -> None:
+    bench = await make_timer_bench(tmp_path / "a")
+    for body in (b"a", b"b", b"c"):
+        await bench.send(body, TIMER_DELAY_SEC=1)
+    await bench.at(SECOND)
+    bench.journal.index.save()
+    new = await bench.next_leader(log_of(bench.log.messages[:-2]))
+    assert new.delivered == [b"a", b"b", b"c"]
+    assert [each.kept for each in new.deliveries] == [0, 1]
+    newer = await new.next_leader(tmp_path=tmp_path / "b")
+    await newer.at(9 * SECOND)
+    assert newer.delivered == [b"a", b"b", b"c"]
+    assert newer.waiting == 0
+    await newer.stop()
+
+
+async def test_an_index_of_another_log_is_built_anew(tmp_path: Path) -> None:
+    bench = await make_timer_bench(tmp_path)
+    for _ in range(5):
+        await bench.send(TIMER_DELAY_SEC=9)
+    await bench.stop()
+    other = await make_timer_bench(tmp_path)
+    assert other.waiting == 0
+    await other.send(b"mine", TIMER_DELAY_SEC=1)
+    assert await other.at(20 * SECOND) == [b"mine"]
+    await other.stop()
+
+
+async def test_an_index_that_is_damaged_is_built_anew(tmp_path: Path) -> None:
+    bench = await make_timer_bench(tmp_path)
+    for seconds in range(1, 9):
+        await bench.send(b"%d" % seconds, TIMER_DELAY_SEC=seconds)
+    await bench.at(3 * SECOND)
+    for name in ("checkpoint", "run-"):
+        bench.journal.index.save()
+        await bench.stop()
+        path = next((tmp_path / "timer").glob(f"{name}*"))
+        path.write_bytes(path.read_bytes()[:-7])
+        bench = await bench.next_leader()
+        assert bench.waiting == 5
+    assert await bench.at(20 * SECOND) == [b"4", b"5", b"6", b"7", b"8"]
+    await bench.stop()
+
+
+async def test_a_run_that_goes_bad_while_the_node_runs_is_built_anew(tmp_path: Path) -> None:
+    bench = await make_timer_bench(tmp_path)
+    for seconds in range(1, 9):
+        await bench.send(b"%d" % seconds, TIMER_DELAY_SEC=seconds)
+    bench.journal.index.save()
+    (run,) = (tmp_path / "timer").glob("run-*")
+    run.write_bytes(b"")
+    await bench.at(8 * SECOND)
+    assert await bench.at(9 * SECOND) == []
+    assert sorted(bench.delivered) == [b"%d" % seconds for seconds in range(1, 9)]
+    await bench.stop()
