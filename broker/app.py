@@ -15,6 +15,7 @@ from broker.context import BrokerContext, BrokerStats
 from broker.message_log import open_log
 from broker.processors import (
     admin_broker,
+    admin_cleaning,
     admin_config,
     admin_consumers,
     admin_groups,
@@ -66,6 +67,7 @@ PROCESSORS = (
     admin_groups,
     admin_broker,
     retention,
+    admin_cleaning,
     admin_config,
     admin_offsets,
     admin_consumers,

@@ -23,6 +23,7 @@ from commitlog.record import (
     get_property,
     tags_code,
 )
+from commitlog.record_keys import RecordStretch
 from commitlog.sequences import sequence_runs
 
 logger = logging.getLogger(__name__)
@@ -66,11 +67,12 @@ class Dispatcher:
 
         count = last_index - first_index + 1
         sequences = sequence_runs(data, first_index, last_index)
+        stretch = RecordStretch(first_index, last_index, position, data)
         if _PARSE_UNITS is not None:
             runs = _PARSE_UNITS(data, count, position, self._topics)
             if runs is not None:
-                return DispatchBatch(count, last_index, runs, parse_each, sequences)
-        return DispatchBatch.of(parse_each(), sequences)
+                return DispatchBatch(count, last_index, runs, parse_each, sequences, stretch)
+        return DispatchBatch.of(parse_each(), sequences, stretch)
 
     def parse(
         self, data: bytes, starts: Sequence[int], position: int, indexes: Sequence[int]

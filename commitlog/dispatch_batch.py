@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from commitlog.record_keys import RecordStretch
 from commitlog.sequences import SequenceRun
 
 
@@ -39,6 +40,7 @@ class DispatchBatch(Sequence[DispatchRequest]):
         runs: Sequence[QueueRun] | None,
         make: Callable[[], Sequence[DispatchRequest]],
         sequences: Sequence[SequenceRun] = (),
+        stretch: RecordStretch | None = None,
     ) -> None:
         self.last_index = last_index
         """Of the last message."""
@@ -46,16 +48,22 @@ class DispatchBatch(Sequence[DispatchRequest]):
         """All messages by queue; None when they are of any kind and in no such order."""
         self.sequences = sequences
         """What writers numbered, in log order."""
+        self.stretch = stretch
+        """The records themselves; None where they are not at hand."""
         self._count = count
         self._make = make
         self._made: Sequence[DispatchRequest] | None = None
         self._topics: frozenset[str] | None = None
 
     @staticmethod
-    def of(requests: Sequence[DispatchRequest], sequences: Sequence[SequenceRun] = ()) -> "DispatchBatch":
+    def of(
+        requests: Sequence[DispatchRequest],
+        sequences: Sequence[SequenceRun] = (),
+        stretch: RecordStretch | None = None,
+    ) -> "DispatchBatch":
         """A batch of messages of any kind."""
         last_index = requests[-1].index if requests else -1
-        return DispatchBatch(len(requests), last_index, None, lambda: requests, sequences)
+        return DispatchBatch(len(requests), last_index, None, lambda: requests, sequences, stretch)
 
     @property
     def topics(self) -> frozenset[str]:

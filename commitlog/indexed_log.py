@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from commitlog.consume_queues import ConsumeQueues
+from commitlog.dispatch_batch import DispatchBatch
 from commitlog.indexer import Indexer
 from commitlog.log import DispatchListener
+from commitlog.queue_checkpoint import Applied
 
 
 class IndexedLog:
@@ -60,3 +62,11 @@ class IndexedLog:
     def replay_from(self, index: int) -> None:
         """As MessageLog."""
         self._index.replay_from(index)
+
+    def batch_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
+        """As MessageLog."""
+        return self._index.batch_from(index, last_index)
+
+    def end_of(self, index: int) -> int:
+        """As MessageLog."""
+        return self._index.end_of(index)

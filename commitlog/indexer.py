@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Protocol
 
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
-from commitlog.errors import DamagedQueueError
+from commitlog.dispatch_batch import DispatchBatch
+from commitlog.errors import DamagedQueueError, DamagedRecordError
 from commitlog.log import DispatchListener
+from commitlog.queue_checkpoint import Applied
 from commitlog.queue_flusher import QueueFlusher
 from commitlog.record_reader import ByteSource, RecordReader
 from commitlog.reput import DispatchSource, Reput
+from dledger.core.types import DamagedEntryError
 from dledger.fs import Fs
 
 
@@ -106,7 +109,19 @@ class Indexer:
 
     def give_again(self, listener: DispatchListener, index: int) -> None:
         """As MessageLog.give_again."""
-        self._reput.give_again(listener, index, self._log.end_of(index - 1))
+        self._reput.give_again(listener, index, self.end_of(index - 1))
+
+    def batch_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
+        """As MessageLog.batch_from."""
+        assert last_index <= self.applied_index, (last_index, self.applied_index)
+        return self._log.requests_from(index, last_index)
+
+    def end_of(self, index: int) -> int:
+        """As MessageLog.end_of."""
+        try:
+            return self._log.end_of(index)
+        except DamagedEntryError as error:
+            raise DamagedRecordError(str(error)) from error
 
     def advance_to(self, index: int) -> None:
         """Everything up to `index` is committed and can be read: dispatch it."""

@@ -14,6 +14,7 @@ from commitlog.record import Message
 
 if TYPE_CHECKING:
     from commitlog.consume_queues import ConsumeQueues
+    from commitlog.queue_checkpoint import Applied
     from dledger.core.status import NodeStatus
 
 
@@ -117,11 +118,19 @@ class MessageLog(Protocol):
 
     def give_again(self, listener: DispatchListener, index: int) -> None:
         """For a listener while it is told: it alone gets the messages from entry `index` on again, before
-        there is anything new, and until then nothing is put.
+        there is anything new, and until then nothing is put. Raises DamagedRecordError.
         """
 
     def replay_from(self, index: int) -> None:
         """Before start(): give the listeners the messages from `index` on again, dispatched before or not."""
+
+    def batch_from(self, index: int, last_index: int) -> "tuple[DispatchBatch, Applied]":
+        """Messages that were dispatched, from one entry to at most another, for what is built from them anew:
+        a bounded stretch, and where it ends. Raises DamagedRecordError.
+        """
+
+    def end_of(self, index: int) -> int:
+        """First byte after an entry that the log has. Raises DamagedRecordError."""
 
     async def start(self) -> None:
         """Begin to serve. What is on disk was recovered when the log was opened."""

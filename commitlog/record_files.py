@@ -18,6 +18,7 @@ from commitlog.entry import Buffer
 from commitlog.errors import PositionError
 from commitlog.queue_checkpoint import Applied
 from commitlog.record import CorruptRecordError, own_words, record_size
+from commitlog.record_keys import RecordStretch
 from commitlog.recovery import BLANK_STOP, MORE, CorruptLogError, find_record, judge_stop, scan_records
 from commitlog.reput import STRETCH_BYTES_MAX
 from commitlog.segments import Segments
@@ -108,6 +109,8 @@ class RecordFiles:
     def requests_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         """As DispatchSource: the records of one stretch of one file."""
         position = max(index, self.min_position)
+        if last_index < position:
+            return DispatchBatch.of([]), Applied(last_index, position)
         room = self._config.file_bytes - position % self._config.file_bytes
         available = min(room, last_index + 1 - position)
         data = self.read(position, min(available, STRETCH_BYTES_MAX))
@@ -123,9 +126,9 @@ class RecordFiles:
         ends = [*starts[1:], end]
         indexes = [position + at - 1 for at in ends]
         requests = self._dispatcher.parse(data, starts, position, indexes)
-        return DispatchBatch.of(requests, record_runs(data, starts, indexes)), Applied(
-            position + end - 1, position + end
-        )
+        stretch = RecordStretch(index, position + end - 1, position, memoryview(data)[:end], header_bytes=0)
+        batch = DispatchBatch.of(requests, record_runs(data, starts, indexes), stretch)
+        return batch, Applied(position + end - 1, position + end)
 
     def write(self, parts: Sequence[Part]) -> None:
         """Writer thread: write and sync. Raises OSError."""

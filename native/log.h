@@ -35,6 +35,8 @@ FUNCTION(log_parse_units);
 FUNCTION(log_encode_numbers);
 FUNCTION(log_decode_pushes);
 FUNCTION(log_sequence_runs);
+FUNCTION(log_key_units);
+FUNCTION(log_sort_keys);
 
 /* Entries whose headers are still blank but for magic and size, and that nobody else sees: a capsule that
    holds bytes. Returns NULL with an exception; takes over the reference. */

@@ -1,18 +1,37 @@
-"""33 VIEW_MESSAGE_BY_ID: one message by its position in the log, from any node that has it."""
+"""Messages by key (12 QUERY_MESSAGE) and by position (33 VIEW_MESSAGE_BY_ID), from any node that has them."""
+
+from typing import Final
 
 from broker.clients import ClientConnection
 from broker.context import BrokerContext
+from broker.key_queries import KeyQueries
+from broker.state.state import ReplicatedState
+from commitlog.key_index import KeyIndex
+from commitlog.key_upkeep import KeyUpkeep
+from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers import ViewMessageRequestHeader
+from remoting.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
+
+QUERY_NUM_MAX: Final = 64
+"""MessageStoreConfig.maxMsgsNumBatch."""
+UNIQUE_QUERY_NUM: Final = 32
+"""MessageStoreConfig.defaultQueryMaxNum: what a query for an id gets, whatever it asks."""
+KEY_CHARS_MAX: Final = 32_767
+"""No property of a record is longer."""
+INDEX_TYPE_TAG: Final = "T"
+NOT_FOUND: Final = "can not find message, maybe time range not correct"
 
 
 class QueryProcessor:
     """Reads committed records."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._log = context.log
+    def __init__(self, log: MessageLog, state: ReplicatedState, queries: KeyQueries | None) -> None:
+        """Without `queries` no message has a key."""
+        self._log = log
+        self._state = state
+        self._queries = queries
 
     def view_message(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
         """33: the record, as it stands in the log."""
@@ -23,7 +42,49 @@ class QueryProcessor:
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
         return success_response(request, body=record)
 
+    async def query_message(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """12: records with a key, the newest first, back to back."""
+        header = QueryMessageRequestHeader.parse(request.ext_fields)
+        if header.topic not in self._state.topics:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        if header.index_type == INDEX_TYPE_TAG:
+            remark = "messages are indexed by their keys and ids, not by their tags"
+            raise RequestError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        if self._queries is None:
+            raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"{NOT_FOUND}: messageIndexEnable is off")
+        if not 0 < len(header.key) <= KEY_CHARS_MAX:
+            remark = f"a key of {len(header.key)} characters, which no message has"
+            raise RequestError(ResponseCode.QUERY_NOT_FOUND, remark)
+        records = await self._queries.find(
+            header.topic,
+            header.key,
+            header.begin_timestamp_ms,
+            header.end_timestamp_ms,
+            UNIQUE_QUERY_NUM if header.is_unique_key else min(header.max_num, QUERY_NUM_MAX),
+            is_unique_key=header.is_unique_key,
+        )
+        if not records:
+            building = "" if self._queries.is_whole else "; older messages are being indexed again: try later"
+            raise RequestError(ResponseCode.QUERY_NOT_FOUND, NOT_FOUND + building)
+        updated_ms, position = self._queries.last_update
+        fields = {
+            "indexLastUpdateTimestamp": str(updated_ms),
+            "indexLastUpdatePhyoffset": str(position),
+        }
+        return success_response(request, fields, b"".join(records))
+
 
 def register(context: BrokerContext) -> None:
-    processor = QueryProcessor(context)
+    queries = make_queries(context) if context.config.message_index_enable else None
+    processor = QueryProcessor(context.log, context.state, queries)
+    context.router.register(RequestCode.QUERY_MESSAGE, processor.query_message)
     context.router.register(RequestCode.VIEW_MESSAGE_BY_ID, processor.view_message)
+
+
+def make_queries(context: BrokerContext) -> KeyQueries:
+    """Open the key index, and have it follow the log from now on. Raises OSError."""
+    store = context.config.store_path_root_dir
+    index = KeyIndex(context.environment.fs, store, context.log, end_position=context.end_position())
+    context.log.add_listener(index.on_batch)
+    context.services.append(KeyUpkeep(index))
+    return KeyQueries(index, context.log)

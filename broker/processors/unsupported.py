@@ -19,6 +19,7 @@ NO_ACL = (
     "LedgerMQ has no users and no access control lists: whoever reaches the port may do everything, so let a "
     "firewall or a proxy say who does"
 )
+KEEPS_ALL = "a plain log keeps everything: set enableDLegerCommitLog to have old files deleted"
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"
 NO_ROCKSDB = "LedgerMQ keeps nothing in RocksDB: topics and groups are in the log, queues in plain files"
 NO_CONTAINER = "a LedgerMQ process is one broker: start another with `ledgermq node` or `python -m broker`"
@@ -33,12 +34,9 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.GET_TIMER_CHECK_POINT: "timers follow from the replicated log; there is no checkpoint to copy",
     Code.GET_TIMER_METRICS: "timers are not counted by topic; GET_BROKER_RUNTIME_INFO has their number",
     Code.QUERY_MESSAGE: "there is no index by key; look messages up by offsetMsgId, or by queue and offset",
-    Code.CLEAN_EXPIRED_CONSUMEQUEUE: "units of deleted messages go with their files, by themselves",
-    Code.CLEAN_UNUSED_TOPIC: (
-        "a deleted topic's queue files go with the log's files they point into: without them a topic made "
-        "again would use queue offsets twice"
-    ),
-    Code.DELETE_EXPIRED_COMMITLOG: "old files are not deleted by this version",
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE: KEEPS_ALL,
+    Code.CLEAN_UNUSED_TOPIC: KEEPS_ALL,
+    Code.DELETE_EXPIRED_COMMITLOG: KEEPS_ALL,
     Code.SEND_REPLY_MESSAGE: "request-reply is not served by this version",
     Code.SEND_REPLY_MESSAGE_V2: "request-reply is not served by this version",
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: (

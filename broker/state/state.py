@@ -274,6 +274,7 @@ class ReplicatedState:
         if whole is None or whole.covered_index + 1 < self._log.begin_index:
             return
         tables = self._keeper.read(whole).tables
+        self._log.give_again(self._on_dispatch, whole.covered_index + 1)
         self._tables.load_json(tables)
         take_settings(self._config, self._tables.settings)
         base = Base(whole.covered_index, self._log.queued_index, offset_rows(tables["queues"]))
@@ -281,7 +282,6 @@ class ReplicatedState:
         self._keeper.begin_with(base)
         self.applied_index = whole.covered_index
         self._is_changed, self._is_held_back = True, False
-        self._log.give_again(self._on_dispatch, whole.covered_index + 1)
         self._log.hold_back(False)
         for callback in self._topic_callbacks:
             callback()

@@ -17,6 +17,7 @@ from commitlog.consume_queue import UNIT, Boundary
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.errors import PositionError
 from commitlog.log import DispatchListener, MessageLog, PutResult, PutStatus
+from commitlog.queue_checkpoint import Applied
 from commitlog.record import (
     PROPERTY_DELAY,
     PROPERTY_TAGS,
@@ -25,6 +26,7 @@ from commitlog.record import (
     get_property,
     tags_code,
 )
+from commitlog.record_keys import RecordStretch
 from commitlog.sequences import SequenceRun, record_runs
 
 if TYPE_CHECKING:
@@ -218,7 +220,7 @@ class FakeLog:
         self._applied_index = requests[-1].index
         self._readable_end = requests[-1].position + requests[-1].size
         for listener in self._listeners:
-            listener(DispatchBatch.of(requests, self._sequences(requests)))
+            listener(self._batch(requests))
         for put in puts:
             put.on_done(PutStatus.PUT_OK)
 
@@ -303,7 +305,31 @@ class FakeLog:
             return
         requests = [request for request in self._committed if request.index >= self.replayed_from]
         for listener in self._listeners if requests else ():
-            listener(DispatchBatch.of(requests, self._sequences(requests)))
+            listener(self._batch(requests))
+
+    def batch_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
+        requests = [request for request in self._committed if index <= request.index <= last_index]
+        return self._batch(requests), Applied(last_index, self.end_of(last_index))
+
+    def end_of(self, index: int) -> int:
+        found = [request for request in self._committed if request.index <= index]
+        return found[-1].position + found[-1].size if found else 0
+
+    def _batch(self, requests: Sequence[DispatchRequest]) -> DispatchBatch:
+        stretch = self._stretch(requests) if requests else None
+        return DispatchBatch.of(requests, self._sequences(requests), stretch)
+
+    def _stretch(self, requests: Sequence[DispatchRequest]) -> RecordStretch:
+        """The records in entries, each as long as up to the next."""
+        entries = []
+        ends = [request.position - ENTRY_HEADER_BYTES for request in requests[1:]]
+        for request, end in zip(requests, [*ends, requests[-1].position + requests[-1].size], strict=True):
+            size = ENTRY_HEADER_BYTES + end - request.position
+            head = size.to_bytes(4, "big").rjust(8, b"\0").ljust(ENTRY_HEADER_BYTES, b"\0")
+            entries.append((head + self._records[request.position]).ljust(size, b"\0"))
+        first = requests[0]
+        position = first.position - ENTRY_HEADER_BYTES
+        return RecordStretch(first.index, requests[-1].index, position, b"".join(entries))
 
     def _sequences(self, requests: Sequence[DispatchRequest]) -> list[SequenceRun]:
         """A run for each record alone."""

@@ -135,9 +135,12 @@ class PopBench:
     async def ack(self, message: PoppedMessage, **fields: object) -> int:
         return (await self.ask(self.ack_request(message, **fields))).code
 
-    async def change(self, message: PoppedMessage, invisible_ms: int, **fields: object) -> RemotingCommand:
+    def change_request(self, message: PoppedMessage, invisible_ms: int, **fields: object) -> RemotingCommand:
         values = _place(message) | {"invisibleTime": invisible_ms} | fields
-        return await self.ask(self.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **values))
+        return self.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **values)
+
+    async def change(self, message: PoppedMessage, invisible_ms: int, **fields: object) -> RemotingCommand:
+        return await self.ask(self.change_request(message, invisible_ms, **fields))
 
     def stored(self, topic: str) -> list[Message]:
         return [message for message in self.log.messages if message.topic == topic]

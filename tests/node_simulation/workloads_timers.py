@@ -1,0 +1,251 @@
+"""The timer workload: senders of messages for times to come, some of which they recall; a reader that waits
+for what is due.
+
+Each value is sent once at most, so that it may be in the topic once at most.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from broker.timer.names import PROPERTY_DELAY_MS, PROPERTY_OUT_MS
+from commitlog.record import Record, format_properties, get_property
+from ledgermq.client.consumer import decode_records
+from ledgermq.client.errors import ClientError
+from ledgermq.client.routes import RouteTable
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.headers import SendMessageRequestHeader
+from tests.histories.operations import Queue
+from tests.node_simulation.clients import History, body_of, value_of
+from tests.node_simulation.machine import Process, Program
+from tests.node_simulation.options import Options, draw_options
+from tests.node_simulation.workload import NAME_SERVER, Workload, ask, ask_offset
+from tests.node_simulation.workloads import pull_header
+from tests.simulation.invariants import require
+
+GROUP = "timers"
+TOPIC = "T0"
+TIMEOUT_S = 1.0
+PRECISION_MS = 100
+TIMERS = {"timer_precision_ms": PRECISION_MS, "recall_message_enable": True}
+ROLLING = {"timer_roll_window_slots": 4}
+"""Everything further than this is written again on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerOptions:
+    """What a seed draws. Delays are from 0 to `delay_max_ms`."""
+
+    senders: int = 6
+    interval_ms: int = 60
+    delay_max_ms: int = 2_000
+    round_ms: int = 1
+    """Times are multiples of it: with a coarse one, many messages are due at once."""
+    recall_probability: float = 0.2
+    body_bytes_max: int = 64
+
+
+def draw_timer_options(seed: int) -> TimerOptions:
+    """Always the same for a seed."""
+    rng = random.Random(f"timer workload {seed}")
+    return TimerOptions(
+        senders=rng.choice((1, 4, 12)),
+        interval_ms=rng.choice((20, 60, 200)),
+        delay_max_ms=rng.choice((300, 1_500, 4_000)),
+        round_ms=rng.choice((1, 1, 500)),
+        recall_probability=rng.choice((0.0, 0.2, 0.6)),
+        body_bytes_max=rng.choice((16, 200, 4_000)),
+    )
+
+
+class TimerWorkload:
+    """See the module; the world's `Workload`. `recalled` has what was answered to be taken back."""
+
+    def __init__(self, options: TimerOptions, history: History, queues: int) -> None:
+        self.options = options
+        self.history = history
+        self.stored: set[str] = set()
+        self.recalled: set[str] = set()
+        self.is_stopping = False
+        self._asked: set[str] = set()
+        """To be recalled, with what success is not known."""
+        self._queues = queues
+        self._taken: Counter[str] = Counter()
+        self._values = 0
+        self._in_flight = 0
+
+    def programs(self) -> dict[str, Program]:
+        return {"p0": self._produce, "c0": self._watch}
+
+    def stop(self) -> None:
+        self.is_stopping = True
+
+    def is_done(self) -> bool:
+        return self.is_stopping and not self._in_flight and not self._missing()
+
+    def _missing(self) -> set[str]:
+        """What was acknowledged, and nobody asked to take back."""
+        return self.stored - self._asked - set(self._taken)
+
+    def describe(self) -> str:
+        return f"{len(self.stored)} stored, missing {sorted(self._missing())[:3]}"
+
+    def crashed(self, name: str) -> None:
+        """What is stored is delivered without its sender."""
+
+    # -- senders
+
+    async def _produce(self, process: Process) -> int:
+        client = RemotingClient()
+        routes = RouteTable(client, NAME_SERVER)
+        rng = process.environment.rng
+        senders = (self._send_on(client, routes, rng) for _ in range(self.options.senders))
+        await asyncio.gather(self._look_around(routes), *senders)
+        return 0
+
+    async def _look_around(self, routes: RouteTable) -> None:
+        while True:
+            routes.forget(TOPIC)
+            await asyncio.sleep(0.3)
+
+    async def _send_on(self, client: RemotingClient, routes: RouteTable, rng: random.Random) -> None:
+        while True:
+            await asyncio.sleep(rng.random() * 2 * self.options.interval_ms / 1_000)
+            address = None if self.is_stopping else await _leader(routes)
+            if address is None:
+                continue
+            self._in_flight += 1
+            try:
+                await self._send(client, routes, address, rng)
+            finally:
+                self._in_flight -= 1
+
+    async def _send(
+        self, client: RemotingClient, routes: RouteTable, address: str, rng: random.Random
+    ) -> None:
+        self._values += 1
+        value = f"v{self._values}"
+        answer = await _invoke(client, address, self._message(value, rng))
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            return
+        self.stored.add(value)
+        handle = answer.ext_fields.get("recallHandle")
+        if handle is not None and rng.random() < self.options.recall_probability:
+            await asyncio.sleep(rng.random() * self.options.delay_max_ms / 1_000)
+            await self._recall(client, routes, value, handle)
+
+    def _message(self, value: str, rng: random.Random) -> RemotingCommand:
+        options = self.options
+        delay_ms = rng.randint(0, options.delay_max_ms) // options.round_ms * options.round_ms
+        properties = {"UNIQ_KEY": value, PROPERTY_DELAY_MS: str(delay_ms)}
+        header = SendMessageRequestHeader(
+            producer_group=GROUP,
+            topic=TOPIC,
+            default_topic="TBW102",
+            default_topic_queue_nums=self._queues,
+            queue_id=rng.randrange(self._queues),
+            sys_flag=0,
+            born_timestamp_ms=self.history.now // 1_000,
+            properties=format_properties(properties).decode(),
+        )
+        body = body_of(value, rng.randint(0, options.body_bytes_max))
+        return RemotingCommand(RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body)
+
+    async def _recall(self, client: RemotingClient, routes: RouteTable, value: str, handle: str) -> None:
+        address = await _leader(routes)
+        if address is None:
+            return
+        self._asked.add(value)
+        ext = {"topic": TOPIC, "recallHandle": handle, "producerGroup": GROUP}
+        answer = await _invoke(client, address, RemotingCommand(RequestCode.RECALL_MESSAGE, ext_fields=ext))
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
+            require(value not in self._taken, value, "was recalled after it was delivered")
+            self.recalled.add(value)
+
+    # -- readers
+
+    async def _watch(self, process: Process) -> int:
+        """Reads the topic over and over, so that the run can wait for what is missing."""
+        client = RemotingClient()
+        routes = RouteTable(client, NAME_SERVER)
+        ends: Counter[int] = Counter()
+        while True:
+            await asyncio.sleep(0.3)
+            routes.forget(TOPIC)
+            address = await _leader(routes)
+            for queue_id in range(self._queues) if address is not None else ():
+                command = RemotingCommand(
+                    RequestCode.PULL_MESSAGE,
+                    ext_fields=pull_header(Queue(TOPIC, queue_id), ends[queue_id]).ext_fields(),
+                )
+                answer = await _invoke(client, address or "", command)
+                if answer is not None and answer.code == ResponseCode.SUCCESS:
+                    self._take(answer.body)
+                    ends[queue_id] = int(answer.ext_fields["nextBeginOffset"])
+
+    def _take(self, data: bytes) -> None:
+        for record in decode_records(data):
+            value = value_of(record.body)
+            self._taken[value] += 1
+            require(value not in self.recalled, value, "is delivered, and was recalled")
+            _check_time(value, record)
+
+    async def read_back(self, process: Process, address: str) -> int:
+        """Everything that was stored is there once, and nothing that was recalled is there."""
+        client = RemotingClient()
+        self._taken.clear()
+        for queue_id in range(self._queues):
+            queue = Queue(TOPIC, queue_id)
+            at = await ask_offset(client, address, RequestCode.GET_MIN_OFFSET, queue)
+            end = await ask_offset(client, address, RequestCode.GET_MAX_OFFSET, queue)
+            while at < end:
+                answer = await ask(client, address, RequestCode.PULL_MESSAGE, pull_header(queue, at))
+                self._take(answer.body)
+                at = int(answer.ext_fields["nextBeginOffset"])
+        await client.close()
+        repeated = sorted(value for value, count in self._taken.items() if count > 1)
+        require(not repeated, "delivered more than once:", repeated)
+        require(not self._missing(), "stored and not delivered:", sorted(self._missing()))
+        return 0
+
+
+def _check_time(value: str, record: Record) -> None:
+    """By the clock of the leader that delivered it."""
+    out_ms = get_property(record.properties, PROPERTY_OUT_MS.encode())
+    if out_ms is not None:
+        late_ms = record.store_timestamp_ms - int(out_ms) - PRECISION_MS
+        require(late_ms >= 0, value, "is delivered too early by", -late_ms)
+
+
+async def _leader(routes: RouteTable) -> str | None:
+    try:
+        queues = await routes.publish_queues(TOPIC)
+    except ClientError:
+        return None
+    return queues[0].address if queues else None
+
+
+async def _invoke(client: RemotingClient, address: str, command: RemotingCommand) -> RemotingCommand | None:
+    try:
+        return await client.invoke(address, command, TIMEOUT_S)
+    except RemotingError:
+        return None
+
+
+def timer_options(seed: int) -> Options:
+    """A seed's options, half of them with messages that are rolled. A log that takes one message at a time
+    takes no timers.
+    """
+    options = draw_options(seed)
+    config = {key: value for key, value in options.config.items() if key != "pending_appends_max"}
+    rolling = ROLLING if seed % 2 else {}
+    return replace(options, config={**config, **TIMERS, **rolling})
+
+
+def timer_workload(options: Options, history: History) -> Workload:
+    """For `World(options, workload=timer_workload)`."""
+    return TimerWorkload(draw_timer_options(options.seed), history, options.workload.queues)
