@@ -204,7 +204,7 @@ class DLedgerCommitLog(IndexedLog):
         self._offsets = QueueOffsets(
             self._index.queues, config.message_bytes_max, entries.config.body_bytes_max
         )
-        self.removal = LogRemoval(entries, self._index, engine.remove_before)
+        self.removal = LogRemoval(entries, self._index, lambda: engine.commit_index, engine.remove_before)
         """Deletes the log's oldest files."""
         engine.set_observer(self)
 

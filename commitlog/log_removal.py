@@ -24,11 +24,16 @@ class LogRemoval:
     """What `broker.retention` needs of a log whose files can be deleted."""
 
     def __init__(
-        self, entries: EntryStore, index: Indexer, remove_before: Callable[[int], Awaitable[int]]
+        self,
+        entries: EntryStore,
+        index: Indexer,
+        committed_index: Callable[[], int],
+        remove_before: Callable[[int], Awaitable[int]],
     ) -> None:
         """`remove_before` has the log begin with an entry, and deletes the files of earlier ones only."""
         self._entries = entries
         self._index = index
+        self._committed_index = committed_index
         self._remove_before = remove_before
         self._newest_ms: dict[int, int] = {}
 
@@ -55,8 +60,10 @@ class LogRemoval:
         return self._entries.used_ratio()
 
     def dispatched_index(self) -> int:
-        """Up to here the consume queues on the disk are complete."""
-        return self._index.queues.flushed_index
+        """Up to here the consume queues on the disk are complete, and this node knows since its start that
+        all is committed.
+        """
+        return min(self._index.queues.flushed_index, self._committed_index())
 
     def old_files(self) -> Iterator[OldFile]:
         """The oldest first; up to one that cannot be judged, because it is damaged or was not dispatched."""

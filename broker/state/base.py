@@ -1,6 +1,9 @@
 """What a node does with the checkpoints that it finds in the log (broker/state/checkpoints.py)."""
 
-import logging
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from broker.state.checkpoints import (
     CHECKPOINT_TOPIC,
@@ -8,15 +11,15 @@ from broker.state.checkpoints import (
     Base,
     WholeCheckpoint,
     next_offsets,
+    offset_rows,
     piece_of,
     raise_queues,
+    split,
 )
-from broker.state.snapshot import Snapshot, decode_snapshot
+from broker.state.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from commitlog.dispatch_batch import DispatchBatch
-from commitlog.log import MessageLog
-from commitlog.record import decode_record
-
-logger = logging.getLogger(__name__)
+from commitlog.log import MessageLog, PutStatus
+from commitlog.record import Message, decode_record
 
 
 class BaseKeeper:
@@ -45,6 +48,38 @@ class BaseKeeper:
         self.base = Base(whole.covered_index, self._log.queued_index, next_offsets(self._log.queues))
         return True
 
+    def begin_behind(self, snapshot: Snapshot) -> None:
+        """The state was taken from this checkpoint; the queues have all that is behind it."""
+        rows = offset_rows(snapshot.tables["queues"])
+        self.begin_with(Base(snapshot.applied_index, self._log.queued_index, rows))
+
+    def find(self, batch: DispatchBatch) -> Snapshot | None:
+        """What the batch completes, if the log has all behind it. Raises DamagedRecordError,
+        CorruptSnapshotError.
+        """
+        whole = self.take(batch)
+        if whole is None or whole.covered_index + 1 < self._log.begin_index:
+            return None
+        return self.read(whole)
+
+    async def write(
+        self,
+        applied_index: int,
+        rows: Mapping[str, Any],
+        part_bytes: int,
+        make_message: Callable[[bytes, str], Message],
+    ) -> PutStatus:
+        """Put the tables as of an entry, and how far every queue is, into the log; see there."""
+        snapshot = Snapshot(applied_index, {**rows, "queues": iter(next_offsets(self._log.queues))})
+        data = await asyncio.to_thread(encode_snapshot, snapshot)
+        for body in split(applied_index, data, part_bytes):
+            done: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+            result = self._log.put([make_message(body, CHECKPOINT_TOPIC)], partial(_resolve, done))
+            status = await done if result.status is PutStatus.PUT_OK else result.status
+            if status is not PutStatus.PUT_OK:
+                return status
+        return PutStatus.PUT_OK
+
     def take(self, batch: DispatchBatch) -> WholeCheckpoint | None:
         """The last checkpoint that the batch completes. Raises DamagedRecordError."""
         found = None
@@ -64,3 +99,8 @@ class BaseKeeper:
         if not self._is_raised and self._log.queued_index >= self.base.known_index:
             self._is_raised = True
             raise_queues(self._log.queues, self.base.offsets)
+
+
+def _resolve(done: asyncio.Future[PutStatus], status: PutStatus) -> None:
+    if not done.done():
+        done.set_result(status)

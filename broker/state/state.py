@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 from broker.config import BrokerConfig
@@ -27,7 +26,7 @@ from broker.state.changes import (
     decode_changes,
     encode_change,
 )
-from broker.state.checkpoints import CHECKPOINT_TOPIC, Base, next_offsets, offset_rows, split
+from broker.state.checkpoints import Base
 from broker.state.groups import SubscriptionGroupConfig, group_name_error, static_groups
 from broker.state.offsets import OffsetTable
 from broker.state.proposals import ProposalQueue
@@ -35,7 +34,6 @@ from broker.state.snapshot import (
     CorruptSnapshotError,
     Snapshot,
     drop_snapshot,
-    encode_snapshot,
     read_snapshot,
     write_snapshot,
 )
@@ -213,17 +211,8 @@ class ReplicatedState:
 
     async def write_checkpoint(self, part_bytes: int) -> PutStatus:
         """Put the whole state, and how far every queue is, into the log. PUT_OK: all of it is committed."""
-        rows = {**self._tables.copy().rows(), "queues": iter(next_offsets(self._log.queues))}
-        snapshot = Snapshot(self.applied_index, rows)
-        data = await asyncio.to_thread(encode_snapshot, snapshot)
-        for body in split(snapshot.applied_index, data, part_bytes):
-            done: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-            message = self._record_message(body, CHECKPOINT_TOPIC)
-            result = self._log.put([message], partial(_resolve, done))
-            status = await done if result.status is PutStatus.PUT_OK else result.status
-            if status is not PutStatus.PUT_OK:
-                return status
-        return PutStatus.PUT_OK
+        rows = self._tables.copy().rows()
+        return await self._keeper.write(self.applied_index, rows, part_bytes, self._record_message)
 
     def _record_message(self, body: bytes, topic: str = STATE_TOPIC) -> Message:
         return Message(
@@ -270,17 +259,15 @@ class ReplicatedState:
             )
             self._is_held_back = True
             self._log.hold_back(True)
-        whole = self._keeper.take(batch)
-        if whole is None or whole.covered_index + 1 < self._log.begin_index:
+        snapshot = self._keeper.find(batch)
+        if snapshot is None:
             return
-        tables = self._keeper.read(whole).tables
-        self._log.give_again(self._on_dispatch, whole.covered_index + 1)
-        self._tables.load_json(tables)
+        self._log.give_again(self._on_dispatch, snapshot.applied_index + 1)
+        self._tables.load_json(snapshot.tables)
         take_settings(self._config, self._tables.settings)
-        base = Base(whole.covered_index, self._log.queued_index, offset_rows(tables["queues"]))
-        logger.info("the state is taken from the checkpoint of entry %d", whole.covered_index)
-        self._keeper.begin_with(base)
-        self.applied_index = whole.covered_index
+        self._keeper.begin_behind(snapshot)
+        logger.info("the state is taken from the checkpoint of entry %d", snapshot.applied_index)
+        self.applied_index = snapshot.applied_index
         self._is_changed, self._is_held_back = True, False
         self._log.hold_back(False)
         for callback in self._topic_callbacks:
@@ -381,8 +368,3 @@ class ReplicatedState:
             logger.error("cannot write the state snapshot %s: %s", self._snapshot_path, error)
         else:
             self.saved_covered_index = covered_index
-
-
-def _resolve(done: asyncio.Future[PutStatus], status: PutStatus) -> None:
-    if not done.done():
-        done.set_result(status)

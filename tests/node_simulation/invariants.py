@@ -196,7 +196,8 @@ class Checker:
                 if entry.term > engine.term:
                     break
                 require(entry.term == epoch.term, name, "epoch", epoch, "but the entry has", entry.term)
-                before = self.committed[epoch.first_index - 1].term if epoch.first_index else NO_INDEX
+                is_first = epoch.first_index == engine.status().begin_index
+                before = NO_INDEX if is_first else self.committed[epoch.first_index - 1].term
                 require(before < epoch.term, name, "epoch", epoch, "begins late")
 
     def missing(self, machine: Machine) -> int:

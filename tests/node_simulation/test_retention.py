@@ -160,22 +160,31 @@ def check_nodes(script: Script) -> None:
 
 
 def finish(script: Script) -> None:
-    for machine in script.clients:
-        if machine.is_up:
-            machine.stop_by_force(is_power_lost=False)
+    end_clients(script)
     script.until_writable()
     check_nodes(script)
 
 
+def end_clients(script: Script) -> None:
+    for machine in script.clients:
+        if machine.is_up:
+            machine.stop_by_force(is_power_lost=False)
+    script.run(2_000)
+
+
 def make_leader(script: Script, machine: Machine) -> None:
-    """Whoever else leads dies, until this node does."""
-    while script.leader() is not machine:
+    """The leader hands over to this node."""
+    for _ in range(10):
         other = script.leader()
-        engine = context_of(other).engine
+        if other is machine:
+            return
+        engine, process = context_of(other).engine, other.process
         assert engine is not None
-        engine.transfer_leadership(machine.name)
+        assert process is not None
+        process.loop.call_soon(engine.transfer_leadership, machine.name)
         script.run(1_500)
         script.until_writable()
+    pytest.fail(f"{machine.name} does not take leadership over: {script.world.describe()}")
 
 
 async def send_quiet(client: Client) -> int:
@@ -208,9 +217,7 @@ def test_s6_follower_down_longer_than_retention_comes_back_and_can_lead(is_power
         assert check_begins > missed
         make_leader(script, late)
         assert script.client("after", send_quiet) == QUIET_MESSAGES
-        for machine in script.clients:
-            if machine.is_up:
-                machine.stop_by_force(is_power_lost=False)
+        end_clients(script)
         script.until_writable()
         script.until(script.world.is_converged, "all nodes at one end")
         assert len({str(tables_of(machine)) for machine in script.world.nodes.values()}) == 1
@@ -291,6 +298,7 @@ def test_wiped_node_takes_the_state_from_the_log() -> None:
             victim.fs.remove(path)
         victim.start()
         script.run(3_000)
+        end_clients(script)  # a beat between pushes tells the leader that it is healed
         make_leader(script, victim)
         finish(script)
 
