@@ -22,7 +22,6 @@ NO_ACL = (
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"
 NO_ROCKSDB = "LedgerMQ keeps nothing in RocksDB: topics and groups are in the log, queues in plain files"
 NO_CONTAINER = "a LedgerMQ process is one broker: start another with `ledgermq node` or `python -m broker`"
-NO_POP_REQUEST = "POP consumption of this kind is not served: consume with pull, push or lite pull"
 
 REASONS: Final[Mapping[Code, str]] = {
     Code.QUERY_BROKER_OFFSET: "no client sends this since RocketMQ 3; 30 and 31 tell a queue's offsets",
@@ -47,9 +46,6 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: NO_ROCKSDB,
     Code.EXPORT_ROCKSDB_CONFIG_TO_JSON: NO_ROCKSDB,
     Code.RECALL_MESSAGE: "a timer message cannot be called back",
-    Code.QUERY_ASSIGNMENT: "queues are assigned by the clients: set clientRebalance to true",
-    Code.SET_MESSAGE_REQUEST_MODE: "only pull is served",
-    Code.GET_ALL_MESSAGE_REQUEST_MODE: "only pull is served",
     Code.UPDATE_AND_CREATE_STATIC_TOPIC: (
         "there are no static topics: a topic's queues stay in their replica group, whoever leads it"
     ),
@@ -62,7 +58,6 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.CLEAN_BROKER_DATA: "the group's members stand in dLegerPeers of each node's configuration file",
     Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: NO_COLD_DATA,
     Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: NO_COLD_DATA,
-    Code.GET_COLD_DATA_FLOW_CTR_INFO: NO_COLD_DATA,
     Code.SET_COMMITLOG_READ_MODE: "the log's files are read by pread, not mapped: there is no mode to set",
     Code.AUTH_CREATE_USER: NO_ACL,
     Code.AUTH_UPDATE_USER: NO_ACL,
@@ -74,13 +69,6 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.AUTH_DELETE_ACL: NO_ACL,
     Code.AUTH_GET_ACL: NO_ACL,
     Code.AUTH_LIST_ACL: NO_ACL,
-    Code.POP_MESSAGE: NO_POP_REQUEST,
-    Code.ACK_MESSAGE: NO_POP_REQUEST,
-    Code.BATCH_ACK_MESSAGE: NO_POP_REQUEST,
-    Code.PEEK_MESSAGE: NO_POP_REQUEST,
-    Code.CHANGE_MESSAGE_INVISIBLETIME: NO_POP_REQUEST,
-    Code.NOTIFICATION: NO_POP_REQUEST,
-    Code.POLLING_INFO: NO_POP_REQUEST,
     Code.POP_ROLLBACK: "there is no RocksDB store of POP records that could be moved to files",
 }
 
