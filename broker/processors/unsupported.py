@@ -31,7 +31,6 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: NO_ACL,
     Code.GET_TIMER_CHECK_POINT: "timers follow from the replicated log; there is no checkpoint to copy",
     Code.GET_TIMER_METRICS: "timers are not counted by topic; GET_BROKER_RUNTIME_INFO has their number",
-    Code.QUERY_MESSAGE: "there is no index by key; look messages up by offsetMsgId, or by queue and offset",
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: "units of deleted messages go with their files, by themselves",
     Code.CLEAN_UNUSED_TOPIC: (
         "a deleted topic's queue files go with the log's files they point into: without them a topic made "
