@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.request_modes import RequestMode
 from broker.state.topics import TopicConfig
 
 CHANGES_VERSION = 1
@@ -76,7 +77,34 @@ class PutSettings:
     values: Mapping[str, str]
 
 
-Change = PutTopic | DeleteTopic | PutGroup | DeleteGroup | CommitOffsets | SetDelayOffset | PutSettings
+@dataclass(frozen=True, slots=True)
+class LockQueues:
+    """The client consumes these queues of the group in order, and nobody else does; or it does so no more.
+    `queues`: queue ids by topic.
+    """
+
+    group: str
+    client_id: str
+    queues: Mapping[str, Sequence[int]]
+    is_held: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SetRequestMode:
+    mode: RequestMode
+
+
+Change = (
+    PutTopic
+    | DeleteTopic
+    | PutGroup
+    | DeleteGroup
+    | CommitOffsets
+    | SetDelayOffset
+    | PutSettings
+    | LockQueues
+    | SetRequestMode
+)
 
 
 def encode_change(change: Change) -> bytes:
@@ -84,7 +112,7 @@ def encode_change(change: Change) -> bytes:
     log.
     """
     try:
-        if isinstance(change, PutTopic | PutGroup):
+        if isinstance(change, PutTopic | PutGroup | SetRequestMode):
             _from_row(_to_row(change))
         return orjson.dumps(_to_row(_checked(change)))
     except (ValueError, TypeError) as error:
@@ -143,6 +171,11 @@ def _to_row(change: Change) -> list[Any]:
             return ["setDelayOffset", level, offset]
         case PutSettings(values):
             return ["putSettings", dict(values)]
+        case LockQueues(group, client_id, queues, is_held):
+            by_topic = {topic: list(queue_ids) for topic, queue_ids in queues.items()}
+            return ["lockQueues", group, client_id, by_topic, is_held]
+        case SetRequestMode(mode):
+            return ["setRequestMode", mode.to_json()]
 
 
 _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
@@ -153,6 +186,10 @@ _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
     "commitOffsets": lambda row: CommitOffsets(str(row[1]), str(row[2]), {int(q): int(o) for q, o in row[3]}),
     "setDelayOffset": lambda row: SetDelayOffset(int(row[1]), int(row[2])),
     "putSettings": lambda row: PutSettings({str(key): str(value) for key, value in row[1].items()}),
+    "setRequestMode": lambda row: SetRequestMode(RequestMode.from_json(row[1])),
+    "lockQueues": lambda row: LockQueues(
+        str(row[1]), str(row[2]), {str(topic): list(map(int, ids)) for topic, ids in row[3].items()}, row[4]
+    ),
 }
 
 

@@ -1,5 +1,5 @@
 """The tables that every node of a group builds alike from the log: topics, groups, consumer and delay
-offsets, and how far sequenced writers are.
+offsets, who holds which queue, and how far sequenced writers are.
 
 Pure: the same changes with the same timestamps, in the same order, give the same tables on every node. No
 clock here.
@@ -14,13 +14,17 @@ from broker.state.changes import (
     CommitOffsets,
     DeleteGroup,
     DeleteTopic,
+    LockQueues,
     PutGroup,
     PutSettings,
     PutTopic,
     SetDelayOffset,
+    SetRequestMode,
 )
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.locks import QueueLocks
 from broker.state.offsets import OffsetTable
+from broker.state.request_modes import RequestModes
 from broker.state.topics import DataVersion, TopicConfig
 from broker.state.writers import WriterTable
 
@@ -43,6 +47,8 @@ class StateTables:
         self.delay_offsets: dict[int, int] = {}
         self.settings: dict[str, str] = {}
         self.writers = WriterTable()
+        self.locks = QueueLocks()
+        self.request_modes = RequestModes()
         self.topics_version = DataVersion()
         self.groups_version = DataVersion()
 
@@ -65,10 +71,16 @@ class StateTables:
                 self.delay_offsets[level] = offset
             case PutSettings(values):
                 self.settings |= values
+            case SetRequestMode(mode):
+                self.request_modes.put(mode)
+            case LockQueues(group, client_id, queues, is_held):
+                (self.locks.put if is_held else self.locks.drop)(group, client_id, queues)
 
     def _delete_topic(self, name: str, timestamp_ms: int) -> None:
         if name in self.static_topics:
             return
+        self.locks.drop_topic(name)
+        self.request_modes.drop_topic(name)
         self.offsets.drop_topic(name)  # a late consumer commits to a topic that is gone, too
         if self.topics.pop(name, None) is not None:
             self.topics_version = self.topics_version.next(timestamp_ms)
@@ -76,6 +88,8 @@ class StateTables:
     def _delete_group(self, name: str, clean_offsets: bool, timestamp_ms: int) -> None:
         if clean_offsets:
             self.offsets.drop_group(name)
+        self.locks.drop_group(name)
+        self.request_modes.drop_group(name)
         if name not in self.static_groups and self.groups.pop(name, None) is not None:
             self.groups_version = self.groups_version.next(timestamp_ms)
 
@@ -87,6 +101,8 @@ class StateTables:
         other.delay_offsets = dict(self.delay_offsets)
         other.settings = dict(self.settings)
         other.writers = self.writers.copy()
+        other.locks = self.locks.copy()
+        other.request_modes = self.request_modes.copy()
         other.topics_version, other.groups_version = self.topics_version, self.groups_version
         return other
 
@@ -107,6 +123,8 @@ class StateTables:
             "delayOffsets": iter(sorted(self.delay_offsets.items())),
             "settings": iter(sorted(self.settings.items())),
             "writers": self.writers.rows(),
+            "locks": self.locks.rows(),
+            "requestModes": self.request_modes.rows(),
             "topicsVersion": iter((self.topics_version.counter, self.topics_version.timestamp_ms)),
             "groupsVersion": iter((self.groups_version.counter, self.groups_version.timestamp_ms)),
         }
@@ -125,6 +143,8 @@ class StateTables:
         delay_offsets = {index(level): index(offset) for level, offset in data["delayOffsets"]}
         writers = WriterTable.from_json(data.get("writers", []))  # older snapshots knew of none
         settings = {str(key): str(value) for key, value in data.get("settings", [])}  # nor of these
+        locks = QueueLocks.from_json(data.get("locks", []))
+        request_modes = RequestModes.from_rows(data.get("requestModes", []))
         topics_version = DataVersion(*map(index, data["topicsVersion"]))
         groups_version = DataVersion(*map(index, data["groupsVersion"]))
         self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
@@ -133,5 +153,7 @@ class StateTables:
         self.delay_offsets = delay_offsets
         self.settings = settings
         self.writers = writers
+        self.locks = locks
+        self.request_modes = request_modes
         self.topics_version = topics_version
         self.groups_version = groups_version
