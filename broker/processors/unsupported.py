@@ -32,19 +32,12 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.GET_TIMER_CHECK_POINT: "timers follow from the replicated log; there is no checkpoint to copy",
     Code.GET_TIMER_METRICS: "timers are not counted by topic; GET_BROKER_RUNTIME_INFO has their number",
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: "units of deleted messages go with their files, by themselves",
-    Code.CLEAN_UNUSED_TOPIC: (
-        "a deleted topic's queue files go with the log's files they point into: without them a topic made "
-        "again would use queue offsets twice"
-    ),
     Code.DELETE_EXPIRED_COMMITLOG: "old files are not deleted by this version",
-    Code.SEND_REPLY_MESSAGE: "request-reply is not served by this version",
-    Code.SEND_REPLY_MESSAGE_V2: "request-reply is not served by this version",
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: (
         "reading is not forbidden by group and topic: set the group's consumeEnable or the topic's permission"
     ),
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: NO_ROCKSDB,
     Code.EXPORT_ROCKSDB_CONFIG_TO_JSON: NO_ROCKSDB,
-    Code.RECALL_MESSAGE: "a timer message cannot be called back",
     Code.UPDATE_AND_CREATE_STATIC_TOPIC: (
         "there are no static topics: a topic's queues stay in their replica group, whoever leads it"
     ),
