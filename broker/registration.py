@@ -12,12 +12,13 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import orjson
 
 from broker.config import BrokerConfig
 from broker.state.state import ReplicatedState
-from broker.state.topics import TopicConfig
+from broker.state.topics import PERM_READ_WRITE, TopicConfig
 from commitlog.log import MessageLog
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -97,7 +98,7 @@ class Registration:
         topics = self._state.topics
         known = self._rows
         self._rows = {
-            name: row if (row := known.get(name)) is not None and row[0] is topic else (topic, _row(topic))
+            name: row if (row := known.get(name)) is not None and row[0] is topic else self._row(topic)
             for name, topic in topics.items()
         }
         version = orjson.dumps(self._state.data_version.to_json(self._term()))
@@ -107,6 +108,15 @@ class Registration:
             b'{"dataVersion":%s,"topicConfigTable":{%s}}}' % (version, table)
         )
 
+    def _row(self, topic: TopicConfig) -> tuple[TopicConfig, bytes]:
+        """Clients keep to the permission in their route: a broker that may not be written or read says so
+        with every topic.
+        """
+        shown, permission = topic, self._config.broker_permission
+        if permission & PERM_READ_WRITE != PERM_READ_WRITE:
+            shown = replace(topic, perm=topic.perm & permission)
+        return topic, b"%s:%s" % (orjson.dumps(shown.name), orjson.dumps(shown.to_json()))
+
     def _unregister_command(self) -> RemotingCommand:
         ext = {
             "brokerName": self._config.broker_name,
@@ -115,10 +125,6 @@ class Registration:
             "brokerId": str(self.broker_id),
         }
         return RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields=ext)
-
-
-def _row(topic: TopicConfig) -> bytes:
-    return b"%s:%s" % (orjson.dumps(topic.name), orjson.dumps(topic.to_json()))
 
 
 class _Link:

@@ -19,6 +19,9 @@ class ReplicationEngine(Protocol):
         """Where the peers serve clients, as far as they said."""
 
     def is_connected(self, peer: str) -> bool: ...
+    def is_undisputed(self) -> bool:
+        """Whether this node leads, and nobody else can well lead already."""
+
     def status(self) -> NodeStatus:
         """Its elections' times are milliseconds since 1970."""
 

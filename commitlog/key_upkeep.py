@@ -61,9 +61,8 @@ class KeyUpkeep:
                 await self.work()
             except DamagedRecordError as error:
                 logger.warning("the key index waits for the repair of the log: %s", error)
-            except OSError as error:
-                # It can be built again: no reason to take a node from its group.
-                logger.error("the key index cannot be written: %s", error)
+            except Exception:  # a top loop: what can be built again takes no node from its group
+                logger.exception("the key index cannot be kept up, it will be tried again")
                 await asyncio.sleep(LOOK_S)
             try:
                 async with asyncio.timeout(LOOK_S):

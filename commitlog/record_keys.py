@@ -8,6 +8,7 @@ CRC-32 tells apart any two keys of one length that differ in four neighbouring b
 producer do; what it cannot tell apart is found out by looking at the records.
 """
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,10 @@ from isal import isal_zlib
 import native
 from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
 from commitlog.record import (
+    BORN_HOST_V6,
+    MAGIC_V1,
+    RECORD_BYTES_MIN,
+    STORE_HOST_V6,
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,
     CorruptRecordError,
@@ -31,6 +36,11 @@ NEVER: Final = (2**63 - 1, -(2**63))
 """Earliest and latest time of nothing."""
 PROPERTY_KEYS: Final = b"KEYS"
 PROPERTY_UNIQUE: Final = b"UNIQ_KEY"
+_UNIQUE: Final = PROPERTY_UNIQUE + b"\x01"
+_KEYS: Final = PROPERTY_KEYS + b"\x01"
+# size magic . sysFlag . storeTime . bodySize; with two IPv4 hosts
+_FIELDS: Final = struct.Struct(">iI28xi16xq20xi")
+_HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 _FIND: Final = native.function("_log", "key_units")
 
 KeyUnits = tuple[bytes, int, int]
@@ -39,7 +49,7 @@ compiled function makes it.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecordStretch:
     """Committed records that stand together in the log, all of a stretch of it."""
 
@@ -82,16 +92,15 @@ def units_of(data: bytes, starts: Iterable[int], position: int) -> KeyUnits:
     units = bytearray()
     earliest_ms, latest_ms = NEVER
     for start in starts:
-        try:
-            record = decode_record(data, start)
-        except CorruptRecordError:
-            continue  # the dispatching says so
+        topic, properties, stored_ms = _keyed_parts(data, start)
+        keys = list(_keys_in(properties))
+        if not keys:
+            continue
         low = (position + start & POSITION_MASK).to_bytes(4, "big")
-        head = record.topic.encode() + b"#"
-        for key in keys_of(record):
-            units += isal_zlib.crc32(head + key).to_bytes(HASH_BYTES, "big") + low
-            earliest_ms = min(earliest_ms, record.store_timestamp_ms)
-            latest_ms = max(latest_ms, record.store_timestamp_ms)
+        for key in keys:
+            units += isal_zlib.crc32(b"%b#%b" % (topic, key)).to_bytes(HASH_BYTES, "big") + low
+        earliest_ms = min(earliest_ms, stored_ms)
+        latest_ms = max(latest_ms, stored_ms)
     return bytes(units), earliest_ms, latest_ms
 
 
@@ -99,14 +108,40 @@ def keys_of(record: Record) -> Iterator[bytes]:
     """What a message can be found by: its own id, and each word of its keys. Nothing for one that was rolled
     back.
     """
-    if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-        return
-    for piece in record.properties.split(b"\x02"):
-        name, _, value = piece.partition(b"\x01")
-        if name == PROPERTY_UNIQUE and value:
-            yield value
-        elif name == PROPERTY_KEYS:
-            yield from filter(None, value.split(b" "))
+    if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+        yield from _keys_in(record.properties)
+
+
+def _keys_in(properties: bytes) -> Iterator[bytes]:
+    for piece in properties.split(b"\x02"):
+        if piece.startswith(_UNIQUE):
+            if len(piece) > len(_UNIQUE):
+                yield piece[len(_UNIQUE) :]
+        elif piece.startswith(_KEYS):
+            yield from filter(None, piece[len(_KEYS) :].split(b" "))
+
+
+def _keyed_parts(data: bytes, start: int) -> tuple[bytes, bytes, int]:
+    """Topic, properties and store time of a record; no properties where it is not to be found by any."""
+    if len(data) - start < RECORD_BYTES_MIN:
+        return b"", b"", 0
+    size, magic, sys_flag, stored_ms, body_bytes = _FIELDS.unpack_from(data, start)
+    topic_at = start + _FIELDS.size + 1 + body_bytes
+    end = start + size
+    if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        return b"", b"", stored_ms
+    is_ordinary = magic == MAGIC_V1 and not sys_flag & _HOSTS_V6 and body_bytes >= 0
+    if is_ordinary and topic_at + 2 <= end <= len(data):
+        properties_at = topic_at + data[topic_at - 1] + 2
+        topic = data[topic_at : properties_at - 2]
+        properties_bytes = int.from_bytes(data[properties_at - 2 : properties_at], "big", signed=True)
+        if topic.isascii() and properties_at + properties_bytes == end:
+            return topic, data[properties_at:end], stored_ms
+    try:
+        record = decode_record(data, start)
+    except CorruptRecordError:
+        return b"", b"", stored_ms  # the dispatching says so
+    return record.topic.encode(), record.properties, record.store_timestamp_ms
 
 
 def key_hash(topic: str, key: str) -> bytes:

@@ -41,8 +41,14 @@ class NameServer:
         BrokerProcessor(self._tables, kv_config, config, switches, clock_ms).register(router)
         QueryProcessor(self._tables, kv_config, switches).register(router)
         ConfigProcessor(kv_config, config, switches).register(router)
+        self._router = router
         self._server = RemotingServer(router, config.host, config.port)
         self._server.on_connection_closed(self._drop_brokers_of)
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """The request codes that are answered."""
+        return self._router.codes
 
     @property
     def port(self) -> int:

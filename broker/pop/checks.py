@@ -53,8 +53,9 @@ class PopChecks:
         if not 0 < header.invisible_time_ms <= INVISIBLE_MAX_MS:
             remark = f"invisibleTime {header.invisible_time_ms} is not between 1 and {INVISIBLE_MAX_MS} ms"
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
-        if header.attempt_id is not None and len(header.attempt_id) > _ATTEMPT_CHARS_MAX:
-            remark = f"attemptId has {len(header.attempt_id)} characters; {_ATTEMPT_CHARS_MAX} are possible"
+        attempt_id = header.attempt_id or ""
+        if len(attempt_id) > _ATTEMPT_CHARS_MAX or not attempt_id.isprintable():
+            remark = f"attemptId is longer than {_ATTEMPT_CHARS_MAX} characters, or cannot be printed"
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         if header.order or header.topic.startswith(RETRY_PREFIX):
             return

@@ -219,14 +219,15 @@ class PopLedger:
 
     def _on_topics_changed(self) -> None:
         if self._table is not None and self._table.lanes:
-            asyncio.get_running_loop().call_soon(self._drop_lost)
+            asyncio.get_running_loop().call_soon(self.drop_lost)
 
-    def _drop_lost(self) -> None:
-        """Forget the queues of topics that are gone."""
+    def drop_lost(self) -> None:
+        """Forget the queues of topics and of groups that are gone."""
         if self._table is None:
             return
-        topics = self._context.state.topics
-        for key in [key for key in self._table.lanes if key.topic not in topics]:
+        topics, groups = self._context.state.topics, self._context.state.groups
+        lost = [key for key in self._table.lanes if key.topic not in topics or key.group not in groups]
+        for key in lost:
             self.record(Dropped(key))
         self.flush()
 
@@ -274,10 +275,10 @@ class PopLedger:
             table, self._news = await load(self._log)
         except (PopRecordError, CorruptRecordError, DamagedQueueError) as error:
             logger.error("what is out cannot be read; nothing is popped: %s", error)
+            self._loading = None
+            self._tell_ready(False)
             return
-        finally:
-            if self._loading is asyncio.current_task():
-                self._loading = None
+        self._loading = None
         self._begin(table)
 
     def _begin(self, table: PopTable) -> None:
@@ -295,7 +296,7 @@ class PopLedger:
             logger.info("%d messages are out, of %d queues", table.in_flight, len(table.lanes))
         for key in table.lanes:
             self.touch(key)
-        self._drop_lost()
+        self.drop_lost()
         self.snapshot()
         self._tell_ready(True)
 

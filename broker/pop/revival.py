@@ -100,6 +100,7 @@ class Revival:
             await self._wait()
             await self.revive_due()
             if self._now_ms() >= snapshot_at_ms:
+                self._ledger.drop_lost()
                 self._ledger.snapshot()
                 snapshot_at_ms = self._now_ms() + SNAPSHOT_INTERVAL_S * 1_000
 

@@ -251,6 +251,7 @@ class Taker:
         taken.bodies.append(read.body)
         taken.count += len(offsets)
         taken.size_bytes += len(read.body)
+        self._context.statistics.got(key.topic, key.group, key.queue_id, len(offsets), len(read.body), 0)
 
     def _order_counts(self, key: LaneKey) -> str:
         lane = self._lane(key)

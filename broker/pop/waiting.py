@@ -66,6 +66,9 @@ class WaitingPops(Generic[T]):
         return True
 
     def discard(self, held: Held[T]) -> None:
+        """Forget it, if it is there still: its connection may have closed meanwhile."""
+        if held not in self._connections.get(held.connection_id, ()):
+            return
         groups = self._topics[held.topic]
         queues = groups[held.group]
         of_queue = queues[held.queue_id]

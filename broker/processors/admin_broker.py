@@ -37,6 +37,12 @@ class BrokerAdmin:
         """28 GET_BROKER_RUNTIME_INFO"""
         return json_answer(request, {"table": self._runtime_info.table()})
 
+    def cold_data(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """2003 GET_COLD_DATA_FLOW_CTR_INFO: nobody is slowed down for reading cold data; the tools take an
+        empty answer as that.
+        """
+        return success_response(request)
+
     def node_status(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """65001 LEDGERMQ_NODE_STATUS"""
         return success_response(request, body=self._status.build().to_json())
@@ -65,5 +71,6 @@ class BrokerAdmin:
 def register(context: BrokerContext) -> None:
     admin, router = BrokerAdmin(context), context.router
     router.register(RequestCode.GET_BROKER_RUNTIME_INFO, admin.runtime_info)
+    router.register(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, admin.cold_data)
     router.register(RequestCode.LEDGERMQ_NODE_STATUS, admin.node_status)
     router.register(RequestCode.LEDGERMQ_TRANSFER_LEADER, admin.transfer_leader)

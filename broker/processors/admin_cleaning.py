@@ -1,5 +1,5 @@
-"""What operators may have deleted at once: DELETE_EXPIRED_COMMITLOG, CLEAN_EXPIRED_CONSUMEQUEUE and
-CLEAN_UNUSED_TOPIC. The remark of an answer says how much went.
+"""What operators may have deleted at once: DELETE_EXPIRED_COMMITLOG and CLEAN_EXPIRED_CONSUMEQUEUE. The remark
+of an answer says how much went.
 """
 
 from broker.context import BrokerContext
@@ -25,11 +25,6 @@ class CleaningProcessor:
         queues = await self._retention.clean_queues()
         return success_response(request, remark=f"{queues} queues lose files")
 
-    async def clean_topics(self, request: RemotingCommand, _connection: Connection) -> RemotingCommand:
-        """CLEAN_UNUSED_TOPIC."""
-        topics = await self._retention.clean_unused_topics()
-        return success_response(request, remark=f"the queues of {topics} deleted topics forgotten")
-
 
 def register(context: BrokerContext) -> None:
     if context.retention is None:
@@ -37,4 +32,3 @@ def register(context: BrokerContext) -> None:
     processor = CleaningProcessor(context.retention)
     context.router.register(RequestCode.DELETE_EXPIRED_COMMITLOG, processor.delete_files)
     context.router.register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, processor.clean_queues)
-    context.router.register(RequestCode.CLEAN_UNUSED_TOPIC, processor.clean_topics)

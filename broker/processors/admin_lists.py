@@ -25,7 +25,8 @@ from remoting.fastjson import FastjsonError, loads
 
 LIST_MAX: Final = 20_000
 """Topics or groups in one request: as many as a broker has by default."""
-CHANGES_PER_RECORD: Final = 500
+CHANGES_PER_PROPOSAL: Final = 50
+"""What is proposed together must fit into one record of 1 MiB; proposals of one turn share records."""
 
 
 class ListAdmin:
@@ -73,8 +74,8 @@ class ListAdmin:
         return await self._commit(request, changes)
 
     async def _commit(self, request: RemotingCommand, changes: Sequence[Change]) -> RemotingCommand:
-        starts = range(0, len(changes), CHANGES_PER_RECORD)
-        proposed = [self._state.propose(*changes[start : start + CHANGES_PER_RECORD]) for start in starts]
+        starts = range(0, len(changes), CHANGES_PER_PROPOSAL)
+        proposed = [self._state.propose(*changes[start : start + CHANGES_PER_PROPOSAL]) for start in starts]
         for status in await asyncio.gather(*proposed):
             if status is not PutStatus.PUT_OK:
                 raise RequestError(*put_error(status))

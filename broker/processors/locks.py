@@ -1,11 +1,12 @@
-"""Queue locks of ordered consumers: 41 LOCK_BATCH_MQ and 42 UNLOCK_BATCH_MQ. Only the leader grants them.
+"""Queue locks of ordered consumers: 41 LOCK_BATCH_MQ and 42 UNLOCK_BATCH_MQ.
 
-The table is not replicated: a new leader starts with none, and every client renews its locks within 20 s.
-Until then two clients may hold the same queue in their own view for as long as the old one trusts its lock
-(30 s); the old owner stops earlier, since it is told of the new one by a rebalance.
+Only the leader grants them. A queue that changes hands does so in the log, and its new holder is told when
+the log says so; a renewal is the leader's own, and only while a majority keeps to it. A node that does not
+lead asks the leader, since clients renew at the node that led when they last looked.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,14 @@ import orjson
 
 from broker.clients import ClientConnection
 from broker.context import BrokerContext
+from broker.forwarding import Forwarder
 from broker.heartbeats import HeartbeatError, client_id_of
-from broker.locks import LockTable
+from broker.locks import Claim, LockTable
 from broker.readiness import Readiness
+from broker.state.changes import LockQueues
+from broker.state.groups import GROUP_CHARS_MAX
+from broker.state.locks import QueueKey
+from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
@@ -26,76 +32,185 @@ ELECTION_WAIT_MS = 700
 """Java's and C++'s clients wait 1 s for their locks, and close the connection, held pulls and all, when they
 get no answer.
 """
+LOOK_INTERVAL_S = 0.02
+"""Until a leader has heard from its majority again; it does with every heartbeat."""
+EXPIRY_INTERVAL_S = 10.0
+_NOT_IN_THE_LOG = (
+    PutStatus.SERVICE_NOT_AVAILABLE,
+    PutStatus.OS_PAGE_CACHE_BUSY,
+    PutStatus.MESSAGE_ILLEGAL,
+)
+"""After any other failure the change may still be committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LockRequest:
     group: str
     client_id: str
-    queues: list[tuple[str, int]]
+    queues: list[QueueKey]
 
 
 class LockProcessor:
-    """Grants and frees locks in the leader's table."""
+    """Grants and frees locks; a service that drops those whose holders are gone."""
 
-    def __init__(self, context: BrokerContext, readiness: Readiness, table: LockTable | None = None) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        readiness: Readiness,
+        forwarder: Forwarder,
+        table: LockTable | None = None,
+    ) -> None:
         self._context = context
+        self._state = context.state
         self._readiness = readiness
+        self._forwarder = forwarder
         self._table = LockTable() if table is None else table
+        self._now_ms = context.environment.monotonic_ms
+        self._timer: asyncio.TimerHandle | None = None
+        self._leads = False
+        """Whether the table is the group's."""
 
     def lock(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
         """41: answers the queues that are the client's now. During an election the request is held for a
         moment.
         """
-        if self._readiness.is_ready():
+        if self._leads and self._is_undisputed():
             return self._lock(request)
         return self._wait_and_lock(request)
 
-    def unlock(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
-        """42. On a follower there is nothing to free, which is what the client wants."""
+    def unlock(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
+        """42."""
+        if not self._leads:
+            return self._have_unlocked(request)
         wanted = _parse(request.body)
-        for queue in wanted.queues:
-            self._table.unlock(wanted.group, queue, wanted.client_id)
+        freed = [each for each in wanted.queues if self._table.release(wanted.group, each, wanted.client_id)]
+        if freed:
+            self._state.propose(LockQueues(wanted.group, wanted.client_id, _by_topic(freed), is_held=False))
         return success_response(request)
 
     def on_writable_change(self, is_writable: bool) -> None:
-        """Locks are one leadership's."""
-        if not is_writable:
+        """A new leader goes on with the locks of the one before it."""
+        self._leads = is_writable
+        if is_writable:
+            self._table.load(self._state.locks.items(), self._now_ms())
+        else:
             self._table.clear()
 
-    async def _wait_and_lock(self, request: RemotingCommand) -> RemotingCommand:
-        if not await self._readiness.wait(ELECTION_WAIT_MS):
-            raise self._readiness.refusal()
-        return self._lock(request)
+    async def start(self) -> None:
+        """A plain log is writable from the start and says nothing of it."""
+        if self._context.log.is_writable():
+            self.on_writable_change(True)
+        self._arm()
 
-    def _lock(self, request: RemotingCommand) -> RemotingCommand:
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def expire(self) -> None:
+        """Have the log forget the holders that did not renew."""
+        queues: dict[tuple[str, str], list[QueueKey]] = {}
+        for (group, queue), client_id in self._table.expire(self._now_ms()):
+            queues.setdefault((group, client_id), []).append(queue)
+        for (group, client_id), freed in queues.items():
+            self._state.propose(LockQueues(group, client_id, _by_topic(freed), is_held=False))
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(EXPIRY_INTERVAL_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._arm()
+        if self._leads:
+            self.expire()
+
+    def _is_undisputed(self) -> bool:
+        """Whether no other node can well lead already: its locks may be others."""
+        engine = self._context.engine
+        return engine is None or engine.is_undisputed()
+
+    async def _wait_and_lock(self, request: RemotingCommand) -> RemotingCommand | None:
+        end_ms = self._now_ms() + ELECTION_WAIT_MS
+        while await self._readiness.wait(max(0, end_ms - self._now_ms())):
+            if self._leads and self._is_undisputed():
+                result = self._lock(request)
+                return result if isinstance(result, RemotingCommand) else await result
+            if self._now_ms() >= end_ms:
+                break
+            await asyncio.sleep(LOOK_INTERVAL_S)
+        answer = await self._ask_leader(request)
+        if answer is None:
+            raise self._readiness.refusal()
+        return answer
+
+    async def _have_unlocked(self, request: RemotingCommand) -> RemotingCommand:
+        """Where no leader can be asked the locks expire."""
+        return await self._ask_leader(request) or success_response(request)
+
+    async def _ask_leader(self, request: RemotingCommand) -> RemotingCommand | None:
+        if not self._forwarder.may_forward(request):
+            return None
+        return await self._forwarder.ask_leader(request, ELECTION_WAIT_MS / 1000)
+
+    def _lock(self, request: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
         wanted = _parse(request.body)
-        now_ms = self._context.clock()
-        granted = [
-            {"brokerName": self._context.config.broker_name, "queueId": queue_id, "topic": topic}
-            for topic, queue_id in wanted.queues
-            if self._exists(topic, queue_id)
-            and self._table.lock(wanted.group, (topic, queue_id), wanted.client_id, now_ms)
-        ]
-        return success_response(request, body=orjson.dumps({"lockOKMQSet": granted}))
+        now_ms = self._now_ms()
+        held: list[QueueKey] = []
+        new: list[QueueKey] = []
+        for queue in wanted.queues:
+            if self._exists(*queue):
+                claim = self._table.claim(wanted.group, queue, wanted.client_id, now_ms)
+                if claim is not Claim.REFUSED:
+                    (held if claim is Claim.HELD else new).append(queue)
+        if not new:
+            return self._granted(request, held)
+        logged = self._state.propose(LockQueues(wanted.group, wanted.client_id, _by_topic(new)))
+        return self._grant(request, wanted, held, new, logged)
+
+    async def _grant(
+        self,
+        request: RemotingCommand,
+        wanted: _LockRequest,
+        held: list[QueueKey],
+        new: list[QueueKey],
+        logged: asyncio.Future[PutStatus],
+    ) -> RemotingCommand:
+        status = await logged
+        group, client_id = wanted.group, wanted.client_id
+        if status is PutStatus.PUT_OK:
+            held += [queue for queue in new if self._table.logged(group, queue, client_id)]
+        elif status in _NOT_IN_THE_LOG:
+            for queue in new:
+                self._table.release(group, queue, client_id)
+        return self._granted(request, held)
+
+    def _granted(self, request: RemotingCommand, queues: Iterable[QueueKey]) -> RemotingCommand:
+        broker_name = self._context.config.broker_name
+        rows = [{"brokerName": broker_name, "queueId": queue, "topic": topic} for topic, queue in queues]
+        return success_response(request, body=orjson.dumps({"lockOKMQSet": rows}))
 
     def _exists(self, topic: str, queue_id: int) -> bool:
-        config = self._context.state.topics.get(topic)
+        config = self._state.topics.get(topic)
         return config is not None and 0 <= queue_id < config.queue_nums
+
+
+def _by_topic(queues: Iterable[QueueKey]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, queue_id in queues:
+        found.setdefault(topic, []).append(queue_id)
+    return found
 
 
 def _parse(body: bytes) -> _LockRequest:
     """Raises RequestError."""
     try:
         data = orjson.loads(body)
-        if not isinstance(data, dict) or not isinstance(data.get("consumerGroup"), str):
-            raise HeartbeatError("consumerGroup is missing")
+        group = data.get("consumerGroup") if isinstance(data, dict) else None
+        if not isinstance(group, str) or not 0 < len(group) <= GROUP_CHARS_MAX:
+            raise HeartbeatError(f"consumerGroup is no text of 1 to {GROUP_CHARS_MAX} characters")
         queues = data.get("mqSet") or []
         if not isinstance(queues, list) or len(queues) > QUEUES_PER_REQUEST_MAX:
             raise HeartbeatError(f"mqSet is not a list of at most {QUEUES_PER_REQUEST_MAX}")
-        return _LockRequest(
-            data["consumerGroup"], client_id_of(data, "clientId"), [_queue(item) for item in queues]
-        )
+        return _LockRequest(group, client_id_of(data, "clientId"), [_queue(item) for item in queues])
     except ValueError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"lock request refused: {error}") from error
 
@@ -111,7 +226,8 @@ def register(context: BrokerContext) -> None:
     readiness = Readiness(
         context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
     )
-    processor = LockProcessor(context, readiness)
+    processor = LockProcessor(context, readiness, Forwarder(context))
     context.router.register(RequestCode.LOCK_BATCH_MQ, processor.lock)
     context.router.register(RequestCode.UNLOCK_BATCH_MQ, processor.unlock)
     context.log.on_writable_change(processor.on_writable_change)
+    context.services.append(processor)

@@ -11,6 +11,7 @@ from broker.clients import ClientConnection
 from broker.context import BrokerContext
 from broker.offset_commits import OffsetCommits
 from broker.put_errors import put_error
+from broker.read_advice import machine_memory_bytes, warm_bytes
 from broker.readiness import Readiness
 from broker.state.state import StateChangeError
 from broker.state.topics import RETRY_PREFIX
@@ -41,6 +42,7 @@ class OffsetProcessor:
         self._state = context.state
         self._commits = commits
         self._readiness = readiness
+        self._warm_bytes = warm_bytes(context.config, machine_memory_bytes())
 
     def on_leader(self, answer: Callable[[RemotingCommand], HandlerResult]) -> Handler:
         """A handler that has `answer` run on the writable leader only, and holds the request while an
@@ -53,16 +55,26 @@ class OffsetProcessor:
         return handle
 
     def query(self, request: RemotingCommand) -> RemotingCommand:
-        """14: the group's offset; 0 for a group that is new to a queue which still has its first message."""
+        """14: the group's offset; 0 for a group that is new to a queue whose first message is there and not
+        so old that it is on the disk only. Further back, the client decides where to begin.
+        """
         header = QueryConsumerOffsetRequestHeader.parse(request.ext_fields)
         offset = self._commits.current(header.consumer_group, header.topic, header.queue_id)
         if offset is not None:
             return _offset_answer(request, offset)
-        begins_at_0 = _bounds(self._log, header.topic, header.queue_id)[0] <= 0
-        if begins_at_0 and header.set_zero_if_not_found is not False:
+        if self._begins_warm(header.topic, header.queue_id) and header.set_zero_if_not_found is not False:
             return _offset_answer(request, 0)
         remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
         raise RequestError(ResponseCode.QUERY_NOT_FOUND, remark)
+
+    def _begins_warm(self, topic: str, queue_id: int) -> bool:
+        """checkInDiskByConsumeOffset of offset 0, the other way round."""
+        queue = self._log.queues.get(topic, queue_id)
+        if queue is None or queue.min_offset > 0:
+            return queue is None
+        return all(
+            self._log.max_position - position <= self._warm_bytes for position, _, _ in queue.units(0, 1)
+        )
 
     def update(self, request: RemotingCommand) -> HandlerResult:
         """15: answered when the offset is committed."""

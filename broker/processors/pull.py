@@ -16,6 +16,7 @@ from broker.offset_commits import OffsetCommits
 from broker.pull_subscriptions import PullSubscriptions
 from broker.pull_waits import PullWaits
 from broker.queue_reader import QueueReader, ReadLimits, ReadResult, ReadStatus
+from broker.read_advice import LEADER_ID, ReadAdvice, machine_memory_bytes
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import StateChangeError
 from broker.state.topics import PERM_READ
@@ -34,8 +35,6 @@ FOLLOWER_TOO_SMALL_SUSPEND_MS = 1_000
 """How long a follower keeps a pull below its first message: the leader may have what was deleted here, but
 a client without a route to it would come back at once.
 """
-SUGGESTED_BROKER_ID = "0"
-"""Always the leader: the client comes back to it as soon as its route names one."""
 TOO_MANY_HELD = "[OVERLOAD]too many pulls are held, or the node stops"
 """With SYSTEM_BUSY, after which clients come back in 1 to 3 s."""
 BEING_REPAIRED = "[REPAIR]a message is damaged on this node's disk and is being repaired"
@@ -85,6 +84,9 @@ class PullProcessor:
         self._subscriptions = PullSubscriptions(context.clients, context.sql_filters, context.config)
         self._now_ms = context.environment.monotonic_ms
         self._reader = QueueReader(context.log, limits or ReadLimits())
+        self._advice = ReadAdvice(
+            self._config, context.log, context.engine, self._now_ms, machine_memory_bytes()
+        )
         self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, self._refuse, self._now_ms)
         self._resets = context.offset_resets
         self._resets.on_mark(self.waits.wake_queue)
@@ -136,6 +138,9 @@ class PullProcessor:
 
     def _check(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> None:
         """PullMessageProcessor's checks, in its order. Raises RequestError."""
+        if not self._config.broker_permission & PERM_READ:
+            remark = f"the broker[{self._config.broker_ip}] pulling message is forbidden"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
         if not group.consume_enable:
             remark = f"subscription group no permission, {header.consumer_group}"
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
@@ -175,7 +180,9 @@ class PullProcessor:
             return error_response(pull.request, ResponseCode.SYSTEM_BUSY, BEING_REPAIRED)
         if result.status is ReadStatus.FOUND:
             self._count(header, result, began_ms)
-            return _response(pull.request, ResponseCode.SUCCESS, result)
+            group = self._state.groups.get(header.consumer_group) if self._advice.is_enabled else None
+            next_id = self._advice.after(result.body, group)
+            return _response(pull.request, ResponseCode.SUCCESS, result, next_id)
         is_final = self._log.is_writable() and self._log.shows_all_committed()
         if deadline_ms is not None and self._waits_on(pull, result, deadline_ms):
             return None
@@ -266,10 +273,14 @@ def _suspend_ms(pull: Pull, result: ReadResult, code: ResponseCode, is_final: bo
     return 0
 
 
-def _response(request: RemotingCommand, code: ResponseCode, result: ReadResult) -> RemotingCommand:
-    """All four header fields on every answer: the C++ client fails on a 19, 20 or 21 without them."""
+def _response(
+    request: RemotingCommand, code: ResponseCode, result: ReadResult, next_id: str = LEADER_ID
+) -> RemotingCommand:
+    """All four header fields on every answer: the C++ client fails on a 19, 20 or 21 without them. `next_id`
+    is the node to pull from next; with the leader's, the client comes back as soon as its route names one.
+    """
     ext = {
-        "suggestWhichBrokerId": SUGGESTED_BROKER_ID,
+        "suggestWhichBrokerId": next_id,
         "nextBeginOffset": str(result.next_offset),
         "minOffset": str(result.min_offset),
         "maxOffset": str(result.max_offset),

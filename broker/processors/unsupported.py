@@ -23,7 +23,6 @@ KEEPS_ALL = "a plain log keeps everything: set enableDLegerCommitLog to have old
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"
 NO_ROCKSDB = "LedgerMQ keeps nothing in RocksDB: topics and groups are in the log, queues in plain files"
 NO_CONTAINER = "a LedgerMQ process is one broker: start another with `ledgermq node` or `python -m broker`"
-NO_POP_REQUEST = "POP consumption of this kind is not served: consume with pull, push or lite pull"
 
 REASONS: Final[Mapping[Code, str]] = {
     Code.QUERY_BROKER_OFFSET: "no client sends this since RocketMQ 3; 30 and 31 tell a queue's offsets",
@@ -33,21 +32,13 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: NO_ACL,
     Code.GET_TIMER_CHECK_POINT: "timers follow from the replicated log; there is no checkpoint to copy",
     Code.GET_TIMER_METRICS: "timers are not counted by topic; GET_BROKER_RUNTIME_INFO has their number",
-    Code.QUERY_MESSAGE: "there is no index by key; look messages up by offsetMsgId, or by queue and offset",
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: KEEPS_ALL,
-    Code.CLEAN_UNUSED_TOPIC: KEEPS_ALL,
     Code.DELETE_EXPIRED_COMMITLOG: KEEPS_ALL,
-    Code.SEND_REPLY_MESSAGE: "request-reply is not served by this version",
-    Code.SEND_REPLY_MESSAGE_V2: "request-reply is not served by this version",
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: (
         "reading is not forbidden by group and topic: set the group's consumeEnable or the topic's permission"
     ),
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: NO_ROCKSDB,
     Code.EXPORT_ROCKSDB_CONFIG_TO_JSON: NO_ROCKSDB,
-    Code.RECALL_MESSAGE: "a timer message cannot be called back",
-    Code.QUERY_ASSIGNMENT: "queues are assigned by the clients: set clientRebalance to true",
-    Code.SET_MESSAGE_REQUEST_MODE: "only pull is served",
-    Code.GET_ALL_MESSAGE_REQUEST_MODE: "only pull is served",
     Code.UPDATE_AND_CREATE_STATIC_TOPIC: (
         "there are no static topics: a topic's queues stay in their replica group, whoever leads it"
     ),
@@ -60,7 +51,6 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.CLEAN_BROKER_DATA: "the group's members stand in dLegerPeers of each node's configuration file",
     Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: NO_COLD_DATA,
     Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: NO_COLD_DATA,
-    Code.GET_COLD_DATA_FLOW_CTR_INFO: NO_COLD_DATA,
     Code.SET_COMMITLOG_READ_MODE: "the log's files are read by pread, not mapped: there is no mode to set",
     Code.AUTH_CREATE_USER: NO_ACL,
     Code.AUTH_UPDATE_USER: NO_ACL,
@@ -72,13 +62,6 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.AUTH_DELETE_ACL: NO_ACL,
     Code.AUTH_GET_ACL: NO_ACL,
     Code.AUTH_LIST_ACL: NO_ACL,
-    Code.POP_MESSAGE: NO_POP_REQUEST,
-    Code.ACK_MESSAGE: NO_POP_REQUEST,
-    Code.BATCH_ACK_MESSAGE: NO_POP_REQUEST,
-    Code.PEEK_MESSAGE: NO_POP_REQUEST,
-    Code.CHANGE_MESSAGE_INVISIBLETIME: NO_POP_REQUEST,
-    Code.NOTIFICATION: NO_POP_REQUEST,
-    Code.POLLING_INFO: NO_POP_REQUEST,
     Code.POP_ROLLBACK: "there is no RocksDB store of POP records that could be moved to files",
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.request_modes import RequestMode
 from broker.state.topics import TopicConfig
 
 CHANGES_VERSION = 1
@@ -99,6 +100,23 @@ class PutSettings:
     values: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class LockQueues:
+    """The client consumes these queues of the group in order, and nobody else does; or it does so no more.
+    `queues`: queue ids by topic.
+    """
+
+    group: str
+    client_id: str
+    queues: Mapping[str, Sequence[int]]
+    is_held: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SetRequestMode:
+    mode: RequestMode
+
+
 Change = (
     PutTopic
     | DeleteTopic
@@ -110,6 +128,8 @@ Change = (
     | TrimLog
     | TrimQueues
     | PutSettings
+    | LockQueues
+    | SetRequestMode
 )
 
 
@@ -118,7 +138,7 @@ def encode_change(change: Change) -> bytes:
     log.
     """
     try:
-        if isinstance(change, PutTopic | PutGroup):
+        if isinstance(change, PutTopic | PutGroup | SetRequestMode):
             _from_row(_to_row(change))
         return orjson.dumps(_to_row(_checked(change)))
     except (ValueError, TypeError) as error:
@@ -185,6 +205,11 @@ def _to_row(change: Change) -> list[Any]:
             return ["trimQueues", topic, list(offsets.items())]
         case PutSettings(values):
             return ["putSettings", dict(values)]
+        case LockQueues(group, client_id, queues, is_held):
+            by_topic = {topic: list(queue_ids) for topic, queue_ids in queues.items()}
+            return ["lockQueues", group, client_id, by_topic, is_held]
+        case SetRequestMode(mode):
+            return ["setRequestMode", mode.to_json()]
 
 
 _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
@@ -198,6 +223,10 @@ _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
     "trimLog": lambda row: TrimLog(int(row[1])),
     "trimQueues": lambda row: TrimQueues(str(row[1]), {int(q): int(o) for q, o in row[2]}),
     "putSettings": lambda row: PutSettings({str(key): str(value) for key, value in row[1].items()}),
+    "setRequestMode": lambda row: SetRequestMode(RequestMode.from_json(row[1])),
+    "lockQueues": lambda row: LockQueues(
+        str(row[1]), str(row[2]), {str(topic): list(map(int, ids)) for topic, ids in row[3].items()}, row[4]
+    ),
 }
 
 

@@ -20,16 +20,20 @@ from broker.state.changes import (
     Change,
     CommitOffsets,
     InvalidChangeError,
+    LockQueues,
     PutGroup,
     PutSettings,
     PutTopic,
+    SetRequestMode,
     decode_changes,
     encode_change,
 )
 from broker.state.checkpoints import Base
 from broker.state.groups import SubscriptionGroupConfig, group_name_error, static_groups
+from broker.state.locks import QUEUE_LOCKS_MAX, QueueLocks
 from broker.state.offsets import OffsetTable
 from broker.state.proposals import ProposalQueue
+from broker.state.request_modes import REQUEST_MODES_MAX, RequestModes
 from broker.state.snapshot import (
     CorruptSnapshotError,
     Snapshot,
@@ -128,6 +132,16 @@ class ReplicatedState:
         return self._tables.first_shown
 
     @property
+    def request_modes(self) -> RequestModes:
+        """Read only: changed by SetRequestMode."""
+        return self._tables.request_modes
+
+    @property
+    def locks(self) -> QueueLocks:
+        """Read only: changed by LockQueues."""
+        return self._tables.locks
+
+    @property
     def data_version(self) -> DataVersion:
         """Version of the topic table."""
         return self._tables.topics_version
@@ -179,6 +193,13 @@ class ReplicatedState:
                 new = sum(queue_id not in known for queue_id in offsets)
                 if new and len(tables.offsets) + new > config.offsets_max:
                     raise InvalidChangeError(f"there are offsetsMax ({config.offsets_max}) consumer offsets")
+            case LockQueues(group_name, _, queues, True):
+                keys = ((group_name, (topic, queue)) for topic, ids in queues.items() for queue in ids)
+                if len(tables.locks) + sum(key not in tables.locks for key in keys) > QUEUE_LOCKS_MAX:
+                    raise InvalidChangeError(f"there are {QUEUE_LOCKS_MAX} locked queues")
+            case SetRequestMode(mode) if tables.request_modes.get(mode.topic, mode.group) is None:
+                if len(tables.request_modes) >= REQUEST_MODES_MAX:
+                    raise InvalidChangeError(f"there are {REQUEST_MODES_MAX} message request modes")
             case _:
                 pass
 

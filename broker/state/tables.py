@@ -1,5 +1,5 @@
 """The tables that every node of a group builds alike from the log: topics, groups, consumer and delay
-offsets, and how far sequenced writers are.
+offsets, who holds which queue, and how far sequenced writers are.
 
 Pure: the same changes with the same timestamps, in the same order, give the same tables on every node. No
 clock here.
@@ -15,15 +15,19 @@ from broker.state.changes import (
     DeleteGroup,
     DeleteTopic,
     DropOffsets,
+    LockQueues,
     PutGroup,
     PutSettings,
     PutTopic,
     SetDelayOffset,
+    SetRequestMode,
     TrimLog,
     TrimQueues,
 )
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.locks import QueueLocks
 from broker.state.offsets import OffsetTable
+from broker.state.request_modes import RequestModes
 from broker.state.topics import DataVersion, TopicConfig
 from broker.state.writers import WriterTable
 
@@ -50,6 +54,8 @@ class StateTables:
         """The log's files that end here or before may be deleted."""
         self.first_shown: dict[str, dict[int, int]] = {}
         """Topic → queue → the first offset that is shown, where a topic keeps messages for its own time."""
+        self.locks = QueueLocks()
+        self.request_modes = RequestModes()
         self.topics_version = DataVersion()
         self.groups_version = DataVersion()
 
@@ -78,6 +84,10 @@ class StateTables:
                 self._hide(topic, offsets)
             case PutSettings(values):
                 self.settings |= values
+            case SetRequestMode(mode):
+                self.request_modes.put(mode)
+            case LockQueues(group, client_id, queues, is_held):
+                (self.locks.put if is_held else self.locks.drop)(group, client_id, queues)
 
     def _hide(self, topic: str, offsets: Mapping[int, int]) -> None:
         if topic not in self.topics:
@@ -89,6 +99,8 @@ class StateTables:
         if name in self.static_topics:
             return
         self.first_shown.pop(name, None)
+        self.locks.drop_topic(name)
+        self.request_modes.drop_topic(name)
         self.offsets.drop_topic(name)  # a late consumer commits to a topic that is gone, too
         if self.topics.pop(name, None) is not None:
             self.topics_version = self.topics_version.next(timestamp_ms)
@@ -96,6 +108,8 @@ class StateTables:
     def _delete_group(self, name: str, clean_offsets: bool, timestamp_ms: int) -> None:
         if clean_offsets:
             self.offsets.drop_group(name)
+        self.locks.drop_group(name)
+        self.request_modes.drop_group(name)
         if name not in self.static_groups and self.groups.pop(name, None) is not None:
             self.groups_version = self.groups_version.next(timestamp_ms)
 
@@ -108,6 +122,8 @@ class StateTables:
         other.settings = dict(self.settings)
         other.writers = self.writers.copy()
         other.trim_position, other.first_shown = self.trim_position, dict(self.first_shown)
+        other.locks = self.locks.copy()
+        other.request_modes = self.request_modes.copy()
         other.topics_version, other.groups_version = self.topics_version, self.groups_version
         return other
 
@@ -130,6 +146,8 @@ class StateTables:
             "writers": self.writers.rows(),
             "trimPosition": iter((self.trim_position,)),
             "firstShown": ([topic, sorted(row.items())] for topic, row in self.first_shown.items()),
+            "locks": self.locks.rows(),
+            "requestModes": self.request_modes.rows(),
             "topicsVersion": iter((self.topics_version.counter, self.topics_version.timestamp_ms)),
             "groupsVersion": iter((self.groups_version.counter, self.groups_version.timestamp_ms)),
         }
@@ -153,6 +171,8 @@ class StateTables:
             for topic, row in data.get("firstShown", [])
         }
         settings = {str(key): str(value) for key, value in data.get("settings", [])}  # nor of these
+        locks = QueueLocks.from_json(data.get("locks", []))
+        request_modes = RequestModes.from_rows(data.get("requestModes", []))
         topics_version = DataVersion(*map(index, data["topicsVersion"]))
         groups_version = DataVersion(*map(index, data["groupsVersion"]))
         self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
@@ -162,5 +182,7 @@ class StateTables:
         self.settings = settings
         self.writers = writers
         self.trim_position, self.first_shown = index(trim_position), first_shown
+        self.locks = locks
+        self.request_modes = request_modes
         self.topics_version = topics_version
         self.groups_version = groups_version

@@ -16,12 +16,15 @@ from broker.timer.journal import TimerJournal
 from broker.timer.names import PROPERTY_RECALL_KEY
 from broker.timer.recalls import Recall, Recalls
 from broker.timer.records import (
+    ALL_KEPT,
     Deliveries,
+    TimerRecordError,
     delivered,
     deliveries_message,
     out_ms,
     real_place,
     rolled,
+    row_of,
     text,
 )
 from broker.timer.rows import Row
@@ -140,7 +143,7 @@ class TimerDelivery:
         journal, last = self._journal, self._journal.last_deliveries()
         record = journal.record(self._index.last_delivery) if last is not None else None
         if last is None or record is None:
-            return 0
+            return ALL_KEPT
         kept = self._tail.messages_behind(record, [journal.position(each) for each in last.delivered])
         missing = last.delivered[kept:]
         if missing:
@@ -178,6 +181,7 @@ class TimerDelivery:
 
     def _add(self, row: Row, now_ms: int, batch: _Batch) -> None:
         record = self._journal.record(row.offset)
+        self._compare(row, record)
         message = None
         if record is not None and row.wake_ms < out_ms(record):
             message = rolled(record, self._context.store_host)
@@ -193,6 +197,15 @@ class TimerDelivery:
         batch.delivered.append(row.offset)
         batch.messages.append(message)
         batch.size_bytes += len(message.body)
+
+    def _compare(self, row: Row, record: Record | None) -> None:
+        """An index that was made of something else than this log would end what still waits."""
+        try:
+            found = row_of(record, self._journal.roll_ms) if record is not None else row
+        except TimerRecordError as error:
+            raise DamagedRunError(str(error)) from error
+        if (found.key, found.is_message) != (row.key, row.is_message):
+            raise DamagedRunError(f"the record {row.offset} is not the one that the index was made of")
 
     def _delivered(self, record: Record, now_ms: int) -> Message | None:
         """None when its topic is gone."""

@@ -50,6 +50,7 @@ class TimerJournal:
         self._last: tuple[int, Deliveries] | None = None
         self._has_peers = len(config.peers) > 1
         context.log.add_listener(self._on_dispatch)
+        context.log.on_writable_change(lambda is_writable: self._news.set())
 
     async def start(self) -> None:
         self._guarded(self.index.restore)
@@ -128,7 +129,7 @@ class TimerJournal:
             self._news.clear()
             try:
                 is_behind = self._read_on()
-            except DamagedRecordError as error:
+            except (DamagedRecordError, OSError) as error:
                 logger.warning("the timer queue cannot be read yet: %s", error)
                 await asyncio.sleep(DAMAGE_WAIT_S)
                 continue

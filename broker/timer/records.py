@@ -37,6 +37,10 @@ from commitlog.record import (
 
 TAG_DELIVERED = "LMQ_DELIVERED"
 DELIVERIES_VERSION = 1
+ALL_KEPT = (1 << 32) - 1
+"""Says `kept` when there are none before, or none that can be read any more: those are complete, since a
+leader that finds some that are not puts the others at once.
+"""
 OWN_PROPERTIES_BYTES = 128
 """Room that a waiting message keeps for what is added when it is delivered or rolled."""
 

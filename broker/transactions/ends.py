@@ -3,7 +3,8 @@
 All requests of a loop turn go into the log with one put. Clients send them oneway, or do not look at the
 answer: one that cannot be taken is lost, and the check makes up for it. While this node still reads which
 transactions are open, while the log is full, and until the node itself has what a majority has acknowledged,
-requests are held, at most HELD_MAX.
+requests are held, at most HELD_MAX. A node that does not lead hands them on to the leader: producers end a
+transaction where they prepared it, and that node may have handed leadership over since.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from broker.context import BrokerContext
+from broker.forwarding import Forwarder
 from broker.put_errors import put_error
 from broker.replication import leader_hint
 from broker.state.topics import HALF_TOPIC
@@ -40,6 +42,9 @@ TURN_DECISIONS_MAX = 500
 TURN_BYTES_MAX = 8 * 1024 * 1024
 RETRY_S = 0.05
 """After the log took none because too much waits for its majority."""
+LEADER_PATIENCE_S = 2.0
+"""An election is over by then; the check asks again what was lost."""
+LEADER_TIMEOUT_S = 3.0
 _ENDINGS = {TRANSACTION_COMMIT: Ending.COMMIT, TRANSACTION_ROLLBACK: Ending.ROLLBACK}
 
 
@@ -71,6 +76,7 @@ class EndTransactions:
         self._context = context
         self._log = context.log
         self._ledger = ledger
+        self._forwarder = Forwarder(context)
         self._held: list[_Asked] = []
         self._early: list[_Asked] = []
         """Their half messages are on the disks of a majority, but not on this node's yet."""
@@ -222,12 +228,34 @@ class EndTransactions:
             _answer(asked.connection, asked.request, ResponseCode.SUCCESS)
 
     def _refuse(self, asked: Sequence[_Asked], status: PutStatus) -> None:
-        code, remark = put_error(status)
         if status is PutStatus.SERVICE_NOT_AVAILABLE and not self._log.is_writable():
-            code = ResponseCode.SLAVE_NOT_AVAILABLE
-            remark = leader_hint(self._context.engine, self._context.config.dledger_self_id)
+            for each in asked:
+                self._hand_on(each)
+            return
+        code, remark = put_error(status)
         for each in asked:
             _answer(each.connection, each.request, code, remark)
+
+    def _hand_on(self, asked: _Asked) -> None:
+        if self._forwarder.may_forward(asked.request):
+            self._context.spawn(self._ask_leader(asked))
+        else:
+            self._refuse_as_follower(asked)
+
+    async def _ask_leader(self, asked: _Asked) -> None:
+        answer = await self._forwarder.ask_leader(asked.request, LEADER_TIMEOUT_S, LEADER_PATIENCE_S)
+        if answer is not None:
+            _answer(asked.connection, asked.request, answer.code, answer.remark or "")
+        elif self._log.is_writable():
+            self._take(asked)
+            if self._retry is None:
+                self._flush()
+        else:
+            self._refuse_as_follower(asked)
+
+    def _refuse_as_follower(self, asked: _Asked) -> None:
+        remark = leader_hint(self._context.engine, self._context.config.dledger_self_id)
+        _answer(asked.connection, asked.request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
 
 
 def _answer(connection: Connection, request: RemotingCommand, code: int, remark: str = "") -> None:

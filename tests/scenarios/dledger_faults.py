@@ -31,6 +31,7 @@ from tests.scenarios.scenario import (
     SERVER_FAULTS,
     STATE,
     STATE_FILES,
+    TIMER_FAILOVER,
     UNSYNCED,
     VOTES,
     Scenario,
@@ -190,8 +191,8 @@ SAFETY = (
         (
             *NODES("rmq5883_delayed_messages_come_though_the_leader_dies_while_they_wait"),
             *DELAY("a_new_leader_goes_on_where_the_old_one_stopped"),
+            *TIMER_FAILOVER("any_prefix_of_the_log_delivers_each_message_once"),
         ),
-        ("timer messages of any time (so far the eighteen levels)",),
     ),
     Scenario(
         "rocketmq#3168",

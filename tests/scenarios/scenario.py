@@ -86,6 +86,7 @@ SCRUBBER = File("unit/commitlog/test_scrubber.py")
 UNSYNCED = File("unit/commitlog/test_failed_sync.py")
 
 DELAY = File("unit/broker/test_delay.py")
+TIMER_FAILOVER = File("unit/broker/timer/test_timer_failover.py")
 PULL = File("unit/broker/test_pull.py")
 STATE = File("unit/broker/test_state.py")
 STATE_FILES = File("unit/broker/test_state_files.py")

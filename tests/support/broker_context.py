@@ -32,9 +32,13 @@ class FakeEngine:
     transfer_code: ResponseCode = ResponseCode.SUCCESS
     transferees: list[str] = field(default_factory=list)
     connected: frozenset[str] = frozenset()
+    undisputed: bool = True
 
     def is_connected(self, peer: str) -> bool:
         return peer in self.connected
+
+    def is_undisputed(self) -> bool:
+        return self.undisputed
 
     def status(self) -> NodeStatus:
         return self.node_status

@@ -59,12 +59,18 @@ class Operator:
     async def ask(self, code: RequestCode, body: bytes = b"", /, **ext: str) -> RemotingCommand:
         request = RemotingCommand(code, opaque=5, ext_fields=ext, body=body)
         self.context.router.dispatch([(self.connection.as_connection, [request], request.code)])
+        (answer,) = await self.answers(1)
+        return answer
+
+    async def answers(self, count: int) -> list[RemotingCommand]:
+        """The next answers."""
         for _ in range(TURNS_MAX):
-            if self.connection.answers:
+            if len(self.connection.answers) >= count:
                 break
             await asyncio.sleep(0)
-        (answer,) = self.connection.take_answers()
-        return answer
+        answers = self.connection.take_answers()
+        assert len(answers) == count, answers
+        return answers
 
     async def read(self, code: RequestCode, body: bytes = b"", /, **ext: str) -> Any:
         answer = await self.ask(code, body, **ext)

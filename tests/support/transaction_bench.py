@@ -48,6 +48,14 @@ class TransactionBench:
         for _ in range(40):
             await asyncio.sleep(0)
 
+    def follow(self, leader_id: str | None = "n1", address: str | None = None) -> None:
+        """Another node leads; clients find it at the address, if that is known."""
+        engine = self.context.engine
+        assert isinstance(engine, FakeEngine)
+        engine.leader_id = leader_id
+        engine.client_addresses = {} if leader_id is None or address is None else {leader_id: address}
+        self.log.set_writable(False)
+
     def at(self, offset_ms: int) -> None:
         """It is so long after the start."""
         self.now_ms = self.log.now_ms = NOW_MS + offset_ms

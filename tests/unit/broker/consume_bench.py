@@ -1,6 +1,7 @@
 """A broker's consume side over a log in memory, asked through its router."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from broker.context import BrokerContext
@@ -33,8 +34,11 @@ class ConsumeBench:
         self.engine = engine
         self.now_ms = NOW_MS
         context.clock = lambda: self.now_ms
-        for module in (clients, pull, offsets, locks, send_back, query):
+        for module in (clients, pull, offsets, send_back, query):
             module.register(context)
+        clock = replace(context.environment, monotonic_ms=lambda: self.now_ms)
+        locks.register(replace(context, environment=clock))
+        log.set_writable(log.is_writable())
         self.connection = FakeConnection()
 
     def start(self, request: RemotingCommand, connection: FakeConnection | None = None) -> None:

@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import cast
 
 import pytest
 
-from broker.context import BrokerContext
+from broker.forwarding import Forwarder
 from broker.processors.locks import LockProcessor
 from broker.readiness import OUTAGE_MEMORY_S, Readiness
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from tests.support.broker_context import FakeEngine
+from tests.support.broker_context import FakeEngine, make_context
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 
@@ -77,7 +78,7 @@ async def test_a_leader_that_is_not_ready_is_waited_for_and_answers() -> None:
     assert await waiting
 
 
-async def test_a_lock_waits_for_less_than_its_client_does() -> None:
+async def test_a_lock_waits_for_less_than_its_client_does(tmp_path: Path) -> None:
     asked_ms: list[int] = []
 
     class Recorded(Readiness):
@@ -86,7 +87,9 @@ async def test_a_lock_waits_for_less_than_its_client_does() -> None:
             return False
 
     bench = Bench()
-    processor = LockProcessor(cast("BrokerContext", None), Recorded(bench.log, bench.engine, "n0"))
+    context = make_context(tmp_path, bench.log, bench.engine)
+    readiness = Recorded(bench.log, bench.engine, "n0")
+    processor = LockProcessor(context, readiness, Forwarder(context))
     request = RemotingCommand(RequestCode.LOCK_BATCH_MQ)
     answer = cast("Awaitable[RemotingCommand]", processor.lock(request, FakeConnection().as_connection))
     with pytest.raises(RequestError):

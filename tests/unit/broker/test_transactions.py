@@ -192,7 +192,7 @@ async def test_a_message_that_became_too_large_is_refused_alone(bench: Transacti
 
 async def test_a_follower_refuses(bench: TransactionBench) -> None:
     half = await bench.prepare()
-    bench.log.set_writable(False)
+    bench.follow()
     answer = await bench.end(half, COMMIT)
     assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
 
@@ -223,7 +223,8 @@ async def test_a_position_behind_the_log_is_not_waited_for(bench: TransactionBen
     bench.context.end_position = lambda: bench.log.max_position + 10
     assert (await bench.end(half, COMMIT, commitLogOffset=bench.log.max_position + 10)).code == 1
     bench.send_end(bench.end_request(half, COMMIT, commitLogOffset=bench.log.max_position + 9))
-    bench.log.set_writable(False)
+    bench.follow()
+    await bench.settle()
     assert [answer.code for answer in bench.producer.take_answers()] == [ResponseCode.SLAVE_NOT_AVAILABLE]
 
 
@@ -248,7 +249,8 @@ async def test_requests_that_wait_are_refused_when_leadership_is_lost(bench: Tra
     bench.log.set_writable(False)
     bench.log.set_writable(True)
     bench.send_end(bench.end_request(half, COMMIT))
-    bench.log.set_writable(False)
+    bench.follow()
+    await bench.settle()
     assert [answer.code for answer in bench.producer.take_answers()] == [ResponseCode.SLAVE_NOT_AVAILABLE]
     await bench.settle()
     assert bench.delivered == []

@@ -1,4 +1,4 @@
-/** Drives the stock Java client: {@code Driver produce|consume|stream|transact namesrv=… topic=… group=… out=FILE …}. */
+/** Drives the stock Java client: {@code Driver produce|consume|stream|transact|query namesrv=… topic=… group=… out=FILE …}. */
 public final class Driver {
     private Driver() {}
 
@@ -15,6 +15,9 @@ public final class Driver {
                     break;
                 case "transact":
                     Transact.run(options);
+                    break;
+                case "query":
+                    Query.run(options);
                     break;
                 case "consume":
                     new Consume(options).run();

@@ -4,7 +4,10 @@ import random
 from collections import Counter
 from pathlib import Path
 
+from broker.timer.names import TIMER_TOPIC
+from broker.timer.records import ALL_KEPT
 from commitlog.record import Message
+from tests.support.broker_context import NOW_MS
 from tests.support.fake_log import FakeLog
 from tests.support.timer_bench import SECOND, TimerBench, make_timer_bench
 from tests.unit.broker.consume_bench import ignore
@@ -86,7 +89,7 @@ async def test_a_log_that_ends_within_the_last_put_is_seen_by_an_old_index_too(t
     bench.journal.index.save()
     new = await bench.next_leader(log_of(bench.log.messages[:-2]))
     assert new.delivered == [b"a", b"b", b"c"]
-    assert [each.kept for each in new.deliveries] == [0, 1]
+    assert [each.kept for each in new.deliveries] == [ALL_KEPT, 1]
     newer = await new.next_leader(tmp_path=tmp_path / "b")
     await newer.at(9 * SECOND)
     assert newer.delivered == [b"a", b"b", b"c"]
@@ -132,4 +135,38 @@ async def test_a_run_that_goes_bad_while_the_node_runs_is_built_anew(tmp_path: P
     await bench.at(8 * SECOND)
     assert await bench.at(9 * SECOND) == []
     assert sorted(bench.delivered) == [b"%d" % seconds for seconds in range(1, 9)]
+    await bench.stop()
+
+
+async def test_what_retention_took_is_taken_as_complete(tmp_path: Path) -> None:
+    """A leader that cannot read the last deliveries must not have others deliver them again."""
+    bench = await make_timer_bench(tmp_path / "a")
+    for body in (b"a", b"b"):
+        await bench.send(body, TIMER_DELAY_SEC=1)
+    await bench.at(SECOND)
+    await bench.send(b"c", TIMER_DELAY_SEC=9)
+    log = bench.log.reopened()
+    log.put_calls = list(bench.log.put_calls)
+    log.fake_queues.by_key[TIMER_TOPIC, 0].drop_before(3)
+    new = await bench.next_leader(log, tmp_path / "b")
+    assert await new.at(10 * SECOND) == [b"c"]
+    assert new.deliveries[-1].kept == ALL_KEPT
+    whole = FakeLog()
+    whole.put(bench.log.messages + new.log.messages[len(bench.log.messages) :], ignore)
+    whole.commit()
+    other = await new.next_leader(whole, tmp_path / "c")
+    assert other.waiting == 0
+    assert await other.at(20 * SECOND) == []
+    await other.stop()
+
+
+async def test_rows_of_another_record_are_not_believed(tmp_path: Path) -> None:
+    """As if a queue had been made anew, of which the index does not know."""
+    bench = await make_timer_bench(tmp_path)
+    await bench.send(b"a", TIMER_DELAY_SEC=5)
+    (row,) = bench.journal.index.due(NOW_MS + 10 * SECOND, 9)
+    bench.journal.index._near = [row._replace(key=bytes(8), wake_ms=NOW_MS).pack()]
+    assert await bench.at(2 * SECOND) == []
+    assert bench.waiting == 1
+    assert await bench.at(5 * SECOND) == [b"a"]
     await bench.stop()

@@ -1,0 +1,98 @@
+"""The configuration while the broker runs: what can change does so on every node of the group."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.config import KNOWN_KEYS, config_from
+from broker.runtime_settings import RUNTIME_KEYS, take_settings
+from broker.state.changes import InvalidChangeError, PutSettings, decode_changes, encode_change, join_changes
+from broker.state.state import ReplicatedState
+from remoting.codes import RequestCode
+from tests.support.broker_context import NOW_MS, FakeEngine
+from tests.support.operator import Operator
+
+UPDATE = RequestCode.UPDATE_BROKER_CONFIG
+
+
+@pytest.fixture
+async def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path, FakeEngine())
+
+
+async def test_a_change_is_in_force_and_shown(operator: Operator) -> None:
+    body = b"shortPollingTimeMills=250\nlongPollingEnable=false\n"
+    assert (await operator.ask(UPDATE, body)).code == 0
+    config = operator.context.config
+    assert (config.short_polling_time_ms, config.long_polling_enable) == (250, False)
+    shown = (await operator.ask(RequestCode.GET_BROKER_CONFIG)).body
+    assert b"shortPollingTimeMills=250\n" in shown
+
+
+async def test_what_is_so_already_needs_no_record(operator: Operator) -> None:
+    assert (await operator.ask(UPDATE, b"brokerName=broker-a\nlongPollingEnable=true\n")).code == 0
+    assert (await operator.ask(UPDATE)).code == 0
+    assert operator.log.messages == []
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        (b"listenPort=1234", 16, "listenPort is fixed while the broker runs"),
+        (b"longPolingEnable=true", 29, "longPollingEnable"),
+        (b"shortPollingTimeMills=0", 29, "shortPollingTimeMills"),
+        (b"shortPollingTimeMills=soon", 29, "shortPollingTimeMills"),
+        (b"longPollingEnable=false\nlistenPort=1234", 16, "listenPort"),
+        (b"nothing", 29, "key=value"),
+        (b"\xff=1", 29, "UTF-8"),
+    ],
+)
+async def test_what_cannot_change_changes_nothing(
+    operator: Operator, body: bytes, code: int, said: str
+) -> None:
+    answer = await operator.ask(UPDATE, body)
+    assert (answer.code, said in (answer.remark or "")) == (code, True), answer.remark
+    assert operator.context.config.long_polling_enable
+    assert operator.log.messages == []
+
+
+async def test_a_follower_changes_nothing_and_names_the_leader(operator: Operator) -> None:
+    operator.log.set_writable(False)
+    answer = await operator.ask(UPDATE, b"longPollingEnable=false")
+    assert answer.code == 14
+    assert operator.context.config.long_polling_enable
+
+
+async def test_another_node_takes_the_settings_over_from_log_and_snapshot(
+    operator: Operator, tmp_path: Path
+) -> None:
+    await operator.ask(UPDATE, b"topicsMax=77")
+    replayed = config_from({"storePathRootDir": str(tmp_path / "other"), "dLegerSelfId": "n0"})
+    log = operator.log.reopened()
+    state = ReplicatedState(replayed, log, lambda: NOW_MS)
+    state.restore()
+    await log.start()
+    assert replayed.topics_max == 77
+    await state.start()
+    await state.stop()
+    restored = config_from({"storePathRootDir": str(tmp_path / "other")})
+    ReplicatedState(restored, operator.log.reopened(), lambda: NOW_MS).restore()
+    assert restored.topics_max == 77
+
+
+def test_settings_of_a_later_version_stop_no_node() -> None:
+    config = config_from({})
+    take_settings(config, {"keyOfTomorrow": "1", "topicsMax": "many", "groupsMax": "9", "listenPort": "5"})
+    assert (config.groups_max, config.topics_max, config.listen_port) == (9, 20_000, 10911)
+
+
+def test_every_key_that_can_change_is_one_of_the_configurations() -> None:
+    assert set(KNOWN_KEYS) >= RUNTIME_KEYS
+
+
+def test_settings_survive_the_log_and_are_bounded() -> None:
+    change = PutSettings({"topicsMax": "5"})
+    assert decode_changes(join_changes([encode_change(change)])) == [change]
+    for values in ({"k": "v" * 1_025}, {f"k{n}": "" for n in range(101)}):
+        with pytest.raises(InvalidChangeError):
+            encode_change(PutSettings(values))

@@ -1,0 +1,162 @@
+"""Many topics or groups at once, queues and progress as operators see them, and what is answered 3."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from broker.processors import unsupported
+from broker.state.changes import CommitOffsets, PutGroup, PutTopic
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.topics import TopicConfig
+from remoting.codes import RequestCode
+from remoting.fastjson import loads
+from tests.support.broker_context import FakeEngine
+from tests.support.operator import Operator, connect_client
+
+TOPICS = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+GROUPS = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+
+
+@pytest.fixture
+async def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path, FakeEngine())
+
+
+def topics_body(*rows: Any) -> bytes:
+    return orjson.dumps({"topicConfigList": rows})
+
+
+async def test_topics_are_created_and_their_attributes_changed(operator: Operator) -> None:
+    names = [f"t{number}" for number in range(1_200)]
+    rows = [{"topicName": name, "attributes": {"+message.type": "FIFO", "+a": "1"}} for name in names]
+    assert (await operator.ask(TOPICS, topics_body(*rows))).code == 0
+    topics = operator.context.state.topics
+    assert all(topics[name].attributes == {"message.type": "FIFO", "a": "1"} for name in names)
+    records = len(operator.log.messages)
+    assert records == 1, "what one turn proposes shares a record"
+    changed = {"topicName": "t7", "perm": 4, "attributes": {"-a": ""}}
+    assert (await operator.ask(TOPICS, topics_body(changed, rows[8]))).code == 0
+    assert (topics["t7"].perm, topics["t7"].attributes) == (4, {"message.type": "FIFO"})
+    assert len(operator.log.messages) == records + 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"topicConfigList":7}',
+        b'{"topicConfigList":[7]}',
+        topics_body({"topicName": "good"}, {"topicName": "bad name!"}),
+        topics_body({"topicName": "good"}, {"topicName": "TBW102"}),
+        topics_body({"topicName": "good"}, {"topicName": "t", "perm": 99}),
+        topics_body({"topicName": "good"}, {"topicName": "t", "attributes": [1]}),
+        topics_body({"topicName": "good"}, {"topicName": "t", "attributes": {"no sign": "1"}}),
+    ],
+)
+async def test_of_a_list_with_a_fault_nothing_is_made(operator: Operator, body: bytes) -> None:
+    assert (await operator.ask(TOPICS, body)).code == 29
+    assert operator.log.messages == []
+
+
+async def test_groups_are_created(operator: Operator) -> None:
+    body = orjson.dumps({"groupConfigList": [{"groupName": "g", "retryMaxTimes": 3}, {"groupName": "h"}]})
+    assert (await operator.ask(GROUPS, body)).code == 0
+    groups = operator.context.state.groups
+    assert (groups["g"].retry_max_times, "h" in groups) == (3, True)
+    for bad in (b"", b"{}", orjson.dumps({"groupConfigList": [{"groupName": "k"}, {"groupName": ""}]})):
+        assert (await operator.ask(GROUPS, bad)).code == 29
+    assert "k" not in groups
+    operator.log.set_writable(False)
+    assert (await operator.ask(GROUPS, body)).code == 14
+    assert (await operator.ask(TOPICS, topics_body())).code == 14
+
+
+async def test_the_brokers_own_topics_are_listed(operator: Operator) -> None:
+    listed = (await operator.read(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))["topicList"]
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster"} <= set(listed)
+
+
+async def test_units_of_a_queue_are_shown(operator: Operator) -> None:
+    await operator.store("t", 0, 5)
+    asked = {"topic": "t", "queueId": "0", "index": "3", "count": "10"}
+    read = await operator.read(RequestCode.QUERY_CONSUME_QUEUE, **asked)
+    assert (read["minQueueIndex"], read["maxQueueIndex"], len(read["queueData"])) == (0, 5, 2)
+    position, size, _ = operator.log.fake_queues.by_key["t", 0].rows[3]
+    assert (read["queueData"][0]["physicOffset"], read["queueData"][0]["physicSize"]) == (position, size)
+    offline = await operator.read(RequestCode.QUERY_CONSUME_QUEUE, **asked, consumerGroup="g")
+    assert "not online" in offline["filterData"]
+    connect_client(operator)
+    online = await operator.read(RequestCode.QUERY_CONSUME_QUEUE, **asked, consumerGroup="g")
+    assert online["subscriptionData"]["topic"] == "t"
+    beyond = await operator.read(RequestCode.QUERY_CONSUME_QUEUE, **{**asked, "index": "9"})
+    assert beyond["queueData"] == []
+    for bad, code in (({"queueId": "1"}, 1), ({"index": "-1"}, 29), ({"count": "0"}, 29)):
+        assert (await operator.ask(RequestCode.QUERY_CONSUME_QUEUE, **{**asked, **bad})).code == code
+
+
+async def test_the_progress_of_all_groups_is_told_in_pieces(operator: Operator) -> None:
+    state = operator.context.state
+    await state.propose(
+        PutTopic(TopicConfig("t", 2, 150)),
+        PutTopic(TopicConfig("o", 1, 1, is_ordered=True)),
+        PutGroup(SubscriptionGroupConfig("g")),
+        CommitOffsets("g", "t", {0: 1}),
+        CommitOffsets("g", "o", {0: 0}),
+        CommitOffsets("g", "gone", {0: 4}),
+    )
+    await operator.store("t", 0, 5)
+    others_ran = asyncio.ensure_future(asyncio.sleep(0))
+    read = await operator.read(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
+    assert others_ran.done()
+    assert (read["totalDiff"], read["brokerAddr"]) == (4, "127.0.0.1:10911")
+    ((group, stats),) = [each for row in read["consumeStatsList"] for each in row.items()]
+    assert (group, sorted(len(each["offsetTable"]) for each in stats)) == ("g", [1, 150])
+    ordered = await operator.read(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="true")
+    ((_, stats),) = [each for row in ordered["consumeStatsList"] for each in row.items()]
+    assert [loads(key)["topic"] for each in stats for key in each["offsetTable"]] == ["o"]
+
+
+async def test_statistics_are_told_over_three_windows(operator: Operator) -> None:
+    await operator.store("t", 0, 5)
+    operator.log.set_writable(False)
+    operator.log.set_writable(True)
+    asked = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "t"}
+    read = await operator.read(RequestCode.VIEW_BROKER_STATS_DATA, **asked)
+    assert read["statsMinute"] == {"avgpt": 5.0, "sum": 5, "tps": 0.5}
+    assert (read["statsHour"]["sum"], read["statsDay"]["sum"]) == (5, 5)
+    size = await operator.read(RequestCode.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_SIZE", statsKey="t")
+    assert size["statsDay"]["sum"] == sum(row[1] for row in operator.log.fake_queues.by_key["t", 0].rows)
+    for bad in ({"statsKey": "x"}, {"statsName": "NO_SUCH"}):
+        assert (await operator.ask(RequestCode.VIEW_BROKER_STATS_DATA, **{**asked, **bad})).code == 1
+
+
+async def test_a_topic_that_is_deleted_loses_its_statistics(operator: Operator) -> None:
+    await operator.context.state.propose(PutTopic(TopicConfig("t", 1, 1)))
+    await operator.store("t", 0, 5)
+    await operator.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="t")
+    asked = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "t"}
+    assert (await operator.ask(RequestCode.VIEW_BROKER_STATS_DATA, **asked)).code == 1
+
+
+async def test_runtime_info_has_what_rocketmqs_tools_read(operator: Operator) -> None:
+    await operator.store("t", 0, 5)
+    operator.context.runtime_figures.append(lambda: {"timerReadBehind": "3"})
+    table = (await operator.read(RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
+    for key in ("msgPutTotalYesterdayMorning", "sendThreadPoolQueueSize", "scheduleMessageOffset_18"):
+        assert key in table
+    assert (table["msgPutTotalTodayNow"], table["timerReadBehind"]) == ("5", "3")
+    assert int(table["earliestMessageTimeStamp"]) == operator.log.now_ms
+    assert table["commitLogDirCapacity"].startswith("Total : ")
+    assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 0 seconds ]"
+
+
+async def test_what_is_not_supported_is_refused_with_a_reason(operator: Operator) -> None:
+    unsupported.register(operator.context)
+    for code in (RequestCode.AUTH_LIST_ACL, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC):
+        answer = await operator.ask(code)
+        assert (answer.code, answer.remark) == (3, unsupported.REASONS[code])
+    assert (await operator.ask(RequestCode.GET_BROKER_CONFIG)).code == 0, "what is served stays so"

@@ -1,0 +1,213 @@
+"""Offsets for operators: resets that running consumers follow, clones, tables."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.offset_commits import OffsetCommits
+from broker.offset_resets import OffsetResets
+from broker.processors import pull
+from broker.state.changes import CommitOffsets, PutGroup, PutTopic
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.topics import TopicConfig
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.fastjson import loads
+from tests.support.broker_context import FakeEngine
+from tests.support.operator import Operator, connect_client
+
+RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+
+
+@pytest.fixture
+async def operator(tmp_path: Path) -> Operator:
+    """Topic t with two queues, 5 messages in queue 1; group g has consumed 2 of them."""
+    made = Operator(tmp_path, FakeEngine())
+    await made.context.state.propose(
+        PutTopic(TopicConfig("t", 2, 2)),
+        PutGroup(SubscriptionGroupConfig("g")),
+        CommitOffsets("g", "t", {0: 0, 1: 2}),
+    )
+    await made.store("t", 1, 5)
+    return made
+
+
+def offsets(operator: Operator, group: str = "g") -> dict[int, int]:
+    return dict(operator.context.state.offsets.queues(group, "t"))
+
+
+async def reset(operator: Operator, **ext: str) -> dict[int, int]:
+    answer = await operator.read(RESET, **{"topic": "t", "group": "g", "timestamp": "-1", **ext})
+    return {loads(key)["queueId"]: offset for key, offset in answer["offsetTable"].items()}
+
+
+async def test_a_reset_is_committed_before_it_is_answered(operator: Operator) -> None:
+    assert await reset(operator) == {0: 0, 1: 5}
+    assert offsets(operator) == {0: 0, 1: 5}
+    assert await reset(operator, timestamp="0") == {0: 0, 1: 0}
+    assert await reset(operator, timestamp=str(operator.log.now_ms + 1)) == {0: 0, 1: 5}
+    assert offsets(operator) == {0: 0, 1: 5}
+    assert len(operator.context.offset_resets) == 0, "nobody runs who must hear of it"
+
+
+async def test_one_queue_can_be_reset_to_an_offset_within_it(operator: Operator) -> None:
+    assert await reset(operator, queueId="1", offset="4") == {1: 4}
+    assert offsets(operator) == {0: 0, 1: 4}
+    refused = await operator.ask(RESET, topic="t", group="g", timestamp="-1", queueId="1", offset="6")
+    assert (refused.code, "[0-5]" in (refused.remark or "")) == (1, True)
+    assert offsets(operator) == {0: 0, 1: 4}
+
+
+async def test_without_force_nothing_is_skipped(operator: Operator) -> None:
+    assert await reset(operator, isForce="false") == {0: 0, 1: 2}
+    assert await reset(operator, isForce="false", timestamp="0") == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("ext", "code"),
+    [
+        ({"topic": "absent"}, 17),
+        ({"group": "absent"}, 26),
+        ({"queueId": "2"}, 29),
+        ({"timestamp": "soon"}, 1),
+        ({"isForce": "perhaps"}, 1),
+    ],
+)
+async def test_a_reset_of_nothing_is_refused(operator: Operator, ext: dict[str, str], code: int) -> None:
+    before = offsets(operator)
+    answer = await operator.ask(RESET, **{"topic": "t", "group": "g", "timestamp": "-1", **ext})
+    assert answer.code == code
+    assert offsets(operator) == before
+
+
+async def test_a_follower_names_the_leader(operator: Operator) -> None:
+    assert operator.engine is not None
+    operator.engine.leader_id, operator.engine.client_addresses = "n1", {"n1": "127.0.0.1:10921"}
+    operator.log.set_writable(False)
+    for code, ext in (
+        (RESET, {"topic": "t", "group": "g", "timestamp": "-1"}),
+        (RequestCode.CLONE_GROUP_OFFSET, {"srcGroup": "g", "destGroup": "h", "topic": "t"}),
+    ):
+        answer = await operator.ask(code, **ext)
+        assert (answer.code, "127.0.0.1:10921" in (answer.remark or "")) == (14, True)
+
+
+async def pull_at(operator: Operator, offset: int, **ext: str) -> RemotingCommand:
+    fields = {
+        "consumerGroup": "g",
+        "topic": "t",
+        "queueId": "1",
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        **ext,
+    }
+    return await operator.ask(RequestCode.PULL_MESSAGE, **fields)
+
+
+async def test_a_running_consumer_is_sent_to_the_new_offset_once(operator: Operator) -> None:
+    pull.register(operator.context)
+    connect_client(operator)
+    await reset(operator, timestamp="0")
+    moved = await pull_at(operator, 5, sysFlag="5", commitOffset="5")
+    assert (moved.code, moved.ext_fields["nextBeginOffset"], moved.remark) == (21, "0", "OFFSET_RESET")
+    assert OffsetCommits.of(operator.context).current("g", "t", 1) == 0, "what it had counts no more"
+    again = await pull_at(operator, 0)
+    assert (again.code, again.ext_fields["nextBeginOffset"]) == (0, "5")
+
+
+async def test_a_consumer_that_is_there_already_just_goes_on(operator: Operator) -> None:
+    pull.register(operator.context)
+    connect_client(operator)
+    await reset(operator, timestamp="0")
+    assert (await pull_at(operator, 0)).code == 0
+
+
+async def test_a_held_pull_hears_of_the_reset_at_once(operator: Operator) -> None:
+    pull.register(operator.context)
+    connect_client(operator)
+    held = RemotingCommand(
+        RequestCode.PULL_MESSAGE,
+        opaque=77,
+        ext_fields={
+            "consumerGroup": "g",
+            "topic": "t",
+            "queueId": "1",
+            "queueOffset": "5",
+            "maxMsgNums": "32",
+            "sysFlag": "6",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "15000",
+            "subscription": "*",
+        },
+    )
+    operator.context.router.dispatch([(operator.connection.as_connection, [held], held.code)])
+    assert operator.connection.take_answers() == []
+    request = RemotingCommand(RESET, opaque=5, ext_fields={"topic": "t", "group": "g", "timestamp": "0"})
+    operator.context.router.dispatch([(operator.connection.as_connection, [request], request.code)])
+    answers = await operator.answers(2)
+    moved = next(each for each in answers if each.opaque == 77)
+    assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (21, "0")
+
+
+async def test_a_new_leader_sends_nobody_back(operator: Operator) -> None:
+    connect_client(operator)
+    await reset(operator)
+    assert len(operator.context.offset_resets) == 2
+    operator.log.set_writable(False)
+    assert len(operator.context.offset_resets) == 0
+
+
+def test_marks_are_bounded_and_taken_once() -> None:
+    resets = OffsetResets(marks_max=2)
+    woken: list[tuple[str, int]] = []
+    resets.on_mark(lambda topic, queue_id: woken.append((topic, queue_id)))
+    resets.mark("g", "t", {0: 1, 1: 2, 2: 3})
+    assert woken == [("t", 0), ("t", 1), ("t", 2)]
+    assert [resets.take("g", "t", queue_id) for queue_id in (0, 1, 2, 0)] == [1, 2, None, None]
+
+
+async def test_offsets_are_cloned(operator: Operator) -> None:
+    cloned = {"srcGroup": "g", "destGroup": "h", "topic": "t", "offline": "true"}
+    assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **cloned)).code == 0
+    assert offsets(operator, "h") == {0: 0, 1: 2}
+    everything = {"srcGroup": "g", "destGroup": "k"}
+    assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **everything)).code == 0
+    assert offsets(operator, "k") == {0: 0, 1: 2}
+    nothing = {"srcGroup": "absent", "destGroup": "h", "topic": "t"}
+    assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **nothing)).code == 0
+    bad = {"srcGroup": "g", "destGroup": "no group!", "topic": "t"}
+    assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **bad)).code == 29
+
+
+async def test_all_offsets_are_shown_as_rocketmqs_files_hold_them(operator: Operator) -> None:
+    shown = await operator.read(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert shown == {"offsetTable": {"t@g": {"0": 0, "1": 2}}}
+    assert await operator.read(RequestCode.GET_ALL_DELAY_OFFSET) == {"offsetTable": {}}
+
+
+async def test_time_spans_tell_how_far_behind_a_group_is(operator: Operator) -> None:
+    read = await operator.read(RequestCode.QUERY_CONSUME_TIME_SPAN, topic="t", group="g")
+    empty, busy = read["consumeTimeSpanSet"]
+    now_ms = operator.log.now_ms
+    assert (busy["minTimeStamp"], busy["maxTimeStamp"], busy["consumeTimeStamp"]) == (now_ms,) * 3
+    assert busy["messageQueue"]["queueId"] == 1
+    assert (empty["minTimeStamp"], empty["delayTime"]) == (0, 0)
+    assert (await operator.ask(RequestCode.QUERY_CONSUME_TIME_SPAN, topic="x", group="g")).code == 17
+
+
+async def test_corrections_are_the_lowest_offsets_of_all_groups(operator: Operator) -> None:
+    await operator.context.state.propose(
+        CommitOffsets("h", "t", {0: 3, 1: 1}),
+        CommitOffsets("k", "t", {1: 0}),
+        CommitOffsets("g", "u", {1: 9}),
+    )
+    asked = {"topic": "t", "compareGroup": "g", "filterGroups": "k"}
+    read = await operator.read(RequestCode.QUERY_CORRECTION_OFFSET, **asked)
+    assert read == {"correctionOffsets": {"0": 0, "1": 1}}
+    asked = {"topic": "t", "compareGroup": "k", "filterGroups": "k"}
+    read = await operator.read(RequestCode.QUERY_CORRECTION_OFFSET, **asked)
+    assert read["correctionOffsets"]["1"] == 2**63 - 1

@@ -1,0 +1,159 @@
+"""Requests that a node hands on to the leader: locks, and the ends of transactions."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from broker.forwarding import FORWARD_BYTES_MAX, FORWARDS_MAX, MARK, Forwarder
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, error_response, success_response
+from remoting.connection import Connection
+from remoting.router import Router
+from remoting.server import RemotingServer
+from tests.support.broker_context import make_context
+from tests.support.fake_log import FakeLog
+from tests.support.transaction_bench import COMMIT, make_transaction_bench
+from tests.unit.broker.consume_bench import make_bench, request
+
+LIMIT_S = 5.0
+CODES = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.END_TRANSACTION)
+
+
+class Leader:
+    """The node that leads, over a real connection."""
+
+    def __init__(self) -> None:
+        self.requests: list[RemotingCommand] = []
+        self.code = 0
+        router = Router()
+        for code in CODES:
+            router.register(code, self._take)
+        self.server = RemotingServer(router, "127.0.0.1", 0)
+
+    def _take(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        self.requests.append(request)
+        if self.code:
+            return error_response(request, self.code, "the leader's words")
+        return success_response(request, body=b'{"lockOKMQSet":[]}')
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+
+@pytest.fixture
+async def leader() -> AsyncIterator[Leader]:
+    node = Leader()
+    await node.server.start()
+    yield node
+    await node.server.stop()
+
+
+def lock_request(code: int = RequestCode.LOCK_BATCH_MQ) -> RemotingCommand:
+    queues = [{"brokerName": "broker-a", "queueId": 0, "topic": "t"}]
+    return request(code, orjson.dumps({"clientId": "a", "consumerGroup": "g", "mqSet": queues}))
+
+
+@pytest.mark.parametrize("code", [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ])
+async def test_a_follower_asks_the_leader_for_locks(tmp_path: Path, leader: Leader, code: int) -> None:
+    bench = await make_bench(tmp_path)
+    bench.engine.client_addresses = {"n1": leader.address}
+    bench.follow("n1")
+    bench.start(lock_request(code))
+    answers = bench.connection.answers
+    async with asyncio.timeout(LIMIT_S):
+        while not answers:
+            await asyncio.sleep(0.01)
+    assert (answers[0].code, answers[0].opaque, answers[0].body) == (0, 7, b'{"lockOKMQSet":[]}')
+    (asked,) = leader.requests
+    assert (asked.code, asked.body, asked.ext_fields) == (code, lock_request().body, {MARK: "1"})
+    await bench.context.remoting_client.close()
+
+
+async def test_a_request_that_was_handed_on_is_not_handed_on_again(tmp_path: Path, leader: Leader) -> None:
+    bench = await make_bench(tmp_path)
+    bench.engine.client_addresses = {"n1": leader.address}
+    bench.follow("n1")
+    asked = lock_request()
+    asked.ext_fields = {MARK: "1"}
+    assert (await bench.ask(asked)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert leader.requests == []
+
+
+@pytest.mark.parametrize("code", [0, 1])
+async def test_the_end_of_a_transaction_reaches_the_leader(tmp_path: Path, leader: Leader, code: int) -> None:
+    bench = await make_transaction_bench(tmp_path)
+    half = await bench.prepare()
+    leader.code = code
+    bench.follow("n1", leader.address)
+    ended = bench.end_request(half, COMMIT)
+    fields = dict(ended.ext_fields)
+    bench.send_end(ended)
+    async with asyncio.timeout(LIMIT_S):
+        while not bench.producer.answers:
+            await asyncio.sleep(0.01)
+    (answer,) = bench.producer.take_answers()
+    assert (answer.code, answer.opaque) == (code, ended.opaque)
+    (asked,) = leader.requests
+    assert asked.ext_fields == {**fields, MARK: "1"}
+    await bench.context.remoting_client.close()
+
+
+async def test_during_an_election_the_end_waits_for_the_next_leader(tmp_path: Path, leader: Leader) -> None:
+    bench = await make_transaction_bench(tmp_path)
+    half = await bench.prepare()
+    bench.follow(None)
+    bench.send_end(bench.end_request(half, COMMIT))
+    await bench.settle()
+    bench.follow("n1", leader.address)
+    async with asyncio.timeout(LIMIT_S):
+        while not leader.requests or not bench.producer.answers:
+            await asyncio.sleep(0.01)
+    await bench.context.remoting_client.close()
+
+
+async def test_a_node_that_becomes_the_leader_ends_it_itself(tmp_path: Path) -> None:
+    bench = await make_transaction_bench(tmp_path)
+    half = await bench.prepare()
+    bench.follow(None)
+    bench.send_end(bench.end_request(half, COMMIT))
+    await bench.settle()
+    bench.follow("n0")
+    bench.log.set_writable(True)
+    async with asyncio.timeout(LIMIT_S):
+        while not bench.producer.answers:
+            await asyncio.sleep(0.01)
+    assert [answer.code for answer in bench.producer.take_answers()] == [0]
+    assert bench.delivered == [b"hello"]
+
+
+async def test_requests_under_way_are_bounded_by_number_and_bytes(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    bench.engine.client_addresses = {"n1": "127.0.0.1:1"}
+    bench.follow(None)
+    forwarder = Forwarder(bench.context)
+    waiting = [
+        asyncio.ensure_future(forwarder.ask_leader(lock_request(), 1.0, 60.0)) for _ in range(FORWARDS_MAX)
+    ]
+    assert forwarder.may_forward(lock_request())
+    await asyncio.sleep(0)
+    assert not forwarder.may_forward(lock_request())
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert forwarder.may_forward(lock_request())
+    large = asyncio.ensure_future(forwarder.ask_leader(request(41, bytes(FORWARD_BYTES_MAX)), 1.0, 60.0))
+    await asyncio.sleep(0)
+    assert not forwarder.may_forward(lock_request())
+    large.cancel()
+    await asyncio.gather(large, return_exceptions=True)
+
+
+async def test_a_broker_without_a_group_has_nobody_to_ask(tmp_path: Path) -> None:
+    forwarder = Forwarder(make_context(tmp_path, FakeLog()))
+    assert not forwarder.may_forward(lock_request())
+    assert forwarder.leader_address is None
+    assert forwarder.other_addresses == []
