@@ -19,7 +19,6 @@ NO_ACL = (
     "LedgerMQ has no users and no access control lists: whoever reaches the port may do everything, so let a "
     "firewall or a proxy say who does"
 )
-KEEPS_ALL = "a plain log keeps everything: set enableDLegerCommitLog to have old files deleted"
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"
 NO_ROCKSDB = "LedgerMQ keeps nothing in RocksDB: topics and groups are in the log, queues in plain files"
 NO_CONTAINER = "a LedgerMQ process is one broker: start another with `ledgermq node` or `python -m broker`"
@@ -32,8 +31,6 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: NO_ACL,
     Code.GET_TIMER_CHECK_POINT: "timers follow from the replicated log; there is no checkpoint to copy",
     Code.GET_TIMER_METRICS: "timers are not counted by topic; GET_BROKER_RUNTIME_INFO has their number",
-    Code.CLEAN_EXPIRED_CONSUMEQUEUE: KEEPS_ALL,
-    Code.DELETE_EXPIRED_COMMITLOG: KEEPS_ALL,
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: (
         "reading is not forbidden by group and topic: set the group's consumeEnable or the topic's permission"
     ),

@@ -9,6 +9,7 @@ import pytest
 
 from broker.context import BrokerContext
 from broker.log_holds import earliest_hold
+from broker.processors.admin_cleaning import CleaningProcessor
 from broker.retention import Retention
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic, SetDelayOffset, TrimLog
 from broker.state.checkpoints import CHECKPOINT_TOPIC
@@ -20,7 +21,11 @@ from commitlog.log_removal import LogRemoval, OldFile
 from commitlog.record import Message
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import PushState, Role
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RequestError
 from tests.support.broker_context import NOW_MS, make_context
+from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 
 HOUR_MS = 3_600_000
@@ -263,3 +268,23 @@ async def test_offsets_of_a_group_that_is_gone_go_with_what_they_speak_of(tmp_pa
     assert sorted((topic, group) for topic, group, _ in context.state.offsets.items()) == [
         ("T", "here"), ("U", "gone"), ("U", "here"),
     ]  # fmt: skip
+
+
+async def test_operators_are_told_how_much_went(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [OLD_MS, NOW_MS], deleteWhen=NOT_NOW)
+    processor = CleaningProcessor(bench.retention)
+    connection = FakeConnection().as_connection
+    deleted = await processor.delete_files(RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG), connection)
+    cleaned = await processor.clean_queues(
+        RemotingCommand(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE), connection
+    )
+    assert [(each.code, each.remark) for each in (deleted, cleaned)] == [
+        (ResponseCode.SUCCESS, "1 files deleted"), (ResponseCode.SUCCESS, "0 queues lose files"),
+    ]  # fmt: skip
+
+
+async def test_plain_log_says_that_it_keeps_everything() -> None:
+    processor = CleaningProcessor(None)
+    request = RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG)
+    with pytest.raises(RequestError, match="keeps everything"):
+        await processor.delete_files(request, FakeConnection().as_connection)
