@@ -190,13 +190,14 @@ class Checker:
         """The epochs of what is committed are those of the committed entries, but for what newer terms have
         committed already.
         """
-        for epoch in engine.status().epochs:
+        epochs = engine.status().epochs
+        for epoch in epochs:
             if epoch.first_index <= self.commit_index:
                 entry = self.committed[epoch.first_index]
                 if entry.term > engine.term:
                     break
                 require(entry.term == epoch.term, name, "epoch", epoch, "but the entry has", entry.term)
-                is_first = epoch.first_index == engine.status().begin_index
+                is_first = epoch is epochs[0]  # the log may begin within it
                 before = NO_INDEX if is_first else self.committed[epoch.first_index - 1].term
                 require(before < epoch.term, name, "epoch", epoch, "begins late")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -138,7 +138,7 @@ class Client:
 class Script:
     """Used with `with`: every process ends with it."""
 
-    def __init__(self, nodes: int = 3, seed: int = 1, config: Mapping[str, int | str] = FILES) -> None:
+    def __init__(self, nodes: int = 3, seed: int = 1, config: dict[str, Any] = FILES) -> None:
         self.world = World(
             Options(seed=seed, nodes=nodes, config=config),
             workload=lambda _, history: NoWorkload(history),

@@ -8,7 +8,7 @@ twice, or left out, ends the run.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -35,7 +35,7 @@ QUIET = "QUIET"
 """A topic that gets its messages first: they go with the begin of the log."""
 QUIET_MESSAGES = 5
 EVERY_HOUR = ";".join(f"{hour:02}" for hour in range(24))
-PATIENT = FILES | {
+PATIENT: dict[str, Any] = FILES | {
     "data_file_bytes": 16 << 10,
     "state_snapshot_interval_ms": 200,
     "clean_interval_ms": 200,
