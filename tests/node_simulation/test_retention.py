@@ -8,6 +8,7 @@ twice, or left out, ends the run.
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,7 @@ from remoting.headers import (
 from tests.histories.operations import Queue
 from tests.node_simulation.clients import body_of
 from tests.node_simulation.invariants import node_of
+from tests.node_simulation.options import FaultOptions
 from tests.node_simulation.script import FILES, TOPIC, Client, Script
 from tests.node_simulation.workloads import pull_header
 from tests.node_simulation.world import ROOT
@@ -43,6 +45,12 @@ PATIENT: dict[str, Any] = FILES | {
     "delete_when": EVERY_HOUR,
 }
 """Everything is old at once; a follower that is away is waited for."""
+FAULTY_SEEDS = int(os.environ.get("LEDGERMQ_RETENTION_SEEDS", "2"))
+FAULTS = FaultOptions(
+    crash_ms=1_500, crash_majority_probability=0.2, crash_all_probability=0.2, power_probability=0.5,
+    mid_write_probability=0.7, down_max_ms=4_000, partition_ms=4_000, partition_max_ms=3_000,
+    transfer_ms=4_000,
+)  # fmt: skip
 EAGER = PATIENT | {"disk_max_used_percent": 0}
 """Nobody is waited for."""
 
@@ -300,6 +308,23 @@ def test_wiped_node_takes_the_state_from_the_log() -> None:
         script.run(3_000)
         end_clients(script)  # a beat between pushes tells the leader that it is healed
         make_leader(script, victim)
+        finish(script)
+
+
+@pytest.mark.parametrize("seed", range(FAULTY_SEEDS))
+def test_logs_lose_their_begin_under_faults(seed: int) -> None:
+    """Nodes die between two changes of a file, lose power, are cut off, while all delete what they can."""
+    with Script(seed=seed, config=EAGER, faults=FAULTS) as script:
+        begun(script)
+        script.world.faults.start()
+        for _ in range(24):
+            script.run(500)
+            flush_queues(script)
+        script.world.faults.stop()
+        script.until_writable()
+        begin = begin_of(script.leader())
+        script.run(3_000)
+        until_begin(script, begin)
         finish(script)
 
 
