@@ -111,8 +111,8 @@ class TopicAdmin:
         return {"lastUpdateTimestamp": last_ms, "maxOffset": queue.max_offset, "minOffset": queue.min_offset}
 
     def clean_unused(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """316 CLEAN_UNUSED_TOPIC: nothing is left to do. A deleted topic lost its configuration and offsets at
-        once; its queues' files go with the files of the log that they point into, for without them a topic
+        """316 CLEAN_UNUSED_TOPIC: nothing is left to do. A deleted topic lost its configuration and offsets
+        at once; its queues' files go with the files of the log that they point into, for without them a topic
         made again would use queue offsets twice.
         """
         return success_response(request)
