@@ -197,3 +197,11 @@ def test_properties_leave_out_what_is_empty_and_refuse_separators() -> None:
     for name, value in (("a", "x\x02"), ("a\x01", "x"), ("a", "\x01")):
         with pytest.raises(ValueError, match="separate"):
             encode_properties({name: value})
+
+
+@pytest.mark.parametrize("flag", [1 << 31, -(1 << 31) - 1])
+def test_a_flag_beyond_32_bits_is_named(flag: int) -> None:
+    with pytest.raises(ValueError, match=f"the flag {flag} does not fit into 32 bits"):
+        encode_message(b"", b"", flag)
+    with pytest.raises(ValueError, match=f"the flag {flag} does not fit into 32 bits"):
+        single_command("g", QUEUE, b"", b"", flag, 5)
