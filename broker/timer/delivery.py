@@ -12,6 +12,7 @@ from functools import partial
 
 from broker.context import BrokerContext
 from broker.state.topics import HALF_TOPIC
+from broker.timer.clock_steps import ClockSteps
 from broker.timer.journal import TimerJournal
 from broker.timer.names import PROPERTY_RECALL_KEY
 from broker.timer.recalls import Recall, Recalls
@@ -70,6 +71,7 @@ class TimerDelivery:
         self._index = journal.index
         self._recalls = recalls
         self._tail = LogTail(context.log, config.data_file_bytes, config.enable_dledger)
+        self._clock_steps = ClockSteps(journal)
         self._precision_ms = config.timer_precision_ms
         self._most = max(1, min(BATCH_MESSAGES_MAX, config.pending_appends_max - 1))
         self._batch_max = self._most
@@ -118,6 +120,7 @@ class TimerDelivery:
         self._leadership += 1
         self._is_leading = True
         self._kept, self._in_flight = None, -1
+        self._clock_steps.forget()
         self._batch_max = self._most
         self._arm(self._context.clock())
 
@@ -168,7 +171,8 @@ class TimerDelivery:
 
     def _due(self, now_ms: int) -> _Batch:
         batch = _Batch()
-        rows = self._index.due(now_ms - self._precision_ms, self._batch_max, self._damaged)
+        rows = self._clock_steps.due(now_ms, self._batch_max)
+        rows = rows or self._index.due(now_ms - self._precision_ms, self._batch_max, self._damaged)
         for row in rows:
             if row.offset not in batch.dropped:
                 try:

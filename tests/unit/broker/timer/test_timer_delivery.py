@@ -270,3 +270,37 @@ async def test_recalls_wait_for_the_put_before_them(recaller: TimerBench) -> Non
         recaller.log.commit()
         await asyncio.sleep(0)
     assert await asked == ResponseCode.SUCCESS
+
+
+# -- clocks
+
+
+async def test_what_a_clock_that_was_ahead_delayed_is_due_when_it_is_set_back(bench: TimerBench) -> None:
+    await bench.send(b"before", TIMER_DELAY_SEC=10)
+    await bench.at(HOUR - 20 * SECOND)
+    assert bench.delivered == [b"before"]
+    bench.now_ms = bench.log.now_ms = NOW_MS + HOUR
+    await bench.send(b"delayed", TIMER_DELAY_SEC=10)
+    await bench.send(b"timed", TIMER_DELIVER_MS=NOW_MS + HOUR + 5 * SECOND)
+    assert await bench.at(5 * SECOND) == [b"delayed"]
+    assert await bench.at(HOUR) == []
+    assert await bench.at(HOUR + 5 * SECOND) == [b"timed"]
+    assert bench.waiting == 0
+
+
+async def test_a_new_leader_sees_that_the_old_ones_clock_was_ahead(tmp_path: Path) -> None:
+    bench = await make_timer_bench(tmp_path)
+    bench.now_ms = bench.log.now_ms = NOW_MS + HOUR
+    for body in (b"a", b"b"):
+        await bench.send(body, TIMER_DELAY_SEC=10)
+    bench.now_ms = NOW_MS
+    bench = await bench.next_leader()
+    assert bench.delivered == [b"a", b"b"]
+    await bench.stop()
+
+
+async def test_small_differences_of_clocks_are_borne(bench: TimerBench) -> None:
+    bench.now_ms = bench.log.now_ms = NOW_MS + 50 * SECOND
+    await bench.send(b"a", TIMER_DELAY_SEC=10)
+    assert await bench.at(0) == []
+    assert await bench.at(60 * SECOND) == [b"a"]
