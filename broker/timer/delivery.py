@@ -110,6 +110,14 @@ class TimerDelivery:
         except (DamagedRunError, OSError) as error:
             self._journal.rebuild(error)
 
+    def late_ms(self) -> int:
+        """For how long the first message that waits has been due; 0 on a node that does not lead."""
+        try:
+            wake_ms = self._index.next_wake_ms() if self._is_leading else None
+        except (DamagedRunError, OSError):
+            return 0
+        return 0 if wake_ms is None else max(self._context.clock() - wake_ms - self._precision_ms, 0)
+
     def _on_writable_change(self, is_writable: bool) -> None:
         if is_writable:
             self._lead()

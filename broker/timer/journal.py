@@ -81,6 +81,12 @@ class TimerJournal:
     def queue(self) -> ConsumeQueue | None:
         return self._log.queues.get(TIMER_TOPIC, TIMER_QUEUE_ID)
 
+    @property
+    def behind(self) -> int:
+        """How many records of the queue are not in the index yet."""
+        queue = self.queue
+        return 0 if queue is None else max(queue.max_offset - max(self.index.end, queue.min_offset), 0)
+
     def record(self, offset: int) -> Record | None:
         """A record of the queue; None when it cannot be read any more. Raises DamagedRecordError."""
         queue = self.queue
