@@ -14,6 +14,7 @@ from broker.state.changes import (
     CommitOffsets,
     DeleteGroup,
     DeleteTopic,
+    EndWriter,
     LockQueues,
     PutGroup,
     PutSettings,
@@ -27,6 +28,7 @@ from broker.state.offsets import OffsetTable
 from broker.state.request_modes import RequestModes
 from broker.state.topics import DataVersion, TopicConfig
 from broker.state.writers import WriterTable
+from commitlog.sequences import writer_key
 
 
 class StateTables:
@@ -69,6 +71,8 @@ class StateTables:
                 self.offsets.commit(group, topic, offsets)
             case SetDelayOffset(level, offset):
                 self.delay_offsets[level] = offset
+            case EndWriter(writer, partitions):
+                self.writers.end(writer_key(writer, partition) for partition in partitions)
             case PutSettings(values):
                 self.settings |= values
             case SetRequestMode(mode):
@@ -123,6 +127,7 @@ class StateTables:
             "delayOffsets": iter(sorted(self.delay_offsets.items())),
             "settings": iter(sorted(self.settings.items())),
             "writers": self.writers.rows(),
+            "writersTimes": iter(self.writers.times()),
             "locks": self.locks.rows(),
             "requestModes": self.request_modes.rows(),
             "topicsVersion": iter((self.topics_version.counter, self.topics_version.timestamp_ms)),
@@ -141,7 +146,8 @@ class StateTables:
         groups = [SubscriptionGroupConfig.from_json(row) for row in data["groups"]]
         offsets = OffsetTable.from_json(data["offsets"])
         delay_offsets = {index(level): index(offset) for level, offset in data["delayOffsets"]}
-        writers = WriterTable.from_json(data.get("writers", []))  # older snapshots knew of none
+        # older snapshots knew of no writers
+        writers = WriterTable.from_json(data.get("writers", []), data.get("writersTimes"))
         settings = {str(key): str(value) for key, value in data.get("settings", [])}  # nor of these
         locks = QueueLocks.from_json(data.get("locks", []))
         request_modes = RequestModes.from_rows(data.get("requestModes", []))
