@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from commitlog.sequences import NO_DIGEST
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.headers import SendMessageRequestHeader
@@ -37,6 +38,7 @@ class WriterPlace:
     partition: int
     batch_id: int
     first: int
+    digest: bytes = NO_DIGEST
 
 
 def encode_message(body: bytes, properties: bytes, flag: int = 0, queue_id: int = 0) -> bytes:
@@ -77,6 +79,7 @@ def sequenced_command(
         sequence=place.first,
         born_timestamp_ms=born_ms,
         broker_name=broker_name,
+        digest=place.digest.decode() or None,
     )
     return RemotingCommand(
         RequestCode.LEDGERMQ_SEND_SEQUENCED, ext_fields=header.ext_fields(), body=b"".join(messages)
