@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.failover import is_whole, kill_once, summary
 from bench.results_file import save
-from commitlog.record import format_properties, get_property
+from commitlog.record import Record, format_properties, get_property
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -136,7 +136,7 @@ async def lateness(cluster: Cluster) -> dict[str, float]:
     """How long after its time a message is stored in its topic: least, middle, most."""
     topic = "BenchWaitingProbes"
     await fill(cluster, topic, PROBES, probe)
-    records = []
+    records: list[Record] = []
     end_s = time.monotonic() + LIMIT_S
     while len(records) < PROBES and time.monotonic() < end_s:
         await asyncio.sleep(LOOK_S)

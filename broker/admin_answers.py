@@ -37,6 +37,17 @@ def message_queue(topic: str, broker_name: str, queue_id: int) -> dict[str, Any]
     return {"brokerName": broker_name, "queueId": queue_id, "topic": topic}
 
 
+def progress(log: MessageLog, topic: str, queue_id: int, offset: int | None) -> dict[str, Any]:
+    """RocketMQ's OffsetWrapper: how far a group with this offset is in a queue."""
+    queue = log.queues.get(topic, queue_id)
+    return {
+        "brokerOffset": 0 if queue is None else queue.max_offset,
+        "consumerOffset": offset or 0,
+        "lastTimestamp": store_timestamp_ms(log, topic, queue_id, offset - 1) if offset else 0,
+        "pullOffset": offset or 0,
+    }
+
+
 def store_timestamp_ms(log: MessageLog, topic: str, queue_id: int, offset: int) -> int:
     """When the message at an offset was stored; 0 when it is not there, as RocketMQ's tables say it."""
     queue = log.queues.get(topic, queue_id)

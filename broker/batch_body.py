@@ -8,6 +8,7 @@ Source: MessageDecoder.encodeMessage / decodeMessages. Pure.
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _HEAD = struct.Struct(">iiiii")
@@ -41,6 +42,15 @@ def split_batch(data: bytes, messages_max: int) -> list[SubMessage]:
     if not messages:
         raise BatchBodyError("the batch is empty")
     return messages
+
+
+def sub_messages(data: bytes) -> Iterator[memoryview]:
+    """The bytes of each sub-message of a body that `split_batch` took."""
+    view, start = memoryview(data), 0
+    while start < len(data):
+        end = start + _HEAD.unpack_from(data, start)[0]
+        yield view[start:end]
+        start = end
 
 
 def _read_one(data: bytes, start: int) -> tuple[SubMessage, int]:

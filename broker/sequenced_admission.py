@@ -4,7 +4,7 @@ As those of a batch send (broker/send_admission.py), but each message names its 
 own delay.
 """
 
-from broker.batch_body import BatchBodyError, SubMessage, split_batch
+from broker.batch_body import BatchBodyError, SubMessage, split_batch, sub_messages
 from broker.config import BrokerConfig
 from broker.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
 from broker.send_admission import PLAIN_SYS_FLAGS, Admission, Admitted, NeedsTopic, OpenTopic
@@ -18,7 +18,14 @@ from commitlog.record import (
     get_property,
     parse_properties,
 )
-from commitlog.sequences import SEQUENCE_BYTES_MAX, SEQUENCE_MAX, writer_error
+from commitlog.sequences import (
+    FIRST_DIGEST,
+    SEQUENCE_BYTES_MAX,
+    SEQUENCE_MAX,
+    digest_error,
+    next_digest,
+    writer_error,
+)
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 from remoting.sequenced_send import SequencedSendRequestHeader
@@ -57,6 +64,16 @@ class SequencedAdmission:
         if header.sequence + len(messages) - 1 > SEQUENCE_MAX:
             raise _illegal(f"the last message's number is beyond {SEQUENCE_MAX}")
         return Admitted(messages, messages[0].queue_id, "")
+
+    @staticmethod
+    def digests(header: SequencedSendRequestHeader, body: bytes) -> list[bytes]:
+        """The writer's digest before an admitted send and behind each message of it, if it keeps one."""
+        if header.digest is None:
+            return []
+        found = [header.digest.encode()]
+        for message in sub_messages(body):
+            found.append(next_digest(found[-1], message))
+        return found
 
     def _message(
         self, part: SubMessage, header: SequencedSendRequestHeader, topic: OpenTopic, born_host: bytes
@@ -99,6 +116,10 @@ def _check_numbers(header: SequencedSendRequestHeader) -> None:
     error = writer_error(header.writer_id)
     if error is None and min(header.partition, header.batch_id, header.sequence) < 0:
         error = "partition, batchId and sequence are counted from 0"
+    if error is None and header.digest is not None:
+        error = digest_error(header.digest)
+        if header.sequence == 0 and header.digest.encode() != FIRST_DIGEST:
+            error = "before a batch's first row there is nothing that has a digest"
     if error is not None:
         raise RequestError(ResponseCode.INVALID_PARAMETER, error)
 

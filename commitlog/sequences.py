@@ -4,6 +4,10 @@ A writer (a query of a data pipeline, say) numbers what each of its partitions w
 of rows. The number stands in the record itself, as the property LEDGERMQ_SEQ, so a record and its number are
 one entry of the log, and every node reads off the committed entries how far each writer is.
 
+A repeat must be the same rows under the same numbers. So a writer that can say its rows again keeps a rolling
+digest of what a partition has sent in the batch, and each record holds it as it is with this record, as the
+property LEDGERMQ_SUM.
+
 Such a record has SEQUENCED where others have the prepared transaction offset. No client can set that field:
 a property that a consumer copied into a message of its own means nothing. Delayed and retried copies lose the
 mark in the same way.
@@ -12,6 +16,8 @@ mark in the same way.
 import re
 import struct
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from itertools import repeat
 from typing import Final
 
 import native
@@ -29,23 +35,32 @@ SEQUENCED: Final = -1
 """The prepared transaction offset of a sequenced record."""
 PROPERTY_SEQUENCE: Final = b"LEDGERMQ_SEQ"
 """WRITER|PARTITION|BATCH|SEQUENCE, always the record's first property."""
+PROPERTY_DIGEST: Final = b"LEDGERMQ_SUM"
+"""The rolling digest, right behind it. Not there: the writer keeps none."""
+NO_DIGEST: Final = b""
+FIRST_DIGEST: Final = b"0" * 16
+"""Before a batch's first row."""
 WRITER_CHARS_MAX: Final = 64
 PARTITION_MAX: Final = 2**31 - 1
 BATCH_MAX: Final = 2**63 - 1
 SEQUENCE_MAX: Final = 2**31 - 1
-SEQUENCE_BYTES_MAX: Final = len(PROPERTY_SEQUENCE) + 2 + WRITER_CHARS_MAX + 3 + 10 + 19 + 10
-"""What the property adds to a record at most."""
+SEQUENCE_BYTES_MAX: Final = (
+    len(PROPERTY_SEQUENCE) + 2 + WRITER_CHARS_MAX + 3 + 10 + 19 + 10 + len(PROPERTY_DIGEST) + 2 + 16
+)
+"""What the two properties add to a record at most."""
 
-SequenceRun = tuple[bytes, int, int, int, int, int]
+SequenceRun = tuple[bytes, int, int, int, int, int, bytes]
 """Sequenced records with successive numbers of one writer, partition and batch, and one store time, in
-successive entries: key (WRITER|PARTITION), batch, first number, count, index of the first entry, store time.
-A plain tuple, since the compiled function makes it.
+successive entries: key (WRITER|PARTITION), batch, first number, count, index of the first entry, store time,
+the last record's digest. A plain tuple, since the compiled function makes it.
 """
 
 _START: Final = PROPERTY_SEQUENCE + b"\x01"
 _VALUE: Final = re.compile(
     rb"LEDGERMQ_SEQ\x01([A-Za-z0-9_.-]{1,64}\|(?:0|[1-9]\d{0,9}))\|(0|[1-9]\d{0,18})\|(0|[1-9]\d{0,9})\x02"
+    rb"(?:LEDGERMQ_SUM\x01([0-9a-f]{16})\x02)?"
 )
+_DIGEST: Final = re.compile(r"[0-9a-f]{16}\Z")
 _WRITER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 # magic, sysFlag, prepared transaction offset; with two IPv4 hosts
 _FIELDS: Final = struct.Struct(">4xI28xi36xq")
@@ -65,23 +80,47 @@ def writer_key(writer: str, partition: int) -> bytes:
     return f"{writer}|{partition}".encode()
 
 
-def stamp(messages: Iterable[Message], key: bytes, batch_id: int, sequence: int) -> None:
-    """Give the messages their numbers, from `sequence` on."""
+def digest_error(digest: str) -> str | None:
+    """Why this cannot be a digest; None when it can."""
+    return None if _DIGEST.match(digest) else "a digest has 16 hexadecimal digits"
+
+
+def next_digest(digest: bytes, message: Buffer) -> bytes:
+    """The digest with one more message, as it stands in the body of a sequenced send."""
+    return blake2b(message, digest_size=8, key=digest).hexdigest().encode()
+
+
+def stamp(
+    messages: Iterable[Message],
+    key: bytes,
+    batch_id: int,
+    sequence: int,
+    digests: Iterable[bytes] | None = None,
+) -> None:
+    """Give the messages their numbers, from `sequence` on, and each the digest with it, if there are any."""
     head = b"%b%b|%d|" % (_START, key, batch_id)
-    for number, message in enumerate(messages, sequence):
-        message.properties = b"%b%d\x02%b" % (head, number, message.properties)
+    pairs = zip(messages, digests or repeat(NO_DIGEST), strict=False)
+    for number, (message, digest) in enumerate(pairs, sequence):
+        sum_piece = b"%b\x01%b\x02" % (PROPERTY_DIGEST, digest) if digest else b""
+        message.properties = b"%b%d\x02%b%b" % (head, number, sum_piece, message.properties)
         message.prepared_transaction_offset = SEQUENCED
 
 
 def sequence_of(properties: bytes) -> tuple[bytes, int, int] | None:
     """Key, batch and number in a sequenced record's properties; None when they hold none."""
+    found = place_of(properties)
+    return None if found is None else found[:3]
+
+
+def place_of(properties: bytes) -> tuple[bytes, int, int, bytes] | None:
+    """The same with the record's digest."""
     found = _VALUE.match(properties)
     if found is None:
         return None
     batch_id, sequence = int(found[2]), int(found[3])
     partition = int(found[1].rpartition(b"|")[2])
     is_within = partition <= PARTITION_MAX and batch_id <= BATCH_MAX and sequence <= SEQUENCE_MAX
-    return (found[1], batch_id, sequence) if is_within else None
+    return (found[1], batch_id, sequence, found[4] or NO_DIGEST) if is_within else None
 
 
 def sequence_runs(data: Buffer, first_index: int, last_index: int) -> Sequence[SequenceRun]:
@@ -106,8 +145,8 @@ def record_runs(data: bytes, starts: Sequence[int], indexes: Sequence[int]) -> S
     return joined(zip(indexes, (_read(data, start) for start in starts), strict=True))
 
 
-_Found = tuple[bytes, int, int, int] | None
-"""Key, batch, number and store time of one record."""
+_Found = tuple[bytes, int, int, bytes, int] | None
+"""Key, batch, number, digest and store time of one record."""
 
 
 def joined(found: Iterable[tuple[int, _Found]]) -> list[SequenceRun]:
@@ -116,14 +155,14 @@ def joined(found: Iterable[tuple[int, _Found]]) -> list[SequenceRun]:
     for index, one in found:
         if one is None:
             continue
-        key, batch_id, sequence, stored_ms = one
+        key, batch_id, sequence, digest, stored_ms = one
         if runs:
             before = runs[-1]
             follows = (key, batch_id, sequence - before[3], index - before[3], stored_ms)
             if (before[0], before[1], before[2], before[4], before[5]) == follows:
-                runs[-1] = (key, batch_id, before[2], before[3] + 1, before[4], stored_ms)
+                runs[-1] = (key, batch_id, before[2], before[3] + 1, before[4], stored_ms, digest)
                 continue
-        runs.append((key, batch_id, sequence, 1, index, stored_ms))
+        runs.append((key, batch_id, sequence, 1, index, stored_ms, digest))
     return runs
 
 
@@ -137,5 +176,5 @@ def _read(data: bytes, start: int) -> _Found:
         return None
     if record.prepared_transaction_offset != SEQUENCED:
         return None
-    found = sequence_of(record.properties)
+    found = place_of(record.properties)
     return None if found is None else (*found, record.store_timestamp_ms)

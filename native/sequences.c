@@ -10,11 +10,16 @@
 #define START_BYTES 13
 #define WRITER_CHARS_MAX 64
 #define VALUE_END 2
+#define DIGEST_START "LEDGERMQ_SUM\x01"
+#define DIGEST_START_BYTES 13
+#define DIGEST_BYTES 16
 
 /* Numbers that follow each other, of one writer, partition, batch and store time, in entries that do. */
 typedef struct {
     const uint8_t *key;
     Py_ssize_t key_bytes;
+    const uint8_t *digest; /* the last record's */
+    Py_ssize_t digest_bytes;
     int64_t batch, first, count, index, stored_ms;
 } run;
 
@@ -35,6 +40,19 @@ static const uint8_t *read_number(const uint8_t *at, const uint8_t *end, uint8_t
     return at + 1;
 }
 
+/* The digest that stands here, if one does. */
+static void read_digest(const uint8_t *at, const uint8_t *end, run *found) {
+    found->digest = at;
+    found->digest_bytes = 0;
+    if (end - at <= DIGEST_START_BYTES + DIGEST_BYTES || memcmp(at, DIGEST_START, DIGEST_START_BYTES) != 0) return;
+    at += DIGEST_START_BYTES;
+    for (int digit = 0; digit < DIGEST_BYTES; digit++)
+        if (!((at[digit] >= '0' && at[digit] <= '9') || (at[digit] >= 'a' && at[digit] <= 'f'))) return;
+    if (at[DIGEST_BYTES] != VALUE_END) return;
+    found->digest = at;
+    found->digest_bytes = DIGEST_BYTES;
+}
+
 /* The numbers in the properties of a sequenced record. */
 static int read_sequence(const uint8_t *at, Py_ssize_t bytes, run *found) {
     const uint8_t *end = at + bytes;
@@ -47,7 +65,11 @@ static int read_sequence(const uint8_t *at, Py_ssize_t bytes, run *found) {
     if (at == NULL) return 0;
     found->key_bytes = at - 1 - found->key;
     at = read_number(at, end, '|', INT64_MAX, &found->batch);
-    return at != NULL && read_number(at, end, VALUE_END, INT32_MAX, &found->first) != NULL;
+    if (at == NULL) return 0;
+    at = read_number(at, end, VALUE_END, INT32_MAX, &found->first);
+    if (at == NULL) return 0;
+    read_digest(at, end, found);
+    return 1;
 }
 
 static int is_ascii(const uint8_t *text, Py_ssize_t bytes) {
@@ -84,9 +106,9 @@ static int follows(const run *before, const run *next) {
 
 static int append_run(PyObject *runs, const run *done) {
     if (done->count == 0) return 0;
-    PyObject *item = Py_BuildValue("y#LLLLL", (const char *)done->key, done->key_bytes, (long long)done->batch,
+    PyObject *item = Py_BuildValue("y#LLLLLy#", (const char *)done->key, done->key_bytes, (long long)done->batch,
                                    (long long)done->first, (long long)done->count, (long long)done->index,
-                                   (long long)done->stored_ms);
+                                   (long long)done->stored_ms, (const char *)done->digest, done->digest_bytes);
     int failed = item == NULL ? -1 : PyList_Append(runs, item);
     Py_XDECREF(item);
     return failed;
@@ -106,6 +128,8 @@ static int find_runs(const uint8_t *data, Py_ssize_t bytes, int64_t entries, int
         if (!is_sequenced) continue;
         if (follows(&current, &next)) {
             current.count++;
+            current.digest = next.digest;
+            current.digest_bytes = next.digest_bytes;
             continue;
         }
         if (append_run(runs, &current) < 0) return -1;
@@ -115,7 +139,7 @@ static int find_runs(const uint8_t *data, Py_ssize_t bytes, int64_t entries, int
     return append_run(runs, &current) < 0 ? -1 : 1;
 }
 
-/* sequence_runs(data, entries, first index) -> [(key, batch, first number, count, index, store time)] | None */
+/* sequence_runs(data, entries, first index) -> [(key, batch, first number, count, index, store time, digest)] | None */
 FUNCTION(log_sequence_runs) {
     int64_t entries, index;
     Py_buffer data;

@@ -143,6 +143,7 @@ class RequestCode(IntEnum):
     LEDGERMQ_NODE_STATUS = 65001
     LEDGERMQ_TRANSFER_LEADER = 65002
     LEDGERMQ_SEND_SEQUENCED = 65003
+    LEDGERMQ_END_BATCH = 65004
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -207,3 +208,5 @@ class ResponseCode(IntEnum):
     """The writer has gone on to a later batch."""
     LEDGERMQ_WRITERS_FULL = 65103
     """No more sequenced writers are remembered: try again later."""
+    LEDGERMQ_SEQUENCE_DIFFERS = 65104
+    """Under these numbers the writer has sent other rows before."""

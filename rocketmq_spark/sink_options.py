@@ -16,18 +16,23 @@ WINDOW_BYTES: Final = 4 << 20
 WINDOW_BYTES_MAX: Final = 64 << 20
 SEND_TIMEOUT_MS: Final = 120_000
 QUEUES_MAX: Final = 1_024
-WRITER_CHARS_MAX: Final = 55
-"""What the sink adds to a writer's id is 9 characters long."""
+WRITER_CHARS_MAX: Final = 47
+"""What the sink adds to a writer's id is 17 characters long."""
 
 WHAT: Final = "the sink rocketmq"
 STREAM_OPTIONS: Final = (
     *CONNECTION_OPTIONS,
     *("topic", "delivery", "producerGroup", "createTopicQueues"),
-    *("sendTimeout", "batchBytes", "inFlightBytes"),
+    *("sendTimeout", "batchBytes", "inFlightBytes", "checkRepeats"),
 )
 BATCH_OPTIONS: Final = (*STREAM_OPTIONS, "writerId", "batchId")
-SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname"})
+SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """What Spark itself takes from a stream's options, and hands on."""
+HINTS: Final = {"path": "names a folder: the topic is named by the option topic"}
+BATCH_HINTS: Final = HINTS | {
+    "checkpointLocation": "is for streams: a batch write has writerId and batchId",
+    "queryName": "is for streams",
+}
 
 
 class Delivery(enum.Enum):
@@ -42,6 +47,7 @@ class Delivery(enum.Enum):
 class SinkOptions:
     """`topic`: None when a column names it. `create_queues`: 0 = a missing topic is an error.
 
+    check_repeats: whether a row that is sent again must be the row that was sent.
     writer_id, batch_id: given by the user of a batch write who may run it again; None otherwise.
     """
 
@@ -53,14 +59,18 @@ class SinkOptions:
     send_timeout_s: float = SEND_TIMEOUT_MS / 1000
     batch_bytes: int = BATCH_BYTES
     window_bytes: int = WINDOW_BYTES
+    check_repeats: bool = True
     writer_id: str | None = None
     batch_id: int = 0
 
 
 def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     """Raises OptionError naming every unknown option, or the one that cannot be used."""
-    own = {name: value for name, value in options.items() if name.lower() not in SPARKS_OWN}
-    reader = OptionReader(own, STREAM_OPTIONS if is_stream else BATCH_OPTIONS, WHAT)
+    if is_stream:
+        own = {name: value for name, value in options.items() if name.lower() not in SPARKS_OWN}
+        reader = OptionReader(own, STREAM_OPTIONS, WHAT, HINTS)
+    else:
+        reader = OptionReader(options, BATCH_OPTIONS, WHAT, BATCH_HINTS)
     found = SinkOptions(
         connection=reader.connection(),
         topic=reader.text("topic"),
@@ -70,6 +80,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         send_timeout_s=reader.duration_ms("sendTimeout", SEND_TIMEOUT_MS) / 1000,
         batch_bytes=_bounded(reader, "batchBytes", BATCH_BYTES, BATCH_BYTES_MAX),
         window_bytes=_bounded(reader, "inFlightBytes", WINDOW_BYTES, WINDOW_BYTES_MAX),
+        check_repeats=reader.boolean("checkRepeats", True),
         writer_id=reader.text("writerId"),
         batch_id=_bounded(reader, "batchId", 0, BATCH_MAX),
     )

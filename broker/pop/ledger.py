@@ -150,12 +150,15 @@ class PopLedger:
         self._snapshot_if_far()
 
     def move(self, messages: Sequence[Message], finished: Sequence[Finished]) -> PutStatus:
-        """Put messages that come from what is out in the log, and that it is finished, with one put. A log
-        that ends between them has the message twice, and none is lost.
+        """Put messages that come from what is out in the log, and that it is finished, with one put, or with
+        two where the log takes but one message at a time. A log that ends between them has the message twice,
+        and none is lost.
         """
         self.flush()
         if self._table is None or self._ops:
             return PutStatus.OS_PAGE_CACHE_BUSY
+        if messages and self._context.config.pending_appends_max <= len(messages):
+            return self._move_one_by_one(messages, finished)
         body, count = _joined(finished)
         assert count == len(finished), f"{len(finished)} lanes in one put"
         result = self._log.put([*messages, self._message(body)], _ignore)
@@ -165,6 +168,15 @@ class PopLedger:
                 self._table.apply(op, self._now_ms())
                 self.touch(op.key)
         return result.status
+
+    def _move_one_by_one(self, messages: Sequence[Message], finished: Sequence[Finished]) -> PutStatus:
+        assert len(messages) == 1, f"{len(messages)} messages for a log that takes one"
+        status = self._log.put(messages, _ignore).status
+        if status is PutStatus.PUT_OK:
+            for op in finished:
+                self.record(op)
+            self.flush()
+        return status
 
     def snapshot(self) -> None:
         """Write down what is out, unless nothing has happened since the last time. One that the log refuses

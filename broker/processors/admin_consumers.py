@@ -13,6 +13,8 @@ import orjson
 from broker.admin_answers import json_answer
 from broker.clients import Client, ClientConnection, ConsumerGroup, Member
 from broker.context import BrokerContext
+from broker.processors.admin_groups import GroupRequestHeader
+from broker.processors.admin_offsets import GroupTopicRequestHeader
 from commitlog.errors import DamagedRecordError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
@@ -47,21 +49,6 @@ class CallConsumerRequestHeader(RequestHeader):
     client_id: str = ""
     msg_id: str = ""
     topic: str = ""
-
-
-@request_header
-class GroupHeader(RequestHeader):
-    """Code 343."""
-
-    group: str
-
-
-@request_header
-class GroupTopicHeader(RequestHeader):
-    """Code 345."""
-
-    group: str
-    topic: str
 
 
 class ConsumerAdmin:
@@ -164,13 +151,13 @@ class ConsumerAdmin:
 
     def topics_of_group(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """343: what the group has consumed."""
-        group = GroupHeader.parse(request.ext_fields).group
+        group = GroupRequestHeader.parse(request.ext_fields).group
         topics = self._state.offsets.topics_of(group)
         return json_answer(request, {"brokerAddr": self._context.config.broker_address, "topicList": topics})
 
     def subscription(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """345: how the group's consumers are subscribed to the topic; none when they are not."""
-        header = GroupTopicHeader.parse(request.ext_fields)
+        header = GroupTopicRequestHeader.parse(request.ext_fields)
         group: ConsumerGroup | None = self._clients.consumer_groups.get(header.group)
         found = None if group is None else group.subscriptions.get(header.topic)
         answer: dict[str, Any] = {"group": header.group, "topic": header.topic}

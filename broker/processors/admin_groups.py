@@ -5,7 +5,7 @@ who is connected, 208 how far a group has consumed.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from broker.admin_answers import committed_answer, invalid, json_answer, message_queue, store_timestamp_ms
+from broker.admin_answers import committed_answer, invalid, json_answer, message_queue, progress
 from broker.clients import Member
 from broker.context import BrokerContext
 from broker.state.changes import DeleteGroup, PutGroup
@@ -24,7 +24,7 @@ from remoting.router import HandlerResult
 
 @request_header
 class GroupRequestHeader(RequestHeader):
-    """Code 352."""
+    """Codes 343 and 352."""
 
     group: str
 
@@ -138,18 +138,8 @@ class GroupAdmin:
         config = self._state.topics.get(topic)
         log, broker_name = self._context.log, self._context.config.broker_name
         for queue_id in range(0 if config is None else config.read_queue_nums):
-            queue = log.queues.get(topic, queue_id)
-            offset = self._state.offsets.get(group, topic, queue_id) or 0
-            last_ms = store_timestamp_ms(log, topic, queue_id, offset - 1) if offset > 0 else 0
-            yield (
-                message_queue(topic, broker_name, queue_id),
-                {
-                    "brokerOffset": 0 if queue is None else queue.max_offset,
-                    "consumerOffset": offset,
-                    "lastTimestamp": last_ms,
-                    "pullOffset": offset,
-                },
-            )
+            offset = self._state.offsets.get(group, topic, queue_id)
+            yield message_queue(topic, broker_name, queue_id), progress(log, topic, queue_id, offset)
 
 
 def _connections(members: Iterable[Member]) -> list[dict[str, Any]]:

@@ -25,8 +25,6 @@ from remoting.fastjson import object_key_map
 from remoting.header_fields import Int, Long, RequestHeader, request_header, wire_name
 from remoting.router import HandlerResult
 
-LATEST = -1
-"""As a time: the end of each queue."""
 JAVA_LONG_MAX = 2**63 - 1
 
 
@@ -54,7 +52,7 @@ class CloneGroupOffsetRequestHeader(RequestHeader):
 
 @request_header
 class GroupTopicRequestHeader(RequestHeader):
-    """Code 303."""
+    """Codes 303 and 345."""
 
     topic: str
     group: str

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from broker.admin_answers import invalid, json_answer, message_queue, store_timestamp_ms
+from broker.admin_answers import invalid, json_answer, message_queue, progress
 from broker.context import BrokerContext
 from broker.state.topics import TopicConfig
 from broker.statistics.broker_statistics import GROUP_GET
@@ -119,16 +119,9 @@ class QueueAdmin:
                 yield group, topic
 
     def _row(self, group: str, topic: str, queue_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        queue = self._log.queues.get(topic, queue_id)
-        offset = self._state.offsets.get(group, topic, queue_id) or 0
-        last_ms = store_timestamp_ms(self._log, topic, queue_id, offset - 1) if offset > 0 else 0
-        wrapper = {
-            "brokerOffset": 0 if queue is None else queue.max_offset,
-            "consumerOffset": offset,
-            "lastTimestamp": last_ms,
-            "pullOffset": offset,
-        }
-        return message_queue(topic, self._context.config.broker_name, queue_id), wrapper
+        offset = self._state.offsets.get(group, topic, queue_id)
+        key = message_queue(topic, self._context.config.broker_name, queue_id)
+        return key, progress(self._log, topic, queue_id, offset)
 
 
 def register(context: BrokerContext) -> None:

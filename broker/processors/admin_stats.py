@@ -30,6 +30,14 @@ class StatsAdmin:
         self._state = context.state
         self._statistics: BrokerStatistics = context.statistics
         self._topic_count = len(context.state.topics)
+        self._is_started = False
+
+    async def start(self) -> None:
+        """What was in the log at the start has been dispatched by now."""
+        self._is_started = True
+
+    async def stop(self) -> None:
+        self._is_started = False
 
     def view(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """315"""
@@ -44,7 +52,7 @@ class StatsAdmin:
 
     def on_dispatch(self, batch: DispatchBatch) -> None:
         """A follower has the same messages, and a node that starts has them again: neither put them."""
-        if self._log.is_writable():
+        if self._is_started and self._log.is_writable():
             self._statistics.put(batch)
 
     def on_topics_changed(self) -> None:
@@ -65,3 +73,4 @@ def register(context: BrokerContext) -> None:
     context.router.register(RequestCode.VIEW_BROKER_STATS_DATA, admin.view)
     context.log.add_listener(admin.on_dispatch)
     context.state.on_topics_changed(admin.on_topics_changed)
+    context.services.append(admin)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from broker.context import BrokerContext
+from broker.processors import end_batch
 from broker.put_errors import put_error
 from broker.replication import leader_hint
 from broker.send_admission import Admission, Admitted, NeedsTopic
@@ -55,6 +56,7 @@ def register(context: BrokerContext) -> None:
     processor = SendProcessor(context)
     ordinary = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     context.router.register_batch((*ordinary, RequestCode.LEDGERMQ_SEND_SEQUENCED), processor.handle)
+    end_batch.register(context, processor.sequencing)
 
 
 class SendProcessor:
@@ -78,7 +80,7 @@ class SendProcessor:
             timers=TimerRules(config, lambda: context.clock(), lambda out_ms: context.may_time(out_ms)),
         )
         self._sequenced_admission = SequencedAdmission(config, self._admission, context.store_host)
-        self._sequencing = Sequencing(context.log, lambda: context.state.writers, context.clock)
+        self.sequencing = Sequencing(context.log, lambda: context.state.writers, context.clock)
         self._pending_bytes = 0
         self._put_max = min(PUT_MESSAGES_MAX, config.pending_appends_max)
         self._held: dict[str, list[_Held]] = {}
@@ -181,14 +183,16 @@ class SendProcessor:
         """Add what is new of the send to the turn; answer, or let wait, what is not."""
         key, sequence = writer_key(header.writer_id, header.partition), header.sequence
         count = len(admitted.messages)
+        digests = self._sequenced_admission.digests(header, request.body)
         try:
-            verdict = self._sequencing.admit(key, header.batch_id, sequence, count)
+            verdict = self.sequencing.admit(key, header.batch_id, sequence, count, digests)
         except SequenceRefusedError as error:
             self._answer_error(connection, request, error.code, error.remark, error.ext_fields)
             return
         if verdict.flight is not None:
             del admitted.messages[: verdict.repeats]
-            stamp(admitted.messages, key, header.batch_id, sequence + verdict.repeats)
+            new = digests[1 + verdict.repeats :]
+            stamp(admitted.messages, key, header.batch_id, sequence + verdict.repeats, new)
             turn.add(SequencedSend(connection, request, admitted, verdict.repeats))
             turn.flights.append(verdict.flight)
             return
@@ -249,7 +253,7 @@ class SendProcessor:
             turn.result = result
             self._pending_bytes += turn.body_bytes
         else:
-            waiting = self._sequencing.take_back(turn.flights)
+            waiting = self.sequencing.take_back(turn.flights)
             self._refuse(turn.sends(), result.status)
             for told in waiting:
                 told(result.status)
@@ -257,7 +261,7 @@ class SendProcessor:
     def _done(self, turn: Turn, status: PutStatus) -> None:
         self._pending_bytes -= turn.body_bytes
         for flight in turn.flights:
-            self._sequencing.finish(flight, status)
+            self.sequencing.finish(flight, status)
         if status is not PutStatus.PUT_OK:
             self._refuse(turn.sends(), status)
             return

@@ -81,6 +81,15 @@ def _illegal(remark: str) -> RequestError:
     return RequestError(ResponseCode.ILLEGAL_OPERATION, remark)
 
 
+def _figures(journal: TimerJournal, delivery: TimerDelivery) -> dict[str, str]:
+    """What mqadmin's brokerStatus shows of timers."""
+    return {
+        "timerReadBehind": str(delivery.late_ms() // 1_000),
+        "timerOffsetBehind": str(journal.behind),
+        "timerCongestNum": str(journal.index.pending.count),
+    }
+
+
 def register(context: BrokerContext) -> None:
     journal = TimerJournal(context)
     recalls = Recalls(journal, lambda: context.clock())
@@ -88,4 +97,5 @@ def register(context: BrokerContext) -> None:
     context.may_time = TimerRoom(context.config, journal.index).may_time
     context.router.register(RequestCode.RECALL_MESSAGE, RecallProcessor(context, recalls).handle)
     context.log_holds.append(journal.hold)
+    context.runtime_figures.append(partial(_figures, journal, delivery))
     context.services += [journal, delivery]

@@ -14,6 +14,7 @@ import orjson
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.request_modes import RequestMode
 from broker.state.topics import TopicConfig
+from commitlog.sequences import writer_error
 
 CHANGES_VERSION = 1
 SETTINGS_MAX = 100
@@ -94,6 +95,14 @@ class TrimQueues:
 
 
 @dataclass(frozen=True, slots=True)
+class EndWriter:
+    """The writer has written all it ever will with these partitions."""
+
+    writer: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PutSettings:
     """Keys of the configuration that an operator changed while the brokers run."""
 
@@ -130,6 +139,7 @@ Change = (
     | PutSettings
     | LockQueues
     | SetRequestMode
+    | EndWriter
 )
 
 
@@ -159,6 +169,8 @@ def _checked(change: Change) -> Change:
                 raise InvalidChangeError(f"offset {offset} of queue {queue_id} is out of range")
     elif isinstance(change, SetDelayOffset) and not (change.level >= 1 and 0 <= change.offset <= _LONG_MAX):
         raise InvalidChangeError(f"offset {change.offset} of delay level {change.level} is out of range")
+    elif isinstance(change, EndWriter) and (error := writer_error(change.writer)) is not None:
+        raise InvalidChangeError(error)
     elif isinstance(change, PutSettings) and not _is_small(change.values):
         raise InvalidChangeError(
             f"settings beyond {SETTINGS_MAX} or of more than {SETTING_CHARS_MAX} characters"
@@ -203,6 +215,8 @@ def _to_row(change: Change) -> list[Any]:
             return ["trimLog", position]
         case TrimQueues(topic, offsets):
             return ["trimQueues", topic, list(offsets.items())]
+        case EndWriter(writer, partitions):
+            return ["endWriter", writer, list(partitions)]
         case PutSettings(values):
             return ["putSettings", dict(values)]
         case LockQueues(group, client_id, queues, is_held):
@@ -222,6 +236,7 @@ _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
     "dropOffsets": lambda row: DropOffsets(str(row[1]), str(row[2])),
     "trimLog": lambda row: TrimLog(int(row[1])),
     "trimQueues": lambda row: TrimQueues(str(row[1]), {int(q): int(o) for q, o in row[2]}),
+    "endWriter": lambda row: EndWriter(str(row[1]), tuple(map(int, row[2]))),
     "putSettings": lambda row: PutSettings({str(key): str(value) for key, value in row[1].items()}),
     "setRequestMode": lambda row: SetRequestMode(RequestMode.from_json(row[1])),
     "lockQueues": lambda row: LockQueues(

@@ -10,6 +10,7 @@ docs/decisions/0004-state-in-the-log.md.
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -47,6 +48,7 @@ from broker.state.writers import WriterTable
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, Record, decode_record, host_bytes
+from commitlog.sequences import SequenceRun
 from dledger.fs import Fs, OsFs
 
 PROPOSALS_WAITING_MAX = 10_000
@@ -256,12 +258,11 @@ class ReplicatedState:
             for request in (batch if STATE_TOPIC in batch.topics else ())
             if request.topic == STATE_TOPIC and request.index > self.applied_index
         ]
+        runs = deque(batch.sequences)
         for request, record in records:
+            self._take_runs(runs, request.index)
             self._apply(request, record)
-        if batch.sequences:
-            self._is_changed = True
-            for run in batch.sequences:
-                self._tables.writers.take(run, self.applied_index)
+        self._take_runs(runs, batch.last_index + 1)
         self.applied_index = max(self.applied_index, batch.last_index)
         self._is_changed |= self._keeper.follow(batch)
         if self.applied_index - self._saved_index >= SNAPSHOT_ENTRIES_MAX and self._is_far():
@@ -293,6 +294,12 @@ class ReplicatedState:
         self._log.hold_back(False)
         for callback in self._topic_callbacks:
             callback()
+
+    def _take_runs(self, runs: deque[SequenceRun], end_index: int) -> None:
+        """Those before that entry: a writer ends behind what it wrote, on every node."""
+        while runs and runs[0][4] < end_index:
+            self._tables.writers.take(runs.popleft(), self.applied_index)
+            self._is_changed = True
 
     def _apply(self, request: DispatchRequest, record: Record) -> None:
         for change in decode_changes(bytes(record.body)):

@@ -15,6 +15,7 @@ from broker.state.changes import (
     DeleteGroup,
     DeleteTopic,
     DropOffsets,
+    EndWriter,
     LockQueues,
     PutGroup,
     PutSettings,
@@ -30,6 +31,7 @@ from broker.state.offsets import OffsetTable
 from broker.state.request_modes import RequestModes
 from broker.state.topics import DataVersion, TopicConfig
 from broker.state.writers import WriterTable
+from commitlog.sequences import writer_key
 
 
 class StateTables:
@@ -82,6 +84,8 @@ class StateTables:
                 self.trim_position = max(self.trim_position, position)
             case TrimQueues(topic, offsets):
                 self._hide(topic, offsets)
+            case EndWriter(writer, partitions):
+                self.writers.end(writer_key(writer, partition) for partition in partitions)
             case PutSettings(values):
                 self.settings |= values
             case SetRequestMode(mode):
@@ -146,6 +150,7 @@ class StateTables:
             "writers": self.writers.rows(),
             "trimPosition": iter((self.trim_position,)),
             "firstShown": ([topic, sorted(row.items())] for topic, row in self.first_shown.items()),
+            "writersTimes": iter(self.writers.times()),
             "locks": self.locks.rows(),
             "requestModes": self.request_modes.rows(),
             "topicsVersion": iter((self.topics_version.counter, self.topics_version.timestamp_ms)),
@@ -164,12 +169,13 @@ class StateTables:
         groups = [SubscriptionGroupConfig.from_json(row) for row in data["groups"]]
         offsets = OffsetTable.from_json(data["offsets"])
         delay_offsets = {index(level): index(offset) for level, offset in data["delayOffsets"]}
-        writers = WriterTable.from_json(data.get("writers", []))  # older snapshots knew of none
         [trim_position] = data.get("trimPosition", [0])
         first_shown = {
             str(topic): {index(q): index(offset) for q, offset in row}
             for topic, row in data.get("firstShown", [])
         }
+        # older snapshots knew of no writers
+        writers = WriterTable.from_json(data.get("writers", []), data.get("writersTimes"))
         settings = {str(key): str(value) for key, value in data.get("settings", [])}  # nor of these
         locks = QueueLocks.from_json(data.get("locks", []))
         request_modes = RequestModes.from_rows(data.get("requestModes", []))

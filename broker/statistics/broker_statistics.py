@@ -16,6 +16,8 @@ from commitlog.dispatch_batch import DispatchBatch
 
 ITEMS_MAX: Final = 40_000
 """Counters at most, about 60 MB: two for each of topicsMax topics."""
+GATHERED_MAX: Final = 4_096
+"""Messages whose units wait to be added up, 80 KiB."""
 IDLE_SLOTS: Final = 24 * 3600 * 1000 // SLOT_MS
 _SIZE_BYTES: Final = (11, 10, 9)
 """Where in a unit the bytes of the size stand, the lowest first."""
@@ -66,33 +68,51 @@ class BrokerStatistics:
         self._items: dict[tuple[str, str], WindowCounter] = {}
         self._of_broker = {name: WindowCounter(now_ms()) for name in _OF_BROKER}
         self._looked_at_slot = -1
+        self._gathered: dict[str, list[bytes]] = {}
+        self._gathered_count = 0
+        self._gathered_ms = now_ms()
+        """When the first of what is gathered came."""
 
     def __len__(self) -> int:
         """Counters by topic and group."""
+        self._add_up()
         return len(self._items)
 
     def put(self, batch: DispatchBatch) -> None:
-        """Count what the log dispatched."""
-        by_topic: dict[str, list[bytes]] = {}
+        """Count what the log dispatched. The units are gathered first: in small batches of many queues adding
+        them up costs more than what they come to.
+        """
+        now_ms = self._now_ms()
+        if now_ms // SLOT_MS != self._gathered_ms // SLOT_MS or self._gathered_count > GATHERED_MAX:
+            self._add_up()
+            self._gathered_ms = now_ms
         runs = batch.runs
+        by_topic = self._gathered
         if runs is None:
             for request in batch:
                 unit = UNIT.pack(request.position, request.size, 0)
                 by_topic.setdefault(request.topic, []).append(unit)
         else:
             for topic, _, _, units in runs:
-                by_topic.setdefault(topic, []).append(units)
-        for topic, packed in by_topic.items():
-            if not topic.startswith(LEDGERMQ_PREFIX):
-                self._put(topic, b"".join(packed))
+                packed = by_topic.get(topic)
+                if packed is None:
+                    by_topic[topic] = [units]
+                else:
+                    packed.append(units)
+        self._gathered_count += len(batch)
 
-    def _put(self, topic: str, units: bytes) -> None:
-        now_ms = self._now_ms()
-        count, size_bytes = len(units) // UNIT_BYTES, _sizes_sum(units)
-        self._add(TOPIC_PUT, topic, count, size_bytes, now_ms)
-        self._of_broker[BROKER_PUT].add(count, size_bytes, now_ms)
-        if not is_system_topic(topic):
-            self._of_broker[USER_PUT].add(count, size_bytes, now_ms)
+    def _add_up(self) -> None:
+        gathered, self._gathered, self._gathered_count = self._gathered, {}, 0
+        now_ms = self._gathered_ms
+        for topic, packed in gathered.items():
+            if topic.startswith(LEDGERMQ_PREFIX):
+                continue
+            units = b"".join(packed)
+            count, size_bytes = len(units) // UNIT_BYTES, _sizes_sum(units)
+            self._add(TOPIC_PUT, topic, count, size_bytes, now_ms, len(packed))
+            self._of_broker[BROKER_PUT].add(count, size_bytes, now_ms, len(packed))
+            if not is_system_topic(topic):
+                self._of_broker[USER_PUT].add(count, size_bytes, now_ms, len(packed))
 
     def got(self, topic: str, group: str, queue_id: int, count: int, size_bytes: int, took_ms: int) -> None:
         """A consumer got an answer with so many messages, which took so long to make."""
@@ -118,6 +138,7 @@ class BrokerStatistics:
 
     def tps(self, counter: str, key: str) -> float:
         """Messages a second over the last minute; 0 for an unknown key."""
+        self._add_up()
         item = self._items.get((counter, key))
         if item is None:
             return 0.0
@@ -128,6 +149,7 @@ class BrokerStatistics:
         """Last minute, hour and day of the counter behind one of STATS; None when it never counted. What is
         no bytes has them as 0; see STATS for which of the two is meant.
         """
+        self._add_up()
         counter, _ = STATS.get(stats_name, ("", False))
         of_broker = self._of_broker.get(counter) if key == self._cluster else None
         item = of_broker or self._items.get((counter, key))
@@ -138,20 +160,22 @@ class BrokerStatistics:
 
     def total(self, counter: str) -> int:
         """Messages of one of the broker's own counters since the start."""
+        self._add_up()
         return self._of_broker[counter].total
 
     def keep_topics(self, topics: Collection[str]) -> None:
         """Forget the counters of topics that are not among these."""
+        self._add_up()
         for key in [key for key in self._items if _topic_of(*key) not in topics]:
             del self._items[key]
 
-    def _add(self, counter: str, key: str, count: int, size_bytes: int, now_ms: int) -> None:
+    def _add(self, counter: str, key: str, count: int, size_bytes: int, now_ms: int, calls: int = 1) -> None:
         item = self._items.get((counter, key))
         if item is None:
             if len(self._items) >= self._items_max and not self._make_room(now_ms):
                 return
             item = self._items[counter, key] = WindowCounter(now_ms)
-        item.add(count, size_bytes, now_ms)
+        item.add(count, size_bytes, now_ms, calls)
 
     def _make_room(self, now_ms: int) -> bool:
         """Drop idle counters; once a slot, for it looks at all."""

@@ -45,15 +45,15 @@ class WindowCounter:
         self.total = 0
         """All that was counted, in any window or before."""
 
-    def add(self, count: int, size_bytes: int, now_ms: int) -> None:
-        """Count one call that brought so much."""
+    def add(self, count: int, size_bytes: int, now_ms: int, calls: int = 1) -> None:
+        """Count what so many calls brought."""
         slot = now_ms // SLOT_MS
         if slot != self._slot:
             self._put_away(slot)
         self.total += count
         self._count += count
         self._bytes += size_bytes
-        self._calls += 1
+        self._calls += calls
 
     @property
     def last_slot(self) -> int:

@@ -12,6 +12,7 @@ from functools import partial
 
 from broker.context import BrokerContext
 from broker.state.topics import HALF_TOPIC
+from broker.timer.clock_steps import ClockSteps
 from broker.timer.journal import TimerJournal
 from broker.timer.names import PROPERTY_RECALL_KEY
 from broker.timer.recalls import Recall, Recalls
@@ -70,6 +71,7 @@ class TimerDelivery:
         self._index = journal.index
         self._recalls = recalls
         self._tail = LogTail(context.log, config.data_file_bytes, config.enable_dledger)
+        self._clock_steps = ClockSteps(journal)
         self._precision_ms = config.timer_precision_ms
         self._most = max(1, min(BATCH_MESSAGES_MAX, config.pending_appends_max - 1))
         self._batch_max = self._most
@@ -108,6 +110,14 @@ class TimerDelivery:
         except (DamagedRunError, OSError) as error:
             self._journal.rebuild(error)
 
+    def late_ms(self) -> int:
+        """For how long the first message that waits has been due; 0 on a node that does not lead."""
+        try:
+            wake_ms = self._index.next_wake_ms() if self._is_leading else None
+        except (DamagedRunError, OSError):
+            return 0
+        return 0 if wake_ms is None else max(self._context.clock() - wake_ms - self._precision_ms, 0)
+
     def _on_writable_change(self, is_writable: bool) -> None:
         if is_writable:
             self._lead()
@@ -118,6 +128,7 @@ class TimerDelivery:
         self._leadership += 1
         self._is_leading = True
         self._kept, self._in_flight = None, -1
+        self._clock_steps.forget()
         self._batch_max = self._most
         self._arm(self._context.clock())
 
@@ -168,7 +179,8 @@ class TimerDelivery:
 
     def _due(self, now_ms: int) -> _Batch:
         batch = _Batch()
-        rows = self._index.due(now_ms - self._precision_ms, self._batch_max, self._damaged)
+        rows = self._clock_steps.due(now_ms, self._batch_max)
+        rows = rows or self._index.due(now_ms - self._precision_ms, self._batch_max, self._damaged)
         for row in rows:
             if row.offset not in batch.dropped:
                 try:

@@ -50,6 +50,8 @@ class TimerIndex:
         self._runs: list[Run] = []
         self._over: list[Run] = []
         """Runs that the last checkpoint still names."""
+        self._joined: list[Run] = []
+        """Runs that are being joined."""
         self._news = 0
 
     def restore(self) -> None:
@@ -146,7 +148,7 @@ class TimerIndex:
         """Make one run of the smallest ones, a step at a time; nothing while there are few."""
         if len(self._runs) <= RUNS_MAX:
             return
-        joined = sorted(self._runs, key=lambda run: run.left)[:JOINED_RUNS]
+        joined = self._joined = sorted(self._runs, key=lambda run: run.left)[:JOINED_RUNS]
         writer = self._store.new_run()
         try:
             rows = merge(*[run.from_row(run.at) for run in joined])
@@ -156,8 +158,10 @@ class TimerIndex:
         except BaseException:
             writer.abandon()
             raise
+        finally:
+            self._joined = []
         self._runs = [run for run in self._runs if run not in joined] + [writer.finish()]
-        self._over += [run for run in joined if run not in self._over]
+        self._over += joined
         self.save()
 
     def trim(self, most: int = 1 << 62) -> bool:
@@ -173,9 +177,9 @@ class TimerIndex:
                 most -= 1
                 if not most:
                     return False
-        finished = [run for run in self._runs if not run.left]
+        finished = [run for run in self._runs if not run.left and run not in self._joined]
         if finished:
-            self._runs = [run for run in self._runs if run.left]
+            self._runs = [run for run in self._runs if run not in finished]
             self._over += finished
         return True
 

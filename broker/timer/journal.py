@@ -88,6 +88,12 @@ class TimerJournal:
         offset = self.index.end if first is None else min(first, self.index.end)
         return position_at(self._log.queues, TIMER_TOPIC, TIMER_QUEUE_ID, offset)
 
+    @property
+    def behind(self) -> int:
+        """How many records of the queue are not in the index yet."""
+        queue = self.queue
+        return 0 if queue is None else max(queue.max_offset - max(self.index.end, queue.min_offset), 0)
+
     def record(self, offset: int) -> Record | None:
         """A record of the queue; None when it cannot be read any more. Raises DamagedRecordError."""
         queue = self.queue

@@ -1,5 +1,6 @@
 """A cluster as its name servers describe it, and requests that reach whoever leads just now."""
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -7,24 +8,21 @@ from typing import Final, Self, TypeVar
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.fastjson import FastjsonError, loads
-from remoting.route import (
-    PERM_READ,
-    PERM_WRITE,
-    ClusterInfo,
-    RouteError,
-    TopicRoute,
-    parse_cluster_info,
-    parse_topic_route,
-)
+from remoting.route import PERM_READ, PERM_WRITE, ClusterInfo, TopicRoute
 from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.connection import Connection, Connections
 from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.routes import (
+    cluster_info_of,
+    merged_cluster_infos,
+    merged_routes,
+    route_of,
+    topic_names,
+)
 from rocketmq_spark.client.system_topics import is_system_topic
 from rocketmq_spark.errors import (
     ClusterUnavailableError,
     OptionError,
-    RequestRefusedError,
     RocketmqSparkError,
     TopicNotFoundError,
 )
@@ -34,7 +32,9 @@ TIMEOUT_S: Final = 5.0
 DEADLINE_S: Final = 60.0
 """How long a request is tried again while nobody leads."""
 NAMESRV_DEADLINE_S: Final = 10.0
-"""How long name servers are asked again; a mistyped address must not cost a minute."""
+"""How long name servers are asked again at first; a mistyped address must not cost a minute."""
+SILENCE_S: Final = 15.0
+"""A name server that did not answer is left alone for so long while another one does."""
 IN_FLIGHT_MAX: Final = 64
 """Requests sent ahead of their answers on one connection."""
 TOPIC_NOT_EXIST: Final = int(ResponseCode.TOPIC_NOT_EXIST)
@@ -62,8 +62,12 @@ class NotLeaderError(RocketmqSparkError):
 class Cluster:
     """The nodes behind some name servers. Routes are kept until `refresh`. Not for use by several threads.
 
+    What there is, is what any name server that answers knows: one that has just started knows only the
+    brokers that have come to it since.
+
     namesrv_addr: `host:port`, several of them separated by `;`.
     timeout_s: for one request. deadline_s: for a request and all its repetitions.
+    `namesrv_deadline_s` may be changed: for how long name servers are asked while none answers.
     """
 
     def __init__(
@@ -74,9 +78,12 @@ class Cluster:
             raise OptionError("no name server is given: the option namesrv takes host:port, several with `;`")
         self.timeout_s = timeout_s
         self.deadline_s = deadline_s
+        self.namesrv_deadline_s = min(NAMESRV_DEADLINE_S, deadline_s)
         self._connections = Connections(timeout_s)
         self._routes: dict[str, TopicRoute] = {}
         self._leaders: dict[str, str] = {}
+        self._former_leaders: dict[str, str] = {}
+        self._silent_since_s: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -91,17 +98,15 @@ class Cluster:
         self._connections.close()
 
     def refresh(self) -> None:
-        """Forget routes and leaders; the next question asks the name servers again."""
+        """Forget the routes: the next question asks the name servers again. Leaders are known until a route
+        or a failure says otherwise, so that requests reach them while no name server answers.
+        """
         self._routes.clear()
-        self._leaders.clear()
 
     def topics(self, include_system: bool = False) -> list[str]:
         """The names of all topics, sorted; of RocketMQ's own, retry and dead-letter ones only if asked."""
-        answer = self._ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        try:
-            names = sorted({str(name) for name in loads(answer.body).get("topicList") or ()})
-        except (FastjsonError, AttributeError, TypeError) as error:
-            raise RequestRefusedError("the list of topics", answer.code, f"unreadable: {error!r}") from None
+        answers = self._ask_namesrvs(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        names = sorted({name for answer in answers for name in topic_names(answer)})
         if include_system:
             return names
         info = self.cluster_info()
@@ -110,14 +115,11 @@ class Cluster:
 
     def cluster_info(self) -> ClusterInfo:
         """All brokers and clusters, asked for anew."""
-        return self._cluster_info(NAMESRV_DEADLINE_S)
+        return self._cluster_info(self.namesrv_deadline_s)
 
     def _cluster_info(self, deadline_s: float) -> ClusterInfo:
-        answer = self._ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO, {}, (), deadline_s)
-        try:
-            return parse_cluster_info(answer.body)
-        except RouteError as error:
-            raise RequestRefusedError("the cluster's description", answer.code, str(error)) from None
+        answers = self._ask_namesrvs(RequestCode.GET_BROKER_CLUSTER_INFO, {}, (), deadline_s)
+        return merged_cluster_infos([cluster_info_of(answer) for answer in answers])
 
     def route(self, topic: str) -> TopicRoute:
         """Where the topic is. Raises TopicNotFoundError, ClusterUnavailableError."""
@@ -148,15 +150,23 @@ class Cluster:
         )
 
     def leader(self, broker_name: str) -> str:
-        """The address of the node with broker id 0. Raises ClusterUnavailableError while there is none."""
-        address = self._leaders.get(broker_name)
-        if address is None:
-            broker = self._cluster_info(0.0).brokers.get(broker_name)
-            address = None if broker is None else broker.master_addr
+        """The address of the node with broker id 0; while no name server answers, of the one that had it.
+
+        Raises ClusterUnavailableError while there is none.
+        """
+        address = self._leaders.get(broker_name) or self._find_leader(broker_name)
         if address is None:
             raise ClusterUnavailableError(f"the name server knows no leader of broker {broker_name}")
         self._leaders[broker_name] = address
         return address
+
+    def known_leader(self, broker_name: str) -> str | None:
+        """The leader as known, without a question."""
+        return self._leaders.get(broker_name)
+
+    def suppose_leader(self, broker_name: str, address: str) -> None:
+        """Try this node first: somebody else has just asked it."""
+        self._leaders.setdefault(broker_name, address)
 
     def forget_leader(self, broker_name: str) -> None:
         """Close the connection to the leader as known. The next question goes to another name server, if
@@ -166,7 +176,18 @@ class Cluster:
         address = self._leaders.pop(broker_name, None)
         self._routes.clear()
         if address is not None:
+            self._former_leaders[broker_name] = address
             self._connections.drop(address)
+
+    def _find_leader(self, broker_name: str) -> str | None:
+        try:
+            broker = self._cluster_info(0.0).brokers.get(broker_name)
+        except ClusterUnavailableError:
+            former = self._former_leaders.get(broker_name)
+            if former is None:
+                raise
+            return former
+        return None if broker is None else broker.master_addr
 
     def invoke_leader(
         self,
@@ -238,39 +259,48 @@ class Cluster:
         return [check_leads(found[place]) for place in range(len(commands))]
 
     def _find_route(self, topic: str) -> TopicRoute:
-        answer = self._ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, {TOPIC_NOT_EXIST})
-        if answer.code == TOPIC_NOT_EXIST:
-            raise TopicNotFoundError(f"the name server knows no topic {topic}: {answer.remark}")
-        try:
-            return parse_topic_route(answer.body)
-        except RouteError as error:
-            raise RequestRefusedError(f"the route of {topic}", answer.code, str(error)) from None
+        answers = self._ask_namesrvs(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, {TOPIC_NOT_EXIST})
+        known = [answer for answer in answers if answer.code == ResponseCode.SUCCESS]
+        if not known:
+            raise TopicNotFoundError(f"the name server knows no topic {topic}: {answers[0].remark}")
+        return merged_routes([route_of(answer, topic) for answer in known])
 
-    def _ask_namesrv(
+    def _ask_namesrvs(
         self,
         code: RequestCode,
         ext: dict[str, str],
         expected: Collection[int] = (),
-        deadline_s: float = NAMESRV_DEADLINE_S,
-    ) -> RemotingCommand:
-        backoff = Backoff(f"name server request {code.name}", min(deadline_s, self.deadline_s))
+        deadline_s: float | None = None,
+    ) -> list[RemotingCommand]:
+        """What the name servers say, of each that answers; at least one does. Codes besides SUCCESS must be
+        `expected`.
+        """
+        limit_s = self.namesrv_deadline_s if deadline_s is None else deadline_s
+        backoff = Backoff(f"name server request {code.name}", min(limit_s, self.deadline_s))
         while True:
-            failures, unwanted = [], None
-            for address in tuple(self._namesrvs):
+            answers, failures = [], []
+            for address in self._speaking():
                 try:
                     answer = self._connections.get(address).invoke(RemotingCommand(code, ext_fields=ext))
                 except RemotingError as error:
+                    self._silent_since_s[address] = time.monotonic()
                     failures.append(str(error))
-                    self._namesrvs.append(self._namesrvs.pop(0))  # the next question goes elsewhere first
                     continue
-                if answer.code == ResponseCode.SUCCESS:
-                    return answer
-                if answer.code in expected:
-                    unwanted = answer  # another one may know better: this one may have just been started
-                failures.append(f"{address}: code {answer.code}, {answer.remark}")
-            if unwanted is not None:
-                return unwanted
+                self._silent_since_s.pop(address, None)
+                if answer.code == ResponseCode.SUCCESS or answer.code in expected:
+                    answers.append(answer)
+                else:
+                    failures.append(f"{address}: code {answer.code}, {answer.remark}")
+            if answers:
+                return answers
+            self._silent_since_s.clear()
             backoff.failed("; ".join(failures))
+
+    def _speaking(self) -> list[str]:
+        """The name servers that did answer last, or have not been asked for a while; all when none did."""
+        now_s = time.monotonic()
+        silent = {address for address, since_s in self._silent_since_s.items() if now_s - since_s < SILENCE_S}
+        return [address for address in self._namesrvs if address not in silent] or list(self._namesrvs)
 
 
 def check_leads(answer: RemotingCommand) -> RemotingCommand:

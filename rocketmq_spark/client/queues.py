@@ -60,9 +60,17 @@ def bounds(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueu
     return {queue: QueueBounds(min(max(starts[queue], 0), ends[queue]), ends[queue]) for queue in wanted}
 
 
-def max_offsets(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+def max_offsets(
+    cluster: Cluster, queues: Iterable[MessageQueue], deadline_s: float | None = None
+) -> dict[MessageQueue, int]:
     """Where many queues end, asked for in bulk. Raises as `bounds`."""
-    return _ask_by_broker(cluster, queues, RequestCode.GET_MAX_OFFSET)
+    return _ask_by_broker(cluster, queues, RequestCode.GET_MAX_OFFSET, deadline_s)
+
+
+def min_offsets(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    """The first messages that are kept of many queues, asked for in bulk. Raises as `bounds`."""
+    found = _ask_by_broker(cluster, queues, RequestCode.GET_MIN_OFFSET)
+    return {queue: max(offset, 0) for queue, offset in found.items()}
 
 
 def earliest_time_ms(cluster: Cluster, queue: MessageQueue) -> int:
@@ -133,11 +141,12 @@ def _ask_number(cluster: Cluster, queue: MessageQueue, command: RemotingCommand,
 
 
 def _ask_by_broker(
-    cluster: Cluster, queues: Iterable[MessageQueue], code: RequestCode
+    cluster: Cluster, queues: Iterable[MessageQueue], code: RequestCode, deadline_s: float | None = None
 ) -> dict[MessageQueue, int]:
     found = {}
     for broker_name, asked in by_broker(queues).items():
-        answers = cluster.invoke_leader_many(broker_name, [_queue_command(code, queue) for queue in asked])
+        commands = [_queue_command(code, queue) for queue in asked]
+        answers = cluster.invoke_leader_many(broker_name, commands, deadline_s)
         for queue, answer in zip(asked, answers, strict=True):
             found[queue] = _number(answer, "offset", f"{code.name} of {queue}")
     return found

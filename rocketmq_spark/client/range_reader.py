@@ -7,8 +7,9 @@ the leader is lost, everything not handed on is asked for again.
 """
 
 import logging
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +39,12 @@ COUNT_START: Final = 32
 """Asked for at first; as many as a Java broker ever gives."""
 GAP_WAIT_S: Final = 12.0
 """A Java broker looks for deleted files every 10 s."""
+NAMED_MAX: Final = 20
+"""An error or a warning names so many queues or ranges."""
+GAP_PAUSE_S: Final = 240.0
+"""After a gap that nothing explained, later ones are not waited for so long: such a queue may have many. The
+beginning is asked for at each.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +62,20 @@ class QueueRange:
 
     def __str__(self) -> str:
         return f"offsets {self.start} to {self.stop - 1} of {self.queue}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The records of one answer, or of several that follow each other, back to back.
+
+    They are of the offsets from `start` to before `stop`. is_exact: each of these has a message, by the word
+    of a node that never passes over one without saying so, or is an offset that no message has.
+    """
+
+    data: bytes
+    start: int
+    stop: int
+    is_exact: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +101,9 @@ class _Stretch:
 
 
 class RangeReader:
-    """One range being read; iterating gives the records' bytes, each item one answer's."""
+    """One range being read; iterating gives the records' bytes, each item one answer's; `answers` says where
+    they stand, too.
+    """
 
     def __init__(self, cluster: Cluster, wanted: QueueRange, settings: ReadSettings) -> None:
         self._cluster = cluster
@@ -89,15 +112,21 @@ class RangeReader:
         self._settings = settings
         self._next = wanted.start
         """The first offset not handed on and not known to be missing."""
+        self._taken_from = wanted.start
         self._count = COUNT_START
         self._count_max = COUNT_MAX
         # What a filter leaves out makes the length of an answer unknown: then one at a time.
         self._in_flight_max = IN_FLIGHT_MIN if settings.tags == ALL_TAGS else 1
         self._pending: deque[_Stretch] = deque()
         self._stall: Backoff | None = None
-        self._asks_for_gaps = settings.tags == ALL_TAGS
+        self._is_filtered = settings.tags != ALL_TAGS
+        self._gap_waited_s = -GAP_PAUSE_S
 
     def __iter__(self) -> Iterator[bytes]:
+        """Raises DataLossError, ClusterUnavailableError, RequestRefusedError."""
+        return (answer.data for answer in self.answers())
+
+    def answers(self) -> Iterator[Pulled]:
         """Raises DataLossError, ClusterUnavailableError, RequestRefusedError."""
         stop = self._wanted.stop
         while self._next < stop:
@@ -105,7 +134,8 @@ class RangeReader:
             result = self._cluster.with_leader(self._queue.broker_name, self._step)
             data = self._take(result)
             if data:
-                yield data
+                is_exact = result.is_exact and not self._is_filtered
+                yield Pulled(data, self._taken_from, self._next, is_exact)
 
     def _step(self) -> PullResult:
         """The answer for the first stretch. Raises what `Cluster.with_leader` tries again after."""
@@ -147,6 +177,7 @@ class RangeReader:
         is_passed = result.status in (PullStatus.FOUND, PullStatus.NO_MATCH)
         if is_passed and result.next_offset > self._next:
             self._explain_gap(result)
+            self._taken_from = self._next
             self._move_on(result)
             return result.data
         self._recover(result)
@@ -174,16 +205,18 @@ class RangeReader:
         just deleted. The queue's beginning tells, in time; what a filter leaves out looks the same.
         """
         first = result.first_offset
-        if first is None or first <= self._next or result.is_exact or not self._asks_for_gaps:
+        if first is None or first <= self._next or result.is_exact or self._is_filtered:
             return
-        backoff = Backoff(f"the beginning of {self._queue}", GAP_WAIT_S)
+        wait_s = GAP_WAIT_S if time.monotonic() - self._gap_waited_s >= GAP_PAUSE_S else 0.0
+        backoff = Backoff(f"the beginning of {self._queue}", wait_s)
         while (kept := min_offset(self._cluster, self._queue)) <= self._next:
             try:
                 backoff.failed(f"is {kept}")
             except ClusterUnavailableError:
-                self._asks_for_gaps = False  # such a queue may have many
+                if wait_s:
+                    self._gap_waited_s = time.monotonic()
                 return
-        self._lose(min(kept, first, self._wanted.stop))
+        self._lose(min(kept, first, self._wanted.stop), kept)
 
     def _recover(self, result: PullResult) -> None:
         """Nothing is to be had at `_next`: find out by the leader's word whether it is lost.
@@ -195,7 +228,7 @@ class RangeReader:
         queue, stop = self._queue, self._wanted.stop
         first, end = min_offset(self._cluster, queue), max_offset(self._cluster, queue)
         if first > self._next:
-            self._lose(min(first, stop))
+            self._lose(min(first, stop), first)
         elif result.status is PullStatus.REMOVED:
             self._lose(min(max(result.next_offset, self._next + 1), stop))
         else:
@@ -211,17 +244,38 @@ class RangeReader:
                 raise
             self._lose(self._wanted.stop)
 
-    def _lose(self, stop: int) -> None:
+    def _lose(self, stop: int, kept: int | None = None) -> None:
+        """kept: where the queue begins, which may be behind what is read here."""
         lost = QueueRange(self._queue, self._next, stop)
-        if self._settings.fail_on_data_loss:
-            raise DataLossError(
-                f"{lost} are not in the cluster any more: retention took them or the topic was made anew. "
-                "With failOnDataLoss=false a query goes on without them."
-            )
-        _log.warning("%s are lost; failOnDataLoss is false, so the query goes on without them", lost)
+        report_lost([lost], self._settings.fail_on_data_loss, kept)
         self._next = stop
+
+
+def report_lost(lost: Sequence[QueueRange], fails: bool, kept: int | None = None) -> None:
+    """Warn of ranges that a query was to read and goes on without; `kept`: where the only queue begins now.
+
+    Raises:
+        DataLossError: as it `fails` instead.
+    """
+    text = named(lost)
+    if not fails:
+        _log.warning("%s are lost; failOnDataLoss is false, so the query goes on without them", text)
+        return
+    begins = f" The queue begins at offset {kept} now." if kept is not None else ""
+    raise DataLossError(
+        f"{text} are not in the cluster any more: retention took them or the topic was made anew.{begins} "
+        "With failOnDataLoss=false a query goes on without them."
+    )
 
 
 def _has_room(result: PullResult) -> bool:
     """Whether an answer twice as long would still fit."""
     return len(result.data) * 2 <= BYTES_MAX
+
+
+def named(items: Sequence[object]) -> str:
+    """The items' texts, of many only the first."""
+    texts = [str(item) for item in items[:NAMED_MAX]]
+    if len(items) > NAMED_MAX:
+        texts.append(f"{len(items) - NAMED_MAX} more")
+    return " and ".join(texts)

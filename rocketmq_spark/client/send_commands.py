@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from commitlog.sequences import NO_DIGEST
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.headers import SendMessageRequestHeader
@@ -22,6 +23,7 @@ PROPERTIES_BYTES_MAX: Final = 32_000
 
 _HEAD: Final = struct.Struct(">iiiii")
 _INT16: Final = struct.Struct(">h")
+FLAG_TOO_LARGE: Final = "the flag {} does not fit into 32 bits"
 HEAD_BYTES: Final = _HEAD.size + _INT16.size
 _LETTERS: Final = "abcdefghijklmn"
 
@@ -36,12 +38,19 @@ class WriterPlace:
     partition: int
     batch_id: int
     first: int
+    digest: bytes = NO_DIGEST
 
 
 def encode_message(body: bytes, properties: bytes, flag: int = 0, queue_id: int = 0) -> bytes:
-    """One message of a batch. `queue_id` is for sequenced sends; in others the place holds 0."""
+    """One message of a batch. `queue_id` is for sequenced sends; in others the place holds 0.
+
+    Raises ValueError for a flag beyond 32 bits.
+    """
     size = HEAD_BYTES + len(body) + len(properties)
-    head = _HEAD.pack(size, queue_id, 0, flag, len(body))
+    try:
+        head = _HEAD.pack(size, queue_id, 0, flag, len(body))
+    except struct.error:
+        raise ValueError(FLAG_TOO_LARGE.format(flag)) from None
     return b"%b%b%b%b" % (head, body, _INT16.pack(len(properties)), properties)
 
 
@@ -70,6 +79,7 @@ def sequenced_command(
         sequence=place.first,
         born_timestamp_ms=born_ms,
         broker_name=broker_name,
+        digest=place.digest.decode() or None,
     )
     return RemotingCommand(
         RequestCode.LEDGERMQ_SEND_SEQUENCED, ext_fields=header.ext_fields(), body=b"".join(messages)
@@ -91,7 +101,9 @@ def batch_command(
 def single_command(
     group: str, queue: MessageQueue, body: bytes, properties: bytes, flag: int, born_ms: int
 ) -> RemotingCommand:
-    """310: one message, delayed if its properties say so."""
+    """310: one message, delayed if its properties say so. Raises ValueError for a flag beyond 32 bits."""
+    if not -(1 << 31) <= flag < 1 << 31:
+        raise ValueError(FLAG_TOO_LARGE.format(flag))
     header = _header(group, queue, properties.decode(), flag, born_ms, is_batch=False)
     return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=by_letters(header), body=body)
 

@@ -1,12 +1,13 @@
 """Sends ahead of their answers, a bounded window of them for each broker, in order, again until they are in.
 
 What is not acknowledged is sent again in its order, to the new leader if there is one. So sends that carry a
-writer's numbers never come with a gap, and all others at least once.
+writer's numbers never come with a gap, and all others at least once. Those of one lane (a queue) wait for
+each other: a broker may serve sends side by side, and one sent again must not come behind a later one.
 """
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,8 +32,21 @@ _NOT_STORED_SAFELY: Final = frozenset(
         ResponseCode.FLUSH_DISK_TIMEOUT,
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
         ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.LEDGERMQ_WRITERS_FULL,
     }
+)
+_FINAL: Final = frozenset(
+    {
+        ResponseCode.LEDGERMQ_SEQUENCE_GAP,
+        ResponseCode.LEDGERMQ_SEQUENCE_OVER,
+        ResponseCode.LEDGERMQ_SEQUENCE_DIFFERS,
+    }
+)
+DIFFERS_HINT: Final = (
+    "Exactly-once rests on a batch that is cut into the same partitions and rows at every try. Restore what "
+    "has changed since (number of cores or of partitions, minPartitions, the cut of files) and start again. "
+    "Where rows come in another order each time (after a shuffle), sort them within their partitions. "
+    "Otherwise begin with a new checkpoint (or writerId): rows of this batch that are in the topic come "
+    "twice then"
 )
 _PASSING: Final = ("not enough", "busy", "time out", "timeout", "not available", "stored")
 """Words in the remark of a SYSTEM_ERROR that another try may be spared."""
@@ -40,11 +54,14 @@ _PASSING: Final = ("not enough", "busy", "time out", "timeout", "not available",
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One send. `what` names its messages in an error; `repeats` of them were there before."""
+    """One send. `what` names its messages in an error; `repeats` of them were there before. Of a `lane` only
+    one is under way at a time.
+    """
 
     command: RemotingCommand
     count: int
     what: str
+    lane: Hashable = None
     repeats: int = 0
     system_errors: int = 0
     gaps: int = 0
@@ -64,6 +81,8 @@ class BrokerSender:
         self._deadline_s = deadline_s
         self._connection: Connection | None = None
         self._waiting: deque[Request] = deque()
+        self._behind: dict[Hashable, deque[Request]] = {}
+        """For each lane with a request that waits or is on the wire: those behind it."""
         self._on_wire: dict[int, Request] = {}
         """By opaque, in the order they were sent in; all of them before those that wait."""
         self._bytes = 0
@@ -75,7 +94,10 @@ class BrokerSender:
 
     def send(self, request: Request) -> None:
         """Put a request on its way; waits while the window is full. Errors as of `flush`."""
-        self._waiting.append(request)
+        if request.lane is not None and request.lane in self._behind:
+            self._behind[request.lane].append(request)
+        else:
+            self._let_go(request)
         self._bytes += request.size_bytes
         self._messages += request.count
         self._work(self._window_bytes, WINDOW_MESSAGES_MAX)
@@ -105,6 +127,7 @@ class BrokerSender:
             self._transmit(connection)
             while self._bytes > bytes_max or self._messages > messages_max:
                 self._take(connection.receive())
+                self._transmit(connection)
         except (BusyError, NotLeaderError):
             self.retries += 1
             self._drain(connection)
@@ -113,6 +136,11 @@ class BrokerSender:
             self.retries += 1
             self._take_back()
             raise
+
+    def _let_go(self, request: Request) -> None:
+        if request.lane is not None:
+            self._behind.setdefault(request.lane, deque())
+        self._waiting.append(request)
 
     def _transmit(self, connection: Connection) -> None:
         while self._waiting:
@@ -136,6 +164,11 @@ class BrokerSender:
         request.repeats = int(answer.ext_fields.get("repeats", "0"))
         self.acknowledged += request.count
         self.repeats += request.repeats
+        behind = self._behind.get(request.lane)
+        if behind:
+            self._let_go(behind.popleft())
+        elif behind is not None:
+            del self._behind[request.lane]
 
     def _drain(self, connection: Connection) -> None:
         """After a refusal: nothing is sent before all that is under way is answered, since what comes behind
@@ -202,8 +235,10 @@ def _failure(
             return BusyError(f"code {code}, {remark}")
         if request.gaps < GAPS_MAX:
             return NotLeaderError(f"code {code}, {remark}")
-    if code in (ResponseCode.LEDGERMQ_SEQUENCE_GAP, ResponseCode.LEDGERMQ_SEQUENCE_OVER):
+    if code in _FINAL:
         return DeliveryError(_sequence_text(request, answer, broker_name))
+    if code == ResponseCode.LEDGERMQ_WRITERS_FULL:
+        return BusyError(f"WRITERS_FULL (code {code}), {remark}")
     if code in _NOT_STORED_SAFELY:
         return BusyError(f"code {code}, {remark}")
     try:
@@ -224,6 +259,8 @@ def _sequence_text(request: Request, answer: RemotingCommand, broker_name: str) 
             "The checkpoint (or the writerId and batchId given) is older than what the topic holds; with a "
             "new checkpoint location the rows would be written again"
         )
+    if answer.code == ResponseCode.LEDGERMQ_SEQUENCE_DIFFERS:
+        return text + DIFFERS_HINT
     return text + (
         "It does not remember what this writer sent before: it was silent too long, or an older version led "
         "meanwhile. What was acknowledged is stored"

@@ -9,6 +9,7 @@ or a repeat.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from rocketmq_spark.jobs.archive_store import CHECKPOINT, NO_BATCH, ArchiveStore
 from rocketmq_spark.jobs.archive_task import RESULT_SCHEMA, TaskPlan, writing_task
 from rocketmq_spark.jobs.delta_log import DeltaLog
 from rocketmq_spark.jobs.errors import ArchiveError, JobError
-from rocketmq_spark.jobs.manifest import Batch, DataFile, Head, breaks, parse_file, spans_after
+from rocketmq_spark.jobs.manifest import Batch, DataFile, Head, QueueName, breaks, parse_file, spans_after
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.starting_offsets import continued
 from rocketmq_spark.jobs.streaming import run_query
@@ -30,6 +31,17 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("parquet", "delta")
 DEFAULT_BYTES_A_BATCH: Final = 1024 * 1024 * 1024
+OWN_OPTIONS: Final[Mapping[str, str]] = {
+    "tags": "would make gaps, since an archive holds every message",
+    "failondataloss": "is said by --allow-data-loss (allow_data_loss)",
+    "includeheaders": "is on: the archive has the properties",
+    "decompress": "is on: bodies are kept as consumers see them",
+    "namesrv": "is an option of the job",
+    "subscribe": "is said by the job's topics",
+    "subscribepattern": "is said by the job's pattern",
+    "assign": "would leave queues out",
+}
+"""What the job's promise rests on, and why it cannot be given."""
 _QUERY_ID: Final = "sql.streaming.queryId"
 _LEAST_EVERY_S: Final = 1.0
 
@@ -96,8 +108,10 @@ def check(options: ArchiveOptions) -> None:
         raise JobError(f"the format {options.format!r} is not known; known are {' and '.join(FORMATS)}.")
     if options.every_s is not None and options.every_s < _LEAST_EVERY_S:
         raise JobError(f"batches follow each other after {_LEAST_EVERY_S:g} s or later.")
-    if any(name.lower() == "tags" for name in options.source_options):
-        raise JobError("an archive holds every message: the source's option tags would make gaps.")
+    own = [name for name in options.source_options if name.lower() in OWN_OPTIONS]
+    if own:
+        reasons = (f"{name} {OWN_OPTIONS[name.lower()]}" for name in own)
+        raise JobError(f"these options of the source are not for an archive: {'; '.join(reasons)}.")
     if options.files_a_batch is not None and options.files_a_batch < 1:
         raise JobError("a batch has one file or more.")
 
@@ -170,9 +184,11 @@ class BatchWriter:
     def add(self, frame: DataFrame, query: str, batch_id: int) -> None:
         """Add one batch, unless it is there already.
 
-        Raises: ArchiveError when it does not begin where the archive ends.
+        Raises: ArchiveError when it does not begin where the archive ends, or has the number of a batch that
+            the archive has and more messages.
         """
         if self.head is not NO_BATCH and query == self.head.query and batch_id <= self.head.batch:
+            self._check_repeat(frame, batch_id)
             return
         sequence = self.head.sequence + 1
         files = self._write_files(frame, sequence)
@@ -200,6 +216,21 @@ class BatchWriter:
         plan = TaskPlan(self._store.path, self._store.token, sequence)
         lines = rows.mapInArrow(writing_task(plan), RESULT_SCHEMA).collect()
         return sorted((parse_file(row.line) for row in lines), key=lambda file: file.name)
+
+    def _check_repeat(self, frame: DataFrame, batch_id: int) -> None:
+        """Spark may have lost its plan of the batch with the machine's power, and have made a longer one."""
+        from pyspark.sql.functions import max as greatest
+
+        queues = frame.groupBy("topic", "brokerName", "queueId")
+        for row in queues.agg(greatest("queueOffset").alias("last")).collect():
+            queue = QueueName(row.topic, row.brokerName, row.queueId)
+            end = self.head.ends.get(queue, 0)
+            if row.last >= end:
+                raise ArchiveError(
+                    f"batch {batch_id} is in the archive {self._store.path} up to offset {end} of {queue}, "
+                    f"and is repeated up to {row.last + 1}: its checkpoint has lost what it knew. Remove "
+                    "the checkpoint; without it, the job goes on where the archive ends."
+                )
 
     def _check(self, files: list[DataFile]) -> None:
         found = breaks(files, self.head.ends)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from rocketmq_spark.jobs.archive_rows import FILE_COLUMNS, RunBuilder, stretches
 from rocketmq_spark.jobs.archive_store import ArchiveStore, absolute
 from rocketmq_spark.jobs.errors import ArchiveError
-from rocketmq_spark.jobs.manifest import DataFile, Run, format_file, parse_file, problems
+from rocketmq_spark.jobs.manifest import DataFile, ManifestCheck, Run, format_file, parse_file
 from rocketmq_spark.jobs.parquet_batches import batches_of
 from rocketmq_spark.jobs.progress import Progress, Silent
 
@@ -51,30 +51,56 @@ def run_verify(spark: SparkSession, path: str, progress: Progress | None = None)
     store = ArchiveStore(absolute(path))
     if not store.has_manifest():
         raise ArchiveError(f"{path} holds no archive: it has no manifest.")
-    batches = list(store.batches())
-    files = [file for batch in batches for file in batch.files]
-    found = problems(batches)
-    listed = {file.name for file in files}
-    found += [
-        f"{name}: not in the manifest, a reader of the folder sees its rows all the same"
-        for name in sorted(store.data_files() - listed)
-    ]
+    check, found = ManifestCheck(), _Problems()
+    unlisted = store.data_files()
+    files_there, seen = len(unlisted), 0
     with progress or Silent() as told:
-        told.update(0, len(files))
-        for start in range(0, len(files), FILES_A_STEP):
-            step = files[start : start + FILES_A_STEP]
-            found += _check_in_tasks(spark, store, step)
-            told.update(start + len(step), len(files), f"{len(found):,} problems")
-    queues = {run.queue for file in files for run in file.runs}
-    return VerifyResult(
-        batches=len(batches),
-        files=len(files),
-        queues=len(queues),
-        messages=sum(batch.messages for batch in batches),
-        body_bytes=sum(batch.body_bytes for batch in batches),
-        problems=tuple(found[:PROBLEMS_MAX]),
-        problem_count=len(found),
+        told.update(0, files_there)
+        for step in _steps(store, check, found):
+            unlisted.difference_update(file.name for file in step)
+            found.add(_check_in_tasks(spark, store, step))
+            seen += len(step)
+            told.update(seen, max(seen, files_there), f"{found.count:,} problems")
+    found.add(
+        f"{name}: not in the manifest, a reader of the folder sees its rows all the same"
+        for name in sorted(unlisted)
     )
+    return VerifyResult(
+        batches=check.batches,
+        files=check.files,
+        queues=check.queues,
+        messages=check.messages,
+        body_bytes=check.body_bytes,
+        problems=tuple(found.kept),
+        problem_count=found.count,
+    )
+
+
+class _Problems:
+    """As many as are kept, and how many there are."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+        self.count = 0
+
+    def add(self, problems: Iterable[str]) -> None:
+        for problem in problems:
+            self.count += 1
+            if len(self.kept) < PROBLEMS_MAX:
+                self.kept.append(problem)
+
+
+def _steps(store: ArchiveStore, check: ManifestCheck, found: _Problems) -> Iterator[list[DataFile]]:
+    """The files that the manifest names, some at a time, while it is looked at itself."""
+    step: list[DataFile] = []
+    for batch in store.batches():
+        found.add(check.problems(batch))
+        step += batch.files
+        while len(step) >= FILES_A_STEP:
+            yield step[:FILES_A_STEP]
+            del step[:FILES_A_STEP]
+    if step:
+        yield step
 
 
 def _check_in_tasks(spark: SparkSession, store: ArchiveStore, files: list[DataFile]) -> list[str]:

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import fsspec
 
 from rocketmq_spark.jobs.errors import ArchiveError, ManifestError
-from rocketmq_spark.jobs.manifest import Batch, Head, format_batch, parse_batches
+from rocketmq_spark.jobs.manifest import Batch, Head, format_batch, parse_batches, parse_last_head
 
 BATCHES_FOLDED: Final = 1000
 """So many manifest files of one batch become one file."""
@@ -34,6 +34,8 @@ _PENDING: Final = f"{_MANIFEST}/_pending.jsonl"
 _LOCK: Final = f"{_MANIFEST}/_lock"
 _STAGING: Final = "_staging"
 CHECKPOINT: Final = "_checkpoint"
+
+T = TypeVar("T")
 
 
 class ArchiveStore:
@@ -47,7 +49,7 @@ class ArchiveStore:
             raise ArchiveError(f"{path} is not reachable: {error}") from None
         self.path = path
         self.root = str(root).rstrip("/")
-        self.is_local = "file" in _protocols(self._fs)
+        self.is_local = is_local(self._fs)
         self.token = secrets.token_hex(4)
         """In the name of every file that this run writes: no other run's file is ever replaced."""
 
@@ -114,7 +116,7 @@ class ArchiveStore:
     def last(self) -> Head:
         """The newest batch, NO_BATCH in an empty archive. Raises: ManifestError."""
         names = self._manifest_names()
-        return self._read(names[-1])[-1].head if names else NO_BATCH
+        return self._parse(names[-1], parse_last_head) if names else NO_BATCH
 
     def batches(self) -> Iterator[Batch]:
         """Every batch, by number. Raises: ManifestError naming the file."""
@@ -138,7 +140,16 @@ class ArchiveStore:
         }
 
     def prepare(self, batch: Batch) -> None:
-        """Note what the batch will add, then move its files into place."""
+        """Note what the batch will add, then move its files into place.
+
+        Raises: ArchiveError when a file is not as its task has left it.
+        """
+        for file in batch.files:
+            size = self._fs.size(self.full(file.staged))
+            if size != file.file_bytes:
+                raise ArchiveError(
+                    f"{file.staged} has {size} bytes, its task wrote {file.file_bytes}: nothing is taken."
+                )
         final = replace(batch, files=tuple(replace(file, staged="") for file in batch.files))
         self._put(_PENDING, format_batch(final))
         folders = set()
@@ -212,8 +223,11 @@ class ArchiveStore:
         ]
 
     def _read(self, name: str) -> list[Batch]:
+        return self._parse(name, parse_batches)
+
+    def _parse(self, name: str, parse: Callable[[bytes], T]) -> T:
         try:
-            return parse_batches(bytes(self._fs.cat_file(self.full(name))))
+            return parse(bytes(self._fs.cat_file(self.full(name))))
         except ManifestError as error:
             raise ManifestError(f"{name}: {error}") from None
 
@@ -233,11 +247,7 @@ class ArchiveStore:
         if not self.is_local:
             return
         for folder in folders:
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_folder(folder)
 
 
 def sync(file: Any, is_local: bool) -> None:
@@ -247,10 +257,20 @@ def sync(file: Any, is_local: bool) -> None:
         os.fsync(file.fileno())
 
 
+def sync_folder(folder: str) -> None:
+    """Has a local folder's names on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def absolute(path: str) -> str:
     """A path without a scheme made absolute: tasks may run in another folder."""
     return path if "://" in path else str(Path(path).expanduser().resolve())
 
 
-def _protocols(fs: Any) -> Sequence[str]:
-    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+def is_local(fs: Any) -> bool:
+    """Whether files of this file system are files of this machine."""
+    return "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol))

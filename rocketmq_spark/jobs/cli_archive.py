@@ -22,6 +22,12 @@ Start = Annotated[
     str,
     typer.Option("--from", metavar="WHEN", help="Where new queues begin: earliest, latest or a moment."),
 ]
+Every = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help="With --continuous: how far apart batches are at least.", show_default="30s"
+    ),
+]
 Source = Annotated[list[str] | None, typer.Option("--source", metavar="K=V", help="An option of the source.")]
 Checkpoint = Annotated[
     str | None, typer.Option(metavar="URL", help="Spark's checkpoint.", show_default="in the archive")
@@ -46,12 +52,12 @@ def archive(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     start: Start = "earliest",
     continuous: Annotated[bool, typer.Option("--continuous", help="Go on until Ctrl-C.")] = False,
-    every: Annotated[str, typer.Option(metavar="TIME", help="How far apart batches are at least.")] = "30s",
+    every: Every = None,
     file_format: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="parquet or delta.")
     ] = "parquet",
     batch_bytes: Annotated[
-        str, typer.Option(metavar="AMOUNT", help="Bytes of messages in one batch at most.")
+        str, typer.Option(metavar="AMOUNT", help="Bytes of messages in one batch, about.")
     ] = "1GiB",
     batch_messages: Annotated[int | None, typer.Option(min=1, help="Messages in one batch at most.")] = None,
     files: Annotated[
@@ -78,6 +84,8 @@ def archive(
         return
     if to is None:
         raise typer.BadParameter("where to? Give --to PATH, or --verify PATH to prove an archive.")
+    if every is not None and not continuous:
+        raise typer.BadParameter("--every says how often a job that is --continuous adds a batch.")
     from rocketmq_spark.jobs.archive import ArchiveOptions, check, run_archive
     from rocketmq_spark.jobs.progress import progress_on
     from rocketmq_spark.jobs.words import bytes_words, parse_bytes, parse_seconds
@@ -87,7 +95,7 @@ def archive(
         path=to,
         topics=tuple(topics or ()),
         pattern=pattern,
-        every_s=parse_seconds("--every", every) if continuous else None,
+        every_s=parse_seconds("--every", every or "30s") if continuous else None,
         format=file_format,
         batch_bytes=parse_bytes("--batch-bytes", batch_bytes),
         batch_messages=batch_messages,

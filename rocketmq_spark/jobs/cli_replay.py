@@ -31,6 +31,13 @@ Topics = Annotated[
     typer.Option("--topic", metavar="TOPIC", help="Read this topic (of an archive: all); repeatable."),
 ]
 
+RequestTimeout = Annotated[
+    str | None, typer.Option(metavar="TIME", help="For one request.", show_default="5s")
+]
+RetryTimeout = Annotated[
+    str | None, typer.Option(metavar="TIME", help="For its repetitions.", show_default="1m")
+]
+
 EPILOG = """Examples:
 
 ledgermq spark replay --archive archive --to OrdersAgain --rate 1000
@@ -70,6 +77,8 @@ def replay(
         int | None, typer.Option(min=1, help="Messages in one batch.", show_default="30 s, 50,000 at most")
     ] = None,
     state: State = None,
+    request_timeout: RequestTimeout = None,
+    retry_timeout: RetryTimeout = None,
     master: Master = None,
     conf: Conf = None,
     as_json: AsJson = False,
@@ -97,6 +106,7 @@ def replay(
         delivery=delivery,
         create_queues=create_queues,
         batch_messages=batch_messages,
+        connection_options=_given(requestTimeout=request_timeout, retryTimeout=retry_timeout),
     )
     check(options)
     with job("replay", master, conf) as spark:
@@ -108,3 +118,7 @@ def replay(
             f"{done.messages:,} messages sent to {to} in {done.batches:,} batches; "
             f"{done.total:,} by all runs of this replay ({options.state})."
         )
+
+
+def _given(**options: str | None) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value is not None}

@@ -6,7 +6,7 @@ its head, then a line for each file with its runs. Everything here is pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
@@ -156,6 +156,28 @@ def parse_batches(data: bytes) -> list[Batch]:
     return batches
 
 
+def parse_last_head(data: bytes) -> Head:
+    """The head of the last batch of a manifest file; the others, and the files, are not looked at.
+
+    Raises: ManifestError.
+    """
+    if not data.endswith(b"\n"):
+        raise ManifestError("the last line of the manifest is cut")
+    end, count = len(data) - 1, 0
+    while True:
+        start = data.rfind(b"\n", 0, end) + 1
+        fields = _loads(data[start:end])
+        if "name" not in fields:
+            break
+        if not start:
+            raise ManifestError("the manifest begins with a file")
+        end, count = start - 1, count + 1
+    head, files = _head(fields)
+    if files != count:
+        raise ManifestError(f"batch {head.sequence} has {count} of its {files} files")
+    return head
+
+
 def runs_of(files: Iterable[DataFile]) -> dict[QueueName, list[Run]]:
     """The runs of each queue, by their first offsets."""
     found: dict[QueueName, list[Run]] = {}
@@ -170,10 +192,15 @@ def runs_of(files: Iterable[DataFile]) -> dict[QueueName, list[Run]]:
 def spans_after(spans: Mapping[QueueName, Span], files: Iterable[DataFile]) -> dict[QueueName, Span]:
     """What each queue spans once these files are in the archive."""
     found = dict(spans)
-    for queue, runs in runs_of(files).items():
-        start, end = found.get(queue, (runs[0].first_offset, 0))
-        found[queue] = Span(start, max(end, runs[-1].last_offset + 1))
+    add_spans(found, files)
     return found
+
+
+def add_spans(spans: dict[QueueName, Span], files: Iterable[DataFile]) -> None:
+    """The same in place."""
+    for queue, runs in runs_of(files).items():
+        start, end = spans.get(queue, (runs[0].first_offset, 0))
+        spans[queue] = Span(start, max(end, runs[-1].last_offset + 1))
 
 
 def breaks(files: Iterable[DataFile], ends: Mapping[QueueName, int]) -> list[str]:
@@ -191,31 +218,60 @@ def breaks(files: Iterable[DataFile], ends: Mapping[QueueName, int]) -> list[str
     return found
 
 
-def problems(batches: Sequence[Batch]) -> list[str]:
-    """A sentence for everything that is wrong with a whole manifest; its batches in any order."""
-    ordered = sorted(batches, key=lambda batch: batch.head.sequence)
-    numbers = [batch.head.sequence for batch in ordered]
-    found = [
-        f"the manifest has {numbers.count(number) or 'no'} batches of number {number}"
-        for number in range(numbers[-1] + 1 if numbers else 0)
-        if numbers.count(number) != 1
-    ]
-    keys = [(batch.head.query, batch.head.batch) for batch in ordered]
-    found += [
-        f"batch {key[1]} of query {key[0]} is there {keys.count(key)} times"
-        for key in sorted(set(keys))
-        if keys.count(key) > 1
-    ]
-    for batch in ordered:
+class ManifestCheck:
+    """A whole manifest, batch after batch by number: what it remembers are the ends of queues and queries,
+    so that any number of batches can be looked at.
+    """
+
+    def __init__(self) -> None:
+        self.batches = self.files = self.messages = self.body_bytes = 0
+        self.spans: dict[QueueName, Span] = {}
+        self._ends: dict[QueueName, int] = {}
+        self._next = 0
+        self._queries: dict[str, int] = {}
+        """The last batch of each."""
+
+    def problems(self, batch: Batch) -> list[str]:
+        """A sentence for everything that is wrong with the next batch."""
+        head = batch.head
+        found = self._number_problems(head)
         found += [problem for file in batch.files for problem in file_problems(file)]
-    found += breaks([file for batch in ordered for file in batch.files], {})
-    spans: Mapping[QueueName, Span] = {}
-    for batch in ordered:
-        spans = spans_after(spans, batch.files)
-        if dict(batch.head.spans) != spans:
-            found.append(f"the spans that batch {batch.head.sequence} names are not those of its files")
-            spans = batch.head.spans
-    return found
+        found += breaks(batch.files, self._ends)
+        add_spans(self.spans, batch.files)
+        if head.spans != self.spans:
+            found.append(f"the spans that batch {head.sequence} names are not those of its files")
+            self.spans = dict(head.spans)
+        for run in (run for file in batch.files for run in file.runs):
+            self._ends[run.queue] = max(self._ends.get(run.queue, 0), run.last_offset + 1)
+        self.batches += 1
+        self.files += len(batch.files)
+        self.messages += batch.messages
+        self.body_bytes += batch.body_bytes
+        return found
+
+    @property
+    def queues(self) -> int:
+        return len(self._ends)
+
+    def _number_problems(self, head: Head) -> list[str]:
+        found = []
+        if head.sequence > self._next:
+            missing = f"{self._next} to {head.sequence - 1}" if head.sequence > self._next + 1 else self._next
+            found.append(f"the manifest has no batches of number {missing}")
+        elif head.sequence < self._next:
+            found.append(f"the manifest has more than one batch of number {head.sequence}")
+        self._next = max(self._next, head.sequence + 1)
+        last = self._queries.get(head.query, -1)
+        if head.batch <= last:
+            found.append(f"batch {head.batch} of query {head.query} comes behind its batch {last}")
+        self._queries[head.query] = max(last, head.batch)
+        return found
+
+
+def problems(batches: Iterable[Batch]) -> list[str]:
+    """A sentence for everything that is wrong with a whole manifest, whose batches come by number."""
+    check = ManifestCheck()
+    return [problem for batch in batches for problem in check.problems(batch)]
 
 
 def file_problems(file: DataFile) -> list[str]:

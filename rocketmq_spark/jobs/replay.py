@@ -8,7 +8,7 @@ sink then drops what is stored already; other brokers may store a batch's messag
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -16,24 +16,26 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketmq_spark import register
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import bounds
+from rocketmq_spark.errors import TopicNotFoundError
 from rocketmq_spark.jobs.archive_store import ArchiveStore, absolute
 from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.limiter import BURST_S, Rate, shares
 from rocketmq_spark.jobs.manifest import QueueName
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.replay_plan import (
+    Left,
     Slice,
     Waiting,
     Window,
     archive_slices,
-    left_after,
     messages_in,
-    next_batch,
     positions_after,
 )
 from rocketmq_spark.jobs.replay_state import ReplayState, StateFile
 from rocketmq_spark.jobs.replay_task import SENT_QUEUE_SCHEMA, SENT_SCHEMA, ReplayTask, topic_reader
-from rocketmq_spark.sink_options import BATCH_BYTES, Delivery
+from rocketmq_spark.options import ConnectionOptions
+from rocketmq_spark.sink.planning import is_sequenced
+from rocketmq_spark.sink_options import BATCH_BYTES, Delivery, parse_sink_options
 from rocketmq_spark.source.reading import range_task
 from rocketmq_spark.source.schema import FULL_SCHEMA
 from rocketmq_spark.source.source_options import STORE_TIME_SKEW_MS, Missing, batch_options
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 AT_LEAST_ONCE: Final = Delivery.AT_LEAST_ONCE.value
+EXACTLY_ONCE: Final = Delivery.EXACTLY_ONCE.value
+AUTO: Final = Delivery.AUTO.value
 SMALL_MESSAGE_BYTES: Final = 128
 DEFAULT_BATCH_MESSAGES: Final = 50_000
 BATCH_S: Final = 30.0
@@ -73,6 +77,8 @@ class ReplayOptions:
     delivery: str = "auto"
     create_queues: int = 0
     batch_messages: int | None = None
+    connection_options: Mapping[str, str] = field(default_factory=dict)
+    """requestTimeout and retryTimeout, of source and sink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +100,25 @@ def run_replay(spark: SparkSession, options: ReplayOptions, progress: Progress |
     register(spark)
     file = StateFile(options.state)
     state = file.read(what_of(options)) or _begin(options)
+    if options.delivery == AUTO and not state.delivery:
+        state = replace(state, delivery=_settled(options))
     waiting = _waiting(options, state)
     total = sum(map(messages_in, waiting.values()))
+    left = Left(waiting, state.positions)
     sent_before, batches = state.sent, 0
     with progress or Silent() as told, _paced_arrow(spark, options.rate):
-        told.update(total - _left(waiting, state), total)
+        told.update(total - left.messages, total)
         while True:
-            parts = state.planned or _plan(spark, options, left_after(waiting, state.positions))
+            parts = state.planned or _plan(spark, options, left)
             if not parts:
                 break
             state = replace(state, planned=tuple(map(tuple, parts)))
             file.write(state)
             state = _done(state, _send(spark, options, state))
             file.write(state)
+            left.done(parts)
             batches += 1
-            told.update(total - _left(waiting, state), total)
+            told.update(total - left.messages, total)
     return ReplayResult(state.sent - sent_before, state.sent, batches, state.replay_id)
 
 
@@ -147,11 +157,26 @@ def _begin(options: ReplayOptions) -> ReplayState:
     return ReplayState(f"replay-{secrets.token_hex(8)}", what_of(options), bound, 0, {}, (), 0)
 
 
+def _settled(options: ReplayOptions) -> str:
+    """What `auto` means with the brokers that there are: asked once, so that every batch is sent alike."""
+    connection = parse_sink_options(_sink_base(options), is_stream=False).connection
+    with connected(connection) as cluster:
+        try:
+            names = {queue.broker_name for queue in cluster.write_queues(options.to)}
+        except TopicNotFoundError:
+            names = set(cluster.cluster_info().brokers)
+        return EXACTLY_ONCE if is_sequenced(cluster, Delivery.AUTO, sorted(names)) else AT_LEAST_ONCE
+
+
+def connected(connection: ConnectionOptions) -> Cluster:
+    return Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s)
+
+
 def _ranges(options: ReplayOptions) -> dict[QueueName, tuple[int, int]]:
     """The first and last offsets of each live queue that lie in the window."""
     given = batch_options(_source_options(options))
     common = given.common
-    with Cluster(common.connection.namesrv) as cluster:
+    with connected(common.connection) as cluster:
         found = bounds(cluster, find_queues(cluster, common.subscription))
         start = resolve(cluster, common.start, found, common.missing, common.group)
         end = resolve(cluster, given.end, found, Missing.LATEST, common.group)
@@ -163,7 +188,8 @@ def _ranges(options: ReplayOptions) -> dict[QueueName, tuple[int, int]]:
 
 
 def _source_options(options: ReplayOptions) -> dict[str, str]:
-    found = {"namesrv": options.namesrv, "subscribe": ",".join(options.topics), "includeHeaders": "true"}
+    found = {"namesrv": options.namesrv, **options.connection_options}
+    found |= {"subscribe": ",".join(options.topics), "includeHeaders": "true"}
     if options.start_ms is not None:
         found["startingTimestamp"] = str(max(0, options.start_ms - STORE_TIME_SKEW_MS))
         found["startingOffsetsByTimestampStrategy"] = "latest"
@@ -177,17 +203,17 @@ def _waiting(options: ReplayOptions, state: ReplayState) -> Waiting:
         ranges = [(QueueName(*line[:3]), line[3], line[4]) for line in state.bound["ranges"]]
         return {queue: [Slice(*queue, first, last)] for queue, first, last in ranges}
     store = ArchiveStore(absolute(options.archive))
-    batches = [batch for batch in store.batches() if batch.head.sequence <= state.bound["sequence"]]
-    files = [file for batch in batches for file in batch.files]
+    batches = (batch for batch in store.batches() if batch.head.sequence <= state.bound["sequence"])
+    files = (file for batch in batches for file in batch.files)
     return archive_slices(files, options.topics, Window(options.start_ms, options.end_ms))
 
 
-def _plan(spark: SparkSession, options: ReplayOptions, left: Waiting) -> list[list[Slice]]:
+def _plan(spark: SparkSession, options: ReplayOptions, left: Left) -> list[list[Slice]]:
     most = options.batch_messages or DEFAULT_BATCH_MESSAGES
     in_time = options.rate.messages_in(BATCH_S)
     if in_time is not None and options.batch_messages is None:
         most = min(most, in_time)
-    return next_batch(left, most, spark.sparkContext.defaultParallelism)
+    return left.next_batch(most, spark.sparkContext.defaultParallelism)
 
 
 def _send(spark: SparkSession, options: ReplayOptions, state: ReplayState) -> int:
@@ -222,13 +248,18 @@ def _send(spark: SparkSession, options: ReplayOptions, state: ReplayState) -> in
 
 def sink_options(options: ReplayOptions, state: ReplayState) -> dict[str, str]:
     """The options of the sink. Where writing exactly once is possible, the batch has a name for it."""
-    found = {"namesrv": options.namesrv, "topic": options.to, "delivery": options.delivery}
-    if options.delivery != AT_LEAST_ONCE:
+    delivery = state.delivery if options.delivery == AUTO and state.delivery else options.delivery
+    found = _sink_base(options) | {"delivery": delivery}
+    if delivery != AT_LEAST_ONCE:
         found |= {"writerId": state.replay_id, "batchId": str(state.batch)}
     if options.create_queues:
         found["createTopicQueues"] = str(options.create_queues)
     request_bytes = request_bytes_at(options.rate)
     return found if request_bytes is None else found | {"batchBytes": str(request_bytes)}
+
+
+def _sink_base(options: ReplayOptions) -> dict[str, str]:
+    return {"namesrv": options.namesrv, "topic": options.to, **options.connection_options}
 
 
 def request_bytes_at(rate: Rate) -> int | None:
@@ -239,10 +270,6 @@ def request_bytes_at(rate: Rate) -> int | None:
     if rate.body_bytes is not None:
         bounds_s.append(rate.body_bytes * BURST_S)
     return max(1, min(BATCH_BYTES, round(min(bounds_s)))) if bounds_s else None
-
-
-def _left(waiting: Waiting, state: ReplayState) -> int:
-    return sum(map(messages_in, left_after(waiting, state.positions).values()))
 
 
 def _done(state: ReplayState, sent: int) -> ReplayState:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from rocketmq_spark.jobs.manifest import DataFile, QueueName, runs_of
@@ -71,29 +73,50 @@ def topics_of(files: Iterable[DataFile]) -> list[str]:
     return sorted({queue.topic for queue in runs_of(files)})
 
 
-def left_after(waiting: Waiting, positions: Mapping[QueueName, int]) -> dict[QueueName, list[Slice]]:
-    """What is still to be sent once each queue is sent up to its position."""
-    found = {}
-    for queue, slices in waiting.items():
-        position = positions.get(queue, 0)
-        rest = [replace(one, first=max(one.first, position)) for one in slices if one.last >= position]
-        if rest:
-            found[queue] = rest
-    return found
+class Left:
+    """What is still to be sent. Goes on batch by batch: nothing that is done is looked at again."""
 
+    def __init__(self, waiting: Waiting, positions: Mapping[QueueName, int]) -> None:
+        self._queues: dict[QueueName, deque[Slice]] = {}
+        self.messages = 0
+        for queue, slices in waiting.items():
+            position = positions.get(queue, 0)
+            rest = deque(
+                replace(one, first=max(one.first, position)) for one in slices if one.last >= position
+            )
+            if rest:
+                self._queues[queue] = rest
+                self.messages += messages_in(rest)
 
-def next_batch(waiting: Waiting, messages_max: int, parts_max: int) -> list[list[Slice]]:
-    """The slices of each task of the next batch: of every queue about as many messages.
+    def next_batch(self, messages_max: int, parts_max: int) -> list[list[Slice]]:
+        """The slices of each task of the next batch: of every queue about as many messages, of some one each
+        where there are more queues than messages.
 
-    All of a queue goes to one task, in order. There are `parts_max` tasks at most and none without a message.
-    """
-    share = max(1, messages_max // max(1, len(waiting)))
-    taken = {queue: _take(slices, share) for queue, slices in waiting.items() if slices}
-    parts: list[list[Slice]] = [[] for _ in range(min(parts_max, len(taken)))]
-    for queue in sorted(taken, key=lambda queue: (-messages_in(taken[queue]), queue)):
-        lightest = min(parts, key=messages_in)
-        lightest += taken[queue]
-    return parts
+        All of a queue goes to one task, in order. There are `parts_max` tasks at most and none without a
+        message.
+        """
+        share = max(1, messages_max // max(1, len(self._queues)))
+        queues = islice(self._queues.items(), messages_max)
+        taken = {queue: _take(slices, share) for queue, slices in queues}
+        parts: list[list[Slice]] = [[] for _ in range(min(parts_max, len(taken)))]
+        sizes = [0] * len(parts)
+        for queue in sorted(taken, key=lambda queue: (-messages_in(taken[queue]), queue)):
+            lightest = sizes.index(min(sizes))
+            parts[lightest] += taken[queue]
+            sizes[lightest] += messages_in(taken[queue])
+        return parts
+
+    def done(self, parts: Iterable[Sequence[Slice]]) -> None:
+        """These, as `next_batch` gave them, are sent; queues that were not among them come first then."""
+        for one in (one for part in parts for one in part):
+            rest = self._queues.pop(one.queue)
+            first = rest.popleft()
+            assert (first.first, first.file) == (one.first, one.file), (first, one)
+            if first.last > one.last:
+                rest.appendleft(replace(first, first=one.last + 1))
+            self.messages -= one.messages
+            if rest:
+                self._queues[one.queue] = rest
 
 
 def positions_after(
@@ -112,7 +135,7 @@ def messages_in(slices: Iterable[Slice]) -> int:
     return sum(one.messages for one in slices)
 
 
-def _take(slices: Sequence[Slice], most: int) -> list[Slice]:
+def _take(slices: Iterable[Slice], most: int) -> list[Slice]:
     found: list[Slice] = []
     for one in slices:
         if most <= 0:

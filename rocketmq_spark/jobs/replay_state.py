@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import fsspec
 import orjson
 
+from rocketmq_spark.jobs.archive_store import is_local, sync, sync_folder
 from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.manifest import QueueName
 from rocketmq_spark.jobs.replay_plan import Slice
@@ -31,6 +33,8 @@ class ReplayState:
     positions: Mapping[QueueName, int]
     planned: Sequence[Sequence[Slice]]
     sent: int
+    delivery: str = ""
+    """What `auto` means in this replay, once that is settled: a batch is repeated as it was sent."""
 
 
 class StateFile:
@@ -60,12 +64,23 @@ class StateFile:
         return state
 
     def write(self, state: ReplayState) -> None:
-        """Replace the file as a whole."""
+        """Replace the file as a whole; a local one outlives a loss of power."""
         folder = self._path.rpartition("/")[0]
         if folder:
             self._fs.makedirs(folder, exist_ok=True)
-        self._fs.pipe_file(f"{self._path}.new", format_state(state))
-        self._fs.mv(f"{self._path}.new", self._path)
+        if is_local(self._fs):
+            _replace(Path(self._path), format_state(state))
+        else:
+            self._fs.pipe_file(self._path, format_state(state))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    new = path.with_name(f"{path.name}.new")
+    with new.open("wb") as file:
+        file.write(data)
+        sync(file, is_local=True)
+    new.replace(path)
+    sync_folder(str(path.parent))
 
 
 def format_state(state: ReplayState) -> bytes:
@@ -80,6 +95,7 @@ def format_state(state: ReplayState) -> bytes:
             "positions": [[*queue, offset] for queue, offset in sorted(state.positions.items())],
             "planned": [list(part) for part in state.planned],
             "sent": state.sent,
+            "delivery": state.delivery,
         },
         option=orjson.OPT_INDENT_2,
     )
@@ -98,4 +114,5 @@ def parse_state(text: bytes) -> ReplayState:
         positions={QueueName(*queue): offset for *queue, offset in fields["positions"]},
         planned=tuple(tuple(Slice(**one) for one in part) for part in fields["planned"]),
         sent=fields["sent"],
+        delivery=str(fields.get("delivery", "")),
     )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
 import orjson
 
+from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.queues import MessageQueue, bounds
+from rocketmq_spark.errors import ClusterUnavailableError
 from rocketmq_spark.jobs.manifest import QueueName
-from rocketmq_spark.source.offsets import EARLIEST, LATEST, Offsets, to_json
-from rocketmq_spark.source.source_options import stream_options
-from rocketmq_spark.source.subscribing import find_queues
+from rocketmq_spark.source.offsets import to_json
+from rocketmq_spark.source.source_options import Subscription, stream_options
+from rocketmq_spark.source.subscribing import find_queues, resolve
 
 _STARTING: Final = (
     "startingTimestamp",
@@ -19,6 +23,8 @@ _STARTING: Final = (
     "startingOffsetsByTimestampStrategy",
     "startingOffsets",
 )
+
+logger = logging.getLogger(__name__)
 
 
 def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[str, str]:
@@ -29,11 +35,39 @@ def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[
     common = stream_options(source).common
     connection = common.connection
     with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
-        queues = find_queues(cluster, common.subscription)
-    default = LATEST if common.start.of_all == LATEST else EARLIEST
-    offsets: Offsets = {
-        queue: ends.get(QueueName(queue.topic, queue.broker_name, queue.queue_id), default)
-        for queue in queues
-    }
+        found = bounds(cluster, _queues_with(cluster, common.subscription, ends))
+        offsets = resolve(cluster, common.start, found, common.missing, common.group)
+    for queue in offsets:
+        offsets[queue] = ends.get(_name(queue), offsets[queue])
     kept = {name: value for name, value in source.items() if name not in _STARTING}
     return kept | {"startingOffsets": orjson.dumps(to_json(offsets)).decode()}
+
+
+def _queues_with(
+    cluster: Cluster, subscription: Subscription, ends: Mapping[QueueName, int]
+) -> list[MessageQueue]:
+    """The subscribed queues, once those that the archive knows are among them, or do not come: one that joins
+    the query later begins at its beginning, which the archive has.
+    """
+    wanted = {name for name in ends if _is_subscribed(name, subscription)}
+    backoff = Backoff("looking for the queues of the archive", cluster.deadline_s)
+    while True:
+        queues = find_queues(cluster, subscription)
+        away = sorted(wanted - set(map(_name, queues)))
+        if not away:
+            return queues
+        try:
+            backoff.failed(f"not there: {', '.join(map(str, away[:5]))}")
+        except ClusterUnavailableError as error:
+            logger.warning("%s. Should they come back, remove the checkpoint then", error)
+            return queues
+
+
+def _name(queue: MessageQueue) -> QueueName:
+    return QueueName(queue.topic, queue.broker_name, queue.queue_id)
+
+
+def _is_subscribed(name: QueueName, subscription: Subscription) -> bool:
+    if subscription.pattern is not None:
+        return subscription.pattern.fullmatch(name.topic) is not None
+    return name.topic in subscription.topics or MessageQueue(*name) in subscription.queues

@@ -20,6 +20,7 @@ from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.errors import OptionError, RocketmqSparkError
 from rocketmq_spark.sink.columns import read_columns
 from rocketmq_spark.sink.delivering import TaskPlace
+from rocketmq_spark.sink.ending import end_batch
 from rocketmq_spark.sink.planning import SinkPlan, make_plan
 from rocketmq_spark.sink.task import SinkCommit, write_partition
 from rocketmq_spark.sink_options import parse_sink_options
@@ -52,6 +53,7 @@ class RocketmqWriter(DataSourceArrowWriter):
     """Appends a DataFrame to topics. Made once at the driver, so that all tries of all tasks share its id."""
 
     def __init__(self, plan: SinkPlan) -> None:
+        self._is_one_off = plan.options.writer_id is None
         writer_id = plan.options.writer_id or uuid.uuid4().hex
         self.plan = replace(plan, options=replace(plan.options, writer_id=writer_id))
 
@@ -62,7 +64,9 @@ class RocketmqWriter(DataSourceArrowWriter):
         return write_partition(self.plan, place, iterator)
 
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
-        _log("the write", messages)
+        """The writer ends with the write, unless its user may run it again."""
+        done = _commits("the write", messages)
+        end_batch(self.plan, done, is_over=self._is_one_off)
 
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
         """What was sent stays in the topics: a broker takes nothing back."""
@@ -83,7 +87,8 @@ class RocketmqStreamWriter(DataSourceStreamArrowWriter):
         return write_partition(self.plan, TaskPlace(query_id, int(batch_id), task.partitionId()), iterator)
 
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
-        _log(f"batch {batchId}", messages)
+        done = _commits(f"batch {batchId}", messages)
+        end_batch(self.plan, done, is_over=False)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
         """What was sent stays in the topics, and is known when the batch is written again."""
@@ -107,7 +112,7 @@ def _task() -> TaskContext:
     return task
 
 
-def _log(what: str, messages: "list[WriterCommitMessage | None]") -> None:
+def _commits(what: str, messages: "list[WriterCommitMessage | None]") -> list[SinkCommit]:
     done = [message for message in messages if isinstance(message, SinkCommit)]
     logger.info(
         "%s: %d rows, %d of them written before, %d sendings repeated",
@@ -116,3 +121,4 @@ def _log(what: str, messages: "list[WriterCommitMessage | None]") -> None:
         sum(one.repeats for one in done),
         sum(one.retries for one in done),
     )
+    return done

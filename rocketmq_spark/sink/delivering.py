@@ -1,8 +1,10 @@
 """Gathers a partition's messages in batches and sends them: in numbered streams, or to queues."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from commitlog.sequences import FIRST_DIGEST, NO_DIGEST, next_digest
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.client.send_commands import (
     HEAD_BYTES,
@@ -26,6 +28,19 @@ class TaskPlace:
     batch_id: int
     partition: int
 
+    def writer_of(self, placement: Placement) -> str:
+        """The writer of one topic's rows, as brokers know it."""
+        return f"{self.writer_id}.{placement.suffix}"
+
+
+class Written(NamedTuple):
+    """What a partition has written as one numbered stream."""
+
+    broker_name: str
+    writer_id: str
+    rows: int
+    digest: bytes
+
 
 class Delivering(Protocol):
     """A way to deliver."""
@@ -34,6 +49,9 @@ class Delivering(Protocol):
 
     def finish(self) -> None:
         """Send what is gathered."""
+
+    def written(self) -> Iterator[Written]:
+        """What was sent with numbers."""
 
 
 @dataclass(slots=True)
@@ -60,6 +78,19 @@ class _Gathered:
         return f"rows {self.first_row} to {self.last_row} of partition {partition} to {target}"
 
 
+@dataclass(slots=True)
+class _Stream:
+    """The rows that go to one topic at one broker: how many were sent, the digest of these, and the digest of
+    all there are.
+    """
+
+    writer_id: str
+    sent_digest: bytes
+    digest: bytes
+    sent: int = 0
+    gathered: _Gathered = field(default_factory=_Gathered)
+
+
 class SequencedDelivering:
     """Exactly once: the rows that go to one broker are one stream, in their order, with a number each."""
 
@@ -67,49 +98,57 @@ class SequencedDelivering:
         self._sender = sender
         self._options = options
         self._place = place
-        self._gathered: dict[tuple[str, str], _Gathered] = {}
-        self._next: dict[tuple[str, str], int] = {}
-        self._suffixes: dict[str, str] = {}
+        self._streams: dict[tuple[str, str], _Stream] = {}
+        self._gathered_bytes = 0
 
     def add(self, placement: Placement, queue: MessageQueue, row: OutRow) -> None:
-        stream = (placement.topic, queue.broker_name)
-        gathered = self._gathered.get(stream)
-        if gathered is None:
-            gathered = self._gathered[stream] = _Gathered()
-            self._next[stream] = 0
-            self._suffixes[placement.topic] = placement.suffix
+        name = placement.topic, queue.broker_name
+        stream = self._streams.get(name)
+        if stream is None:
+            start = FIRST_DIGEST if self._options.check_repeats else NO_DIGEST
+            stream = self._streams[name] = _Stream(self._place.writer_of(placement), start, start)
         message = encode_message(row.body, row.properties, row.flag, queue.queue_id)
-        if not gathered.has_room(len(message), self._options.batch_bytes):
-            self._send(stream)
-            gathered = self._gathered[stream]
-        gathered.add(message, row.row)
+        if not stream.gathered.has_room(len(message), self._options.batch_bytes):
+            self._send(name)
+        elif self._gathered_bytes + len(message) > self._options.window_bytes:
+            self.finish()
+        stream.gathered.add(message, row.row)
+        self._gathered_bytes += len(message)
+        if stream.digest:
+            stream.digest = next_digest(stream.digest, message)
 
     def finish(self) -> None:
-        for stream in self._gathered:
-            self._send(stream)
+        for name in self._streams:
+            self._send(name)
 
-    def _send(self, stream: tuple[str, str]) -> None:
-        gathered, self._gathered[stream] = self._gathered[stream], _Gathered()
+    def written(self) -> Iterator[Written]:
+        for (_, broker_name), stream in self._streams.items():
+            yield Written(broker_name, stream.writer_id, stream.sent, stream.digest)
+
+    def _send(self, name: tuple[str, str]) -> None:
+        stream = self._streams[name]
+        gathered, stream.gathered = stream.gathered, _Gathered()
         count = len(gathered.messages)
         if not count:
             return
-        topic, broker_name = stream
-        place = WriterPlace(
-            f"{self._place.writer_id}.{self._suffixes[topic]}",
-            self._place.partition,
-            self._place.batch_id,
-            self._next[stream],
-        )
+        topic, broker_name = name
+        task = self._place
+        place = WriterPlace(stream.writer_id, task.partition, task.batch_id, stream.sent, stream.sent_digest)
         command = sequenced_command(
             self._options.producer_group, topic, broker_name, place, gathered.messages, now_ms()
         )
-        self._next[stream] += count
-        what = gathered.what(f"topic {topic}", self._place.partition)
-        self._sender.send(broker_name, Request(command, count, what))
+        stream.sent += count
+        stream.sent_digest = stream.digest
+        self._gathered_bytes -= gathered.size_bytes
+        self._sender.send(
+            broker_name, Request(command, count, gathered.what(f"topic {topic}", task.partition))
+        )
 
 
 class PlainDelivering:
-    """At least once: a batch for each queue; what is delayed goes alone, since a batch cannot be."""
+    """At least once: a batch for each queue; what is delayed goes alone, since a batch cannot be. One request
+    to a queue waits for the one before it, so that rows keep their order; delayed ones come by their times.
+    """
 
     def __init__(self, sender: Sender, options: SinkOptions, partition: int) -> None:
         self._sender = sender
@@ -122,20 +161,22 @@ class PlainDelivering:
         if row.is_delayed:
             self._send_alone(queue, row)
             return
-        gathered = self._gathered.setdefault(queue, _Gathered())
         size_bytes = HEAD_BYTES + len(row.body) + len(row.properties)
-        if not gathered.has_room(size_bytes, self._options.batch_bytes):
+        gathered = self._gathered.get(queue)
+        if gathered is not None and not gathered.has_room(size_bytes, self._options.batch_bytes):
             self._send(queue)
-            gathered = self._gathered[queue]
         elif self._gathered_bytes + size_bytes > self._options.window_bytes:
             self.finish()
-            gathered = self._gathered[queue]
+        gathered = self._gathered.setdefault(queue, _Gathered())
         gathered.add(encode_message(row.body, row.properties, row.flag), row.row)
         self._gathered_bytes += size_bytes
 
     def finish(self) -> None:
-        for queue in self._gathered:
+        for queue in list(self._gathered):
             self._send(queue)
+
+    def written(self) -> Iterator[Written]:
+        return iter(())
 
     def _send_alone(self, queue: MessageQueue, row: OutRow) -> None:
         command = single_command(
@@ -145,10 +186,10 @@ class PlainDelivering:
         self._sender.send(queue.broker_name, Request(command, 1, what))
 
     def _send(self, queue: MessageQueue) -> None:
-        gathered, self._gathered[queue] = self._gathered[queue], _Gathered()
-        if not gathered.messages:
+        gathered = self._gathered.pop(queue, None)
+        if gathered is None or not gathered.messages:
             return
         self._gathered_bytes -= gathered.size_bytes
         command = batch_command(self._options.producer_group, queue, gathered.messages, now_ms())
-        request = Request(command, len(gathered.messages), gathered.what(queue, self._partition))
-        self._sender.send(queue.broker_name, request)
+        what = gathered.what(queue, self._partition)
+        self._sender.send(queue.broker_name, Request(command, len(gathered.messages), what, queue))

@@ -58,7 +58,7 @@ class Placement:
         """
         brokers = {queue.broker_name for queue in self.queues}
         text = self.topic if len(brokers) == 1 else f"{self.topic} {' '.join(map(str, self.queues))}"
-        return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _no_such_queue(placement: Placement, broker_name: str | None, queue_id: int | None) -> str:

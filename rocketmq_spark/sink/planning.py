@@ -40,12 +40,18 @@ class Placements:
     cluster: Cluster
     options: SinkOptions
     _known: dict[str, Placement] = field(default_factory=dict)
+    _topics: dict[str, str] = field(default_factory=dict)
+    """By suffix."""
 
     def of(self, topic: str) -> Placement:
         """Raises TopicNotFoundError, OptionError."""
         found = self._known.get(topic)
         if found is None:
-            found = self._known[topic] = find_placement(self.cluster, topic, self.options.create_queues)
+            found = find_placement(self.cluster, topic, self.options.create_queues)
+            other = self._topics.setdefault(found.suffix, topic)
+            if other != topic:
+                raise OptionError(f"the topics {other} and {topic} have one hash: write them by two queries")
+            self._known[topic] = found
         return found
 
 
@@ -61,7 +67,10 @@ def make_plan(cluster: Cluster, options: SinkOptions, columns: Columns) -> SinkP
 
 
 def is_sequenced(cluster: Cluster, delivery: Delivery, broker_names: Iterable[str]) -> bool:
-    """Whether to write exactly once. Raises DeliveryError when that was asked for and is not possible."""
+    """Whether to write exactly once. Only a definite no of a broker is one.
+
+    Raises: DeliveryError when it was asked for and is not possible; the errors of `runtime_info`.
+    """
     if delivery is Delivery.AT_LEAST_ONCE:
         return False
     for name in broker_names:
@@ -81,15 +90,16 @@ def is_sequenced(cluster: Cluster, delivery: Delivery, broker_names: Iterable[st
 
 
 def runtime_info(cluster: Cluster, broker_name: str) -> dict[str, str]:
-    """The leader's figures; empty when it does not give any. Raises ClusterUnavailableError."""
+    """The leader's figures. Raises ClusterUnavailableError, and RequestRefusedError of any odd answer."""
     answer = cluster.invoke_leader(broker_name, lambda: RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+    what = f"the figures of broker {broker_name}"
     if answer.code != ResponseCode.SUCCESS:
-        return {}
+        raise RequestRefusedError(what, answer.code, answer.remark)
     try:
         table = loads(answer.body)["table"]
         return {str(name): str(value) for name, value in table.items()}
-    except (FastjsonError, KeyError, TypeError, AttributeError):
-        return {}
+    except (FastjsonError, KeyError, TypeError, AttributeError) as error:
+        raise RequestRefusedError(what, answer.code, f"unreadable: {error!r}") from None
 
 
 def find_placement(cluster: Cluster, topic: str, create_queues: int) -> Placement:

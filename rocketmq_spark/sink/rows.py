@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NOT_COPIED: Final = frozenset(
     {
-        *("UNIQ_KEY", "CLUSTER", "LEDGERMQ_SEQ", "MSG_REGION", "TRACE_ON", "INSTANCE_ID"),
+        *("UNIQ_KEY", "CLUSTER", "LEDGERMQ_SEQ", "LEDGERMQ_SUM", "MSG_REGION", "TRACE_ON", "INSTANCE_ID"),
         *("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_OUT_MS"),
         *("TIMER_DEQUEUE_MS", "TIMER_ENQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY"),
         *("TIMER_DELAY_LEVEL", "POP_CK", "1ST_POP_TIME"),
@@ -82,6 +82,8 @@ class RowReader:
                 level = None
             if level is not None and deliver_ms is not None:
                 raise self._error(row, "has both a delayLevel and a deliverTimestamp")
+            if flag is not None and not -(1 << 31) <= flag < 1 << 31:
+                raise self._error(row, f"has the flag {flag}, which does not fit into 32 bits")
             properties = self._properties(row, keys, tags, given, level, deliver_ms)
             yield OutRow(
                 row,

@@ -8,7 +8,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.sending import Sender
-from rocketmq_spark.sink.delivering import Delivering, PlainDelivering, SequencedDelivering, TaskPlace
+from rocketmq_spark.sink.delivering import (
+    Delivering,
+    PlainDelivering,
+    SequencedDelivering,
+    TaskPlace,
+    Written,
+)
 from rocketmq_spark.sink.planning import Placements, SinkPlan
 from rocketmq_spark.sink.rows import RowError, RowReader
 
@@ -19,13 +25,14 @@ if TYPE_CHECKING:
 @dataclass
 class SinkCommit(WriterCommitMessage):
     """What a task has written. `repeats`: rows that an earlier try of it had written already; `retries`: how
-    often it had to send again.
+    often it had to send again; `written`: what the log has now, where rows are numbered.
     """
 
-    partition: int
+    place: TaskPlace
     rows: int
     repeats: int
     retries: int
+    written: tuple[Written, ...] = ()
 
 
 def write_partition(plan: SinkPlan, place: TaskPlace, batches: "Iterable[RecordBatch]") -> SinkCommit:
@@ -53,10 +60,11 @@ def write_partition(plan: SinkPlan, place: TaskPlace, batches: "Iterable[RecordB
         sender.flush()
         brokers = sender.brokers.values()
         return SinkCommit(
-            place.partition,
+            place,
             sum(broker.acknowledged for broker in brokers),
             sum(broker.repeats for broker in brokers),
             sum(broker.retries for broker in brokers),
+            tuple(delivering.written()),
         )
 
 

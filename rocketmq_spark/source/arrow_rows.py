@@ -39,8 +39,17 @@ class RowFormat:
     decompress: bool = True
     tags: frozenset[str] | None = None
 
-    def batches(self, data: bytes, queue: MessageQueue, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self,
+        data: bytes,
+        queue: MessageQueue,
+        start: int,
+        stop: int,
+        check: Callable[[Ints], None] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of the messages from `start` to before `stop` that stand in `data`, in its order.
+
+        check: called with the queue offsets of all records in `data`.
 
         Raises:
             CorruptDataError: naming the queue, and the offset where it is known.
@@ -49,6 +58,8 @@ class RowFormat:
             records = find_records(data)
         except CorruptDataError as error:
             raise CorruptDataError(f"{queue} after offset {start - 1}: {error}") from None
+        if check is not None:
+            check(records.queue_offset)
         records = records.choose((records.queue_offset >= start) & (records.queue_offset < stop))
         rows = _Rows(self, queue, records)
         if self.tags is not None:

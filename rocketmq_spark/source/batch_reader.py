@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import MessageQueue, QueueBounds, bounds
-from rocketmq_spark.client.range_reader import QueueRange
+from rocketmq_spark.client.range_reader import QueueRange, named
 from rocketmq_spark.client.times import offset_at
 from rocketmq_spark.errors import DataLossError
 from rocketmq_spark.source.filters import Constraints, constrain
@@ -46,24 +46,28 @@ class RocketmqReader(DataSourceReader):
                 for wanted in ranges_between(start, end)
                 if self._constraints.admits(wanted.queue)
             ]
-        parts = split([wanted for wanted in ranges if len(wanted)], common.partitions_min)
-        return [RangePartition(part) for part in parts]
+            parts = split([wanted for wanted in ranges if len(wanted)], common.partitions_min)
+            return [RangePartition(part, cluster.known_leader(part.queue.broker_name)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._task.read(partition)
 
     def _require_kept(self, start: Offsets, end: Offsets, found: Mapping[MessageQueue, QueueBounds]) -> None:
         """Offsets that were given as numbers may lie outside of what the queues hold."""
+        problems = []
         for queue, ends in found.items():
-            lost = _outside(QueueRange(queue, start[queue], end[queue]), ends)
-            if lost and self._options.common.fail_on_data_loss:
-                raise DataLossError(
-                    f"{' and '.join(map(str, lost))} were asked for, but the queue holds offsets "
-                    f"{ends.min_offset} to {ends.max_offset - 1}. "
-                    "With failOnDataLoss=false the query reads only these."
+            outside = _outside(QueueRange(queue, start[queue], end[queue]), ends)
+            if outside:
+                problems.append(
+                    f"{named(outside)} were asked for, but the queue holds offsets {ends.min_offset} to "
+                    f"{ends.max_offset - 1}"
                 )
             start[queue] = max(start[queue], ends.min_offset)
             end[queue] = min(end[queue], ends.max_offset)
+        if problems and self._options.common.fail_on_data_loss:
+            raise DataLossError(
+                f"{named(problems)}. With failOnDataLoss=false the query reads only what there is."
+            )
 
     def _narrowed(self, cluster: Cluster, wanted: QueueRange, ends: QueueBounds) -> QueueRange:
         """The part of the range that the filters on offsets and store times leave."""

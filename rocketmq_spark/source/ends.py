@@ -1,16 +1,27 @@
-"""Where the subscribed queues of a stream end, asked again for every trigger."""
+"""Where the subscribed queues of a running stream end, asked again for every trigger.
+
+A running stream goes on with the queues and leaders that it knows: while no name server answers, and while
+one that has just started lists too few. A queue that is away keeps its place.
+"""
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue, bounds, max_offset, max_offsets
-from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, TopicNotFoundError
+from rocketmq_spark.client.pulling import DEFAULT_GROUP
+from rocketmq_spark.client.queues import MessageQueue, bounds, by_broker, max_offsets
+from rocketmq_spark.client.range_reader import named
+from rocketmq_spark.client.times import offset_at
+from rocketmq_spark.errors import ClusterUnavailableError, RocketmqSparkError
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.source_options import Subscription
-from rocketmq_spark.source.subscribing import find_queues
+from rocketmq_spark.source.subscribing import find_queues, listed_queues
+
+NAMESRV_PAUSE_S: Final = 5.0
+"""How long name servers are left alone after none of them has answered."""
 
 _log = logging.getLogger(__name__)
 
@@ -18,66 +29,108 @@ _log = logging.getLogger(__name__)
 class Ends:
     """Asks for the ends. `last` is the newest answer, None before the first."""
 
-    def __init__(self, cluster: Cluster, subscription: Subscription, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        fail_on_data_loss: bool,
+        group: str = DEFAULT_GROUP,
+    ) -> None:
         self._cluster = cluster
         self._subscription = subscription
         self._fails = fail_on_data_loss
-        self._queues: list[MessageQueue] = []
-        self._behind_since_s: dict[MessageQueue, float] = {}
+        self._group = group
+        self._known: set[MessageQueue] = set()
+        self._unlisted_since_s: dict[MessageQueue, float] = {}
+        self._silent_since_s: float | None = None
+        self._away: frozenset[MessageQueue] = frozenset()
         self.last: Offsets | None = None
 
     def newest(self) -> Offsets:
-        """Where every subscribed queue ends now. Raises RocketmqSparkError."""
+        """Where every subscribed queue ends now, of those that are there. Raises RocketmqSparkError."""
+        listed = self._listed() if self._known else find_queues(self._cluster, self._subscription)
+        self._cluster.namesrv_deadline_s = 0.0  # from now on there is something to go on with
+        found = max_offsets(self._cluster, listed)
+        found |= self._of_unlisted(self._known.difference(listed))
+        self._known.update(listed)
+        self.last = found
+        return found
+
+    def _listed(self) -> list[MessageQueue]:
+        now_s = time.monotonic()
+        if self._silent_since_s is not None and now_s - self._silent_since_s < NAMESRV_PAUSE_S:
+            return sorted(self._known)
+        self._cluster.refresh()
         try:
-            self._queues = find_queues(self._cluster, self._subscription)
-        except TopicNotFoundError as error:
-            # A name server that has just started learns its topics from the brokers within half a minute.
-            if not self._queues:
-                raise
-            _log.warning("%s; going on with the queues known before", error)
-        self.last = max_offsets(self._cluster, self._queues)
-        return self.last
+            listed = listed_queues(self._cluster, self._subscription)
+        except ClusterUnavailableError as error:
+            if self._silent_since_s is None:
+                _log.warning("%s; going on with the queues and leaders known before", error)
+            self._silent_since_s = now_s
+            return sorted(self._known)
+        self._silent_since_s = None
+        return listed
 
-    def first_offsets(self, queues: Iterable[MessageQueue]) -> Offsets:
-        """Where these queues begin. Raises RocketmqSparkError."""
-        return {queue: ends.min_offset for queue, ends in bounds(self._cluster, sorted(queues)).items()}
+    def _of_unlisted(self, queues: Collection[MessageQueue]) -> Offsets:
+        """Their ends as far as somebody still has them: a name server learns its topics within half a minute
+        after its start. What stays unlisted is forgotten here, and keeps its place.
+        """
+        found: Offsets = {}
+        now_s = time.monotonic()
+        self._unlisted_since_s = {queue: self._unlisted_since_s.get(queue, now_s) for queue in queues}
+        for queue, since_s in self._unlisted_since_s.items():
+            if now_s - since_s > self._cluster.deadline_s:
+                self._known.discard(queue)
+        for asked in by_broker(self._known.intersection(queues)).values():
+            try:
+                found |= max_offsets(self._cluster, asked, deadline_s=0.0)
+            except RocketmqSparkError:
+                continue
+        last = self.last or {}
+        return {queue: end for queue, end in found.items() if end >= last.get(queue, 0)}
 
-    def require_not_before(self, start: Offsets, ends: Offsets, waits: bool) -> None:
-        """A queue that ends before what was read of it already: an election may make it look so for a moment,
-        but one that stays so has lost messages, or is another queue of the same name.
+    def first_offsets(self, queues: Iterable[MessageQueue], start_ms: int | None) -> Offsets:
+        """Where queues are joined that turn up later: at their first message, of those stored at `start_ms`
+        or later if the stream began at a time. Raises RocketmqSparkError.
+        """
+        found = bounds(self._cluster, sorted(queues))
+        if start_ms is None:
+            return {queue: ends.min_offset for queue, ends in found.items()}
+        return {
+            queue: offset_at(self._cluster, queue, start_ms, ends, self._group)
+            for queue, ends in found.items()
+        }
 
-        waits: whether to ask again here until it is clear, rather than at the next triggers.
+    def note_away(self, start: Offsets, ends: Offsets) -> None:
+        """Log which queues of the stream are not there, whenever these are others than before."""
+        away = frozenset(self._not_there(start, ends))
+        if away - self._away:
+            _log.warning("%s: not there now, so nothing is read of it", named(sorted(away)))
+        self._away = away
+
+    def wait_for_away(self, start: Offsets, ends: Offsets) -> Offsets:
+        """`ends` with those queues that come while requests are tried again: a query that is to end with
+        what there is must not end without a queue that it has read before.
 
         Raises:
-            DataLossError: it stayed so for as long as requests are tried again.
+            ClusterUnavailableError: naming those that did not come.
         """
-        for queue in sorted(ends):
-            if ends[queue] >= start.get(queue, 0):
-                self._behind_since_s.pop(queue, None)
-            elif waits:
-                self._wait_until_at(queue, start[queue])
-            else:
-                since_s = self._behind_since_s.setdefault(queue, time.monotonic())
-                if time.monotonic() - since_s > self._cluster.deadline_s:
-                    self._report(queue, start[queue], ends[queue])
-
-    def _wait_until_at(self, queue: MessageQueue, offset: int) -> None:
-        backoff = Backoff(f"the end of {queue}", self._cluster.deadline_s)
-        while (end := max_offset(self._cluster, queue)) < offset:
+        backoff = Backoff("queues of the checkpoint", self._cluster.deadline_s)
+        found = dict(ends)
+        while away := self._not_there(start, found):
             try:
-                backoff.failed(f"ends at {end}, before {offset}")
+                backoff.failed("no name server lists them")
             except ClusterUnavailableError:
-                self._report(queue, offset, end)
-                return
+                text = f"no registered broker has {named(away)}, of which the query has read before"
+                if self._fails:
+                    raise ClusterUnavailableError(
+                        f"{text}. With failOnDataLoss=false the query ends without reading more of it."
+                    ) from None
+                _log.warning("%s; failOnDataLoss is false, so the query ends without it", text)
+                return found
+            newest = self.newest()
+            found |= {queue: newest[queue] for queue in away if queue in newest}
+        return found
 
-    def _report(self, queue: MessageQueue, offset: int, end: int) -> None:
-        text = (
-            f"{queue} ends at offset {end}, but the query has read up to {offset} of it: messages were lost, "
-            "or the topic was made anew"
-        )
-        if self._fails:
-            raise DataLossError(
-                f"{text}. With failOnDataLoss=false the query goes on once the queue has got there; to "
-                "read a topic that was made anew, start a query with another checkpoint."
-            )
-        _log.warning("%s; failOnDataLoss is false, so the query waits until it has got there", text)
+    def _not_there(self, start: Offsets, ends: Offsets) -> list[MessageQueue]:
+        return sorted(queue for queue in start if queue not in ends and self._subscription.covers(queue))

@@ -5,6 +5,13 @@
 Topic, then broker name and queue id, then the offset of the next message to read. Options may say -2 for the
 earliest and -1 for the latest. In a checkpoint topics and queues stand sorted, so that equal offsets are
 equal text; this form does not change.
+
+The offsets of a stream that began at a time, or at its queues' ends, have that time besides:
+
+    {"@start": {"storeTimestamp": 1769817600000}, "Orders": {"broker-a:0": 17}}
+
+What is not a topic begins with @, which no topic's name has. Options may have it, too, where it means
+nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,6 +24,10 @@ from rocketmq_spark.errors import OptionError
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+
+NO_TOPIC: Final = "@"
+START: Final = "@start"
+START_TIME: Final = "storeTimestamp"
 
 Offsets: TypeAlias = dict[MessageQueue, int]
 OffsetJson: TypeAlias = dict[str, dict[str, int]]
@@ -35,9 +46,9 @@ def parse_queue(topic: str, key: str) -> MessageQueue:
     return MessageQueue(topic, broker_name, int(queue_id))
 
 
-def to_json(offsets: Mapping[MessageQueue, int]) -> OffsetJson:
-    """The form of a checkpoint."""
-    found: OffsetJson = {}
+def to_json(offsets: Mapping[MessageQueue, int], start_ms: int | None = None) -> OffsetJson:
+    """The form of a checkpoint. start_ms: the store time that the stream began at, if that says it."""
+    found: OffsetJson = {} if start_ms is None else {START: {START_TIME: start_ms}}
     for queue in sorted(offsets):
         found.setdefault(queue.topic, {})[queue_key(queue)] = offsets[queue]
     return found
@@ -48,8 +59,14 @@ def from_json(value: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {
         parse_queue(topic, key): int(offset)
         for topic, queues in value.items()
+        if not topic.startswith(NO_TOPIC)
         for key, offset in queues.items()
     }
+
+
+def start_time_ms(value: Mapping[str, Mapping[str, int]]) -> int | None:
+    """The store time that the stream of this checkpoint began at, None when it began at offsets."""
+    return value.get(START, {}).get(START_TIME)
 
 
 def parse_offsets_option(name: str, text: str) -> Offsets:
@@ -111,7 +128,7 @@ def _load(name: str, text: str) -> dict[str, Any]:
         raise OptionError(f"option {name} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise OptionError(f"option {name} must be a JSON object by topic")
-    return value
+    return {topic: of_topic for topic, of_topic in value.items() if not topic.startswith(NO_TOPIC)}
 
 
 def _queue(name: str, topic: str, key: str) -> MessageQueue:

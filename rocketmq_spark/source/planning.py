@@ -48,6 +48,13 @@ def cut(wanted: QueueRange, count: int) -> list[QueueRange]:
     return [QueueRange(wanted.queue, first, behind) for first, behind in pairwise(borders)]
 
 
+def without_lost(parts: Sequence[QueueRange], kept: Mapping[MessageQueue, int]) -> list[QueueRange]:
+    """The same number of parts, each without what lies before `kept` in its queue; it may be empty then."""
+    return [
+        QueueRange(part.queue, min(max(part.start, kept[part.queue]), part.stop), part.stop) for part in parts
+    ]
+
+
 def total_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> int:
     """How many messages lie between, by their numbers."""
     return sum(map(len, ranges_between(start, end)))

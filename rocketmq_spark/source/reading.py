@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -11,9 +12,10 @@ from pyspark.sql.types import StructType
 
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import ALL_TAGS
-from rocketmq_spark.client.range_reader import QueueRange, RangeReader, ReadSettings
+from rocketmq_spark.client.range_reader import Pulled, QueueRange, RangeReader, ReadSettings
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.source.arrow_rows import RowFormat
+from rocketmq_spark.source.continuity import require_continuous
 from rocketmq_spark.source.schema import check_schema
 from rocketmq_spark.source.source_options import SourceOptions
 
@@ -22,11 +24,14 @@ BATCH_BYTES: Final = 4 << 20
 
 
 class RangePartition(InputPartition):
-    """One part of one queue."""
+    """One part of one queue. `leader` is the node that led when the part was planned, if that is known: the
+    task asks it without a question to a name server, which may be away.
+    """
 
-    def __init__(self, wanted: QueueRange) -> None:
+    def __init__(self, wanted: QueueRange, leader: str | None = None) -> None:
         super().__init__(wanted)
         self.wanted = wanted
+        self.leader = leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +48,18 @@ class RangeTask:
             return
         wanted, connection = partition.wanted, self.connection
         with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
-            for data in gathered(RangeReader(cluster, wanted, self.settings), BATCH_BYTES):
-                yield from self.format.batches(data, wanted.queue, wanted.start, wanted.stop)
+            if partition.leader is not None:
+                cluster.suppose_leader(wanted.queue.broker_name, partition.leader)
+            answers = RangeReader(cluster, wanted, self.settings).answers()
+            for pulled in gathered(answers, BATCH_BYTES):
+                yield from self._batches(cluster, wanted, pulled)
+
+    def _batches(self, cluster: Cluster, wanted: QueueRange, pulled: Pulled) -> Iterator[pa.RecordBatch]:
+        check = None
+        if pulled.is_exact:
+            answered = QueueRange(wanted.queue, pulled.start, pulled.stop)
+            check = partial(require_continuous, cluster, answered, group=self.settings.group)
+        return self.format.batches(pulled.data, wanted.queue, wanted.start, wanted.stop, check)
 
 
 def range_task(options: SourceOptions, schema: StructType, tags: frozenset[str] | None) -> RangeTask:
@@ -67,16 +82,24 @@ def tags_expression(tags: frozenset[str] | None) -> str:
     return " || ".join(sorted(tags))
 
 
-def gathered(parts: Iterator[bytes] | RangeReader, bytes_min: int) -> Iterator[bytes]:
-    """The same bytes in pieces of at least `bytes_min`, but for the last."""
-    held: list[bytes] = []
+def gathered(answers: Iterator[Pulled], bytes_min: int) -> Iterator[Pulled]:
+    """The same in pieces of at least `bytes_min`, but for the last and those that a loss follows."""
+    held: list[Pulled] = []
     held_bytes = 0
-    for part in parts:
-        held.append(part)
-        held_bytes += len(part)
+    for answer in answers:
+        if held and answer.start != held[-1].stop:
+            yield _joined(held)
+            held, held_bytes = [], 0
+        held.append(answer)
+        held_bytes += len(answer.data)
         if held_bytes >= bytes_min:
-            yield b"".join(held)
-            held.clear()
-            held_bytes = 0
+            yield _joined(held)
+            held, held_bytes = [], 0
     if held:
-        yield b"".join(held)
+        yield _joined(held)
+
+
+def _joined(answers: list[Pulled]) -> Pulled:
+    data = b"".join(answer.data for answer in answers)
+    is_exact = all(answer.is_exact for answer in answers)
+    return Pulled(data, answers[0].start, answers[-1].stop, is_exact)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -23,6 +23,7 @@ SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 COMMON_OPTIONS: Final = (
     *CONNECTION_OPTIONS,
     *SUBSCRIPTIONS,
+    "requireBrokers",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -77,11 +78,23 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which queues: of topics, of the topics that a pattern matches wholly, or these."""
+    """Which queues: of topics, of the topics that a pattern matches wholly, or these.
+
+    brokers: groups of nodes that must be there before anything is read.
+    """
 
     topics: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
     queues: tuple[MessageQueue, ...] = ()
+    brokers: tuple[str, ...] = ()
+
+    def covers(self, queue: MessageQueue) -> bool:
+        """Whether it may mean this queue."""
+        if self.queues:
+            return queue in self.queues
+        if self.pattern is not None:
+            return self.pattern.fullmatch(queue.topic) is not None
+        return queue.topic in self.topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +154,9 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
     if least is not None and most is not None and least > most:
         raise OptionError(f"option minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger {most}")
     group = reader.text("groupId")
+    delay_ms = reader.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS)
+    if least is None and reader.text("maxTriggerDelay") is not None:
+        raise OptionError("option maxTriggerDelay changes nothing without minOffsetsPerTrigger")
     commits = reader.boolean("commitOffsets", group is not None)
     if commits and group is None:
         raise OptionError("option commitOffsets needs groupId, the consumer group to commit for")
@@ -148,7 +164,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
         _common(reader, LATEST),
         most,
         least,
-        reader.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS),
+        delay_ms,
         reader.integer("maxBytesPerTrigger", least=1),
         group if commits else None,
     )
@@ -160,12 +176,12 @@ def _hints(others: Iterable[str], hint: str) -> dict[str, str]:
 
 
 def _common(reader: OptionReader, default: int) -> SourceOptions:
-    strategy = reader.choice("startingOffsetsByTimestampStrategy", [kind.value for kind in Missing], "error")
+    start = _position(reader, "starting", default)
     return SourceOptions(
         connection=reader.connection(),
-        subscription=_subscription(reader),
-        start=_position(reader, "starting", default),
-        missing=Missing(strategy),
+        subscription=replace(_subscription(reader), brokers=_names(reader.text("requireBrokers"))),
+        start=start,
+        missing=_missing(reader, start),
         partitions_min=reader.integer("minPartitions", 0) or 0,
         fail_on_data_loss=reader.boolean("failOnDataLoss", True),
         include_headers=reader.boolean("includeHeaders", False),
@@ -173,6 +189,16 @@ def _common(reader: OptionReader, default: int) -> SourceOptions:
         tags=_tags(reader),
         group=reader.text("groupId") or DEFAULT_GROUP,
     )
+
+
+def _missing(reader: OptionReader, start: Position) -> Missing:
+    name = "startingOffsetsByTimestampStrategy"
+    strategy = Missing(reader.choice(name, [kind.value for kind in Missing], "error"))
+    if reader.text(name) is not None and start.time_ms is None and start.times_ms is None:
+        raise OptionError(
+            f"option {name} changes nothing without startingTimestamp or startingOffsetsByTimestamp"
+        )
+    return strategy
 
 
 def _subscription(reader: OptionReader) -> Subscription:
@@ -183,13 +209,19 @@ def _subscription(reader: OptionReader) -> Subscription:
     if given[0] == "assign":
         return Subscription(queues=tuple(parse_assign_option("assign", text)))
     if given[0] == "subscribe":
-        return Subscription(
-            topics=tuple(sorted({topic.strip() for topic in text.split(",") if topic.strip()}))
-        )
+        topics = _names(text)
+        if not topics:
+            raise OptionError("option subscribe names no topic")
+        return Subscription(topics=topics)
     try:
         return Subscription(pattern=re.compile(text))
     except re.error as error:
         raise OptionError(f"option subscribePattern is no regular expression: {error}") from None
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """Names between commas, sorted."""
+    return tuple(sorted({name.strip() for name in (text or "").split(",") if name.strip()}))
 
 
 def _position(reader: OptionReader, side: str, default: int) -> Position:

@@ -5,12 +5,14 @@ parts of a batch are read by the workers as those of a batch query.
 
 A queue that turns up while the query runs, of a new broker, a new topic that the pattern matches or a topic
 that was given more queues, first enters the offsets where it begins, and is read from the next batch on. So
-every batch's start stands in the checkpoint before it is read.
+does one whose place is gone: retention took what comes next, or the topic was made anew. So every batch's
+start stands in the checkpoint before it is read.
 """
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,19 +27,25 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue, bounds, commit_consumer_offsets
+from rocketmq_spark.client.queues import MessageQueue, bounds, commit_consumer_offsets, min_offsets
+from rocketmq_spark.client.range_reader import QueueRange, report_lost
 from rocketmq_spark.errors import RocketmqSparkError
 from rocketmq_spark.source.admission import Admission
 from rocketmq_spark.source.ends import Ends
-from rocketmq_spark.source.offsets import OffsetJson, Offsets, from_json, to_json
-from rocketmq_spark.source.planning import never_backwards, ranges_between, split
+from rocketmq_spark.source.losses import Losses
+from rocketmq_spark.source.offsets import LATEST, OffsetJson, Offsets, from_json, start_time_ms, to_json
+from rocketmq_spark.source.planning import never_backwards, ranges_between, split, without_lost
 from rocketmq_spark.source.reading import RangePartition, range_task
 from rocketmq_spark.source.sampling import message_bytes
-from rocketmq_spark.source.source_options import stream_options
+from rocketmq_spark.source.source_options import Position, stream_options
 from rocketmq_spark.source.subscribing import find_queues, resolve
 
 COMMIT_DEADLINE_S = 5.0
 """A commit for operators' eyes must not hold up the query."""
+JOIN_MARGIN_MS: Final = 5 * 60_000
+"""A stream that began at the ends joins a queue that was not there then so long before its start: clocks
+differ, and rather too much is read of such a queue than too little.
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -52,6 +60,9 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._admission = Admission(self._options)
         self._cluster: Cluster | None = None
         self._ends: Ends | None = None
+        self._losses: Losses | None = None
+        self._passed: Offsets = {}
+        """Where queues begin whose earlier messages are known to be lost."""
         self._committed: Offsets | None = None
         self._targets: Offsets | None = None
         """Where a query of Trigger.AvailableNow ends."""
@@ -61,9 +72,14 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         common = self._options.common
         cluster = self._connected()
         found = bounds(cluster, find_queues(cluster, common.subscription))
+        now_ms = time.time_ns() // 1_000_000
         start = resolve(cluster, common.start, found, common.missing, common.group)
+        beyond = [QueueRange(queue, ends.max_offset, start[queue]) for queue, ends in found.items()]
+        if not common.fail_on_data_loss and any(map(len, beyond)):
+            report_lost([one for one in beyond if len(one)], fails=False)
+            start = {queue: min(start[queue], ends.max_offset) for queue, ends in found.items()}
         self._committed = start  # nothing is processed yet
-        return to_json(start)
+        return to_json(start, _start_time_ms(common.start, now_ms))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of the limits, to tell Spark that there is one: all of them are applied together."""
@@ -82,25 +98,61 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
         """Where the batch that begins at `start` ends; never before it. Raises RocketmqSparkError."""
-        begins = from_json(start)
+        begins, start_ms = from_json(start), start_time_ms(start)
         self._commit(begins)
-        ends = self._known_ends()
-        newest = ends.newest() if self._targets is None else self._targets
-        ends.require_not_before(begins, newest, waits=self._targets is not None)
-        reachable = {queue: end for queue, end in newest.items() if queue in begins}
-        found = never_backwards(begins, reachable) | ends.first_offsets(set(newest) - set(begins))
+        newest = self._newest(begins)
+        places = self._places(begins, newest, start_ms)
+        stays = {queue: offset for queue, offset in begins.items() if queue not in places}
+        found = never_backwards(stays, {queue: newest[queue] for queue in newest if queue in stays})
         if not isinstance(limit, ReadAllAvailable):
             now_ms = time.monotonic_ns() // 1_000_000
             found = self._admission.admit(begins, found, now_ms, self._weigh, self._targets is None)
-        return to_json(found)
+        return to_json(found | places, start_ms)
+
+    def _places(self, begins: Offsets, newest: Offsets, start_ms: int | None) -> Offsets:
+        """Where queues begin that are not read in this batch: the stream's place in them is new."""
+        losses = self._known_losses()
+        back = losses.set_back(begins, newest, waits=self._targets is not None)
+        passed = losses.overtaken(begins, newest)
+        self._passed = {queue: at for queue, at in self._passed.items() if queue not in back} | passed
+        if self._targets is not None:
+            self._targets |= {queue: max(place, newest[queue]) for queue, place in passed.items()}
+        joining = self._known_ends().first_offsets(set(newest) - set(begins), start_ms)
+        return back | passed | joining
+
+    def _newest(self, begins: Offsets) -> Offsets:
+        ends = self._known_ends()
+        if self._targets is not None:
+            self._targets = ends.wait_for_away(begins, self._targets)
+            return self._targets
+        newest = ends.newest()
+        ends.note_away(begins, newest)
+        return newest
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
         """Where the queues ended when last asked: `latestOffset` in the query's progress."""
         return None if self._ends is None or self._ends.last is None else to_json(self._ends.last)
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
+        """The parts of a batch. What is lost of it is left out of them, and they stay the same: a batch that
+        is repeated must have its rows in the partitions where they were.
+
+        Raises:
+            DataLossError: naming all that is lost.
+        """
+        common = self._options.common
         ranges = ranges_between(from_json(start), from_json(end))
-        return [RangePartition(part) for part in split(ranges, self._options.common.partitions_min)]
+        cluster = self._connected()
+        kept = min_offsets(cluster, (wanted.queue for wanted in ranges))
+        lost = [
+            QueueRange(wanted.queue, max(wanted.start, self._passed.get(wanted.queue, 0)), kept[wanted.queue])
+            for wanted in ranges
+        ]
+        if any(map(len, lost)):
+            report_lost([one for one in lost if len(one)], common.fail_on_data_loss)
+            self._passed |= {one.queue: one.stop for one in lost if len(one)}
+        parts = without_lost(split(ranges, common.partitions_min), kept)
+        return [RangePartition(part, cluster.known_leader(part.queue.broker_name)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._task.read(partition)
@@ -139,10 +191,21 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _known_ends(self) -> Ends:
         if self._ends is None:
             common = self._options.common
-            self._ends = Ends(self._connected(), common.subscription, common.fail_on_data_loss)
+            self._ends = Ends(self._connected(), common.subscription, common.fail_on_data_loss, common.group)
         return self._ends
 
-    def _weigh(self, queues: list[MessageQueue], start: Offsets) -> Mapping[MessageQueue, float]:
-        return message_bytes(
-            self._connected(), {queue: start[queue] for queue in queues}, self._options.common.group
-        )
+    def _known_losses(self) -> Losses:
+        if self._losses is None:
+            common = self._options.common
+            self._losses = Losses(self._connected(), common.fail_on_data_loss, common.group)
+        return self._losses
+
+    def _weigh(self, ranges: Sequence[QueueRange]) -> Mapping[MessageQueue, float]:
+        return message_bytes(self._connected(), ranges, self._options.common.group)
+
+
+def _start_time_ms(start: Position, now_ms: int) -> int | None:
+    """The store time that a stream begins at, None where it begins at offsets."""
+    if start.time_ms is not None:
+        return start.time_ms
+    return now_ms - JOIN_MARGIN_MS if start.of_all == LATEST else None

@@ -1,7 +1,9 @@
 """Which queues a subscription means just now, and where its positions lie in them."""
 
+import logging
 from collections.abc import Iterable
 
+from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import MessageQueue, QueueBounds
 from rocketmq_spark.client.times import offset_at
@@ -9,23 +11,66 @@ from rocketmq_spark.errors import OptionError, TopicNotFoundError
 from rocketmq_spark.source.offsets import EARLIEST, LATEST, Offsets, require_same_queues
 from rocketmq_spark.source.source_options import Missing, Position, Subscription
 
+_log = logging.getLogger(__name__)
+
 
 def find_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQueue]:
-    """The subscribed queues, sorted; asked of the name servers anew.
+    """The subscribed queues, sorted; asked of the name servers anew, for a query that begins.
+
+    What no name server lists cannot be known to exist. What makes that likely is a warning in the log: a
+    pattern that nothing matches, a group of nodes without a leader, which then has told nobody its topics.
 
     Raises:
         TopicNotFoundError: a topic that was named, not merely matched by a pattern, does not exist.
+        OptionError: a queue that was named does not exist.
+        ClusterUnavailableError: no name server answers, or a broker that is required does not come.
     """
     cluster.refresh()
+    _wait_for_brokers(cluster, subscription.brokers)
+    found = listed_queues(cluster, subscription)
     if subscription.queues:
-        return _require_existing(cluster, subscription.queues)
+        return _require_existing(found, subscription.queues)
+    for topic in subscription.topics:
+        cluster.route(topic)
+    if subscription.pattern is not None and not found:
+        _log.warning("no topic matches the pattern %s now", subscription.pattern.pattern)
+    _warn_of_silent_brokers(cluster, found)
+    return found
+
+
+def listed_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQueue]:
+    """The subscribed queues that the name servers list, sorted. Raises ClusterUnavailableError."""
+    if subscription.queues:
+        wanted = set(subscription.queues)
+        topics = sorted({queue.topic for queue in wanted})
+        return sorted(
+            queue for topic in topics for queue in _queues_or_none(cluster, topic) if queue in wanted
+        )
     if subscription.pattern is None:
-        return sorted(queue for topic in subscription.topics for queue in cluster.queues(topic))
-    found: list[MessageQueue] = []
-    for topic in cluster.topics():
-        if subscription.pattern.fullmatch(topic):
-            found += _queues_or_none(cluster, topic)
-    return sorted(found)
+        return sorted(queue for topic in subscription.topics for queue in _queues_or_none(cluster, topic))
+    matched = filter(subscription.pattern.fullmatch, cluster.topics())
+    return sorted(queue for topic in matched for queue in _queues_or_none(cluster, topic))
+
+
+def _wait_for_brokers(cluster: Cluster, names: Iterable[str]) -> None:
+    """Wait until each has a leader. Only with it has a name server learnt the broker's topics."""
+    backoff = Backoff("the brokers of option requireBrokers", cluster.deadline_s)
+    while True:
+        brokers = cluster.cluster_info().brokers if names else {}
+        leaders = {name for name, broker in brokers.items() if broker.master_addr is not None}
+        away = sorted(set(names) - leaders)
+        if not away:
+            return
+        backoff.failed(f"no leader of {', '.join(away)} is registered")
+
+
+def _warn_of_silent_brokers(cluster: Cluster, found: Iterable[MessageQueue]) -> None:
+    known = {queue.broker_name for queue in found}
+    for name, broker in sorted(cluster.cluster_info().brokers.items()):
+        if broker.master_addr is None and name not in known:
+            _log.warning(
+                "broker %s has no leader now: if it has queues of the topics, they are not read", name
+            )
 
 
 def resolve(
@@ -75,13 +120,12 @@ def _require_messages(
         )
 
 
-def _require_existing(cluster: Cluster, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+def _require_existing(existing: Iterable[MessageQueue], queues: Iterable[MessageQueue]) -> list[MessageQueue]:
     """The assigned queues. Raises OptionError naming those that no broker has."""
     wanted = sorted(queues)
-    existing = {queue for topic in {queue.topic for queue in wanted} for queue in cluster.queues(topic)}
-    unknown = [str(queue) for queue in wanted if queue not in existing]
+    unknown = sorted(set(wanted) - set(existing))
     if unknown:
-        raise OptionError(f"option assign names queues that do not exist: {', '.join(unknown)}")
+        raise OptionError(f"option assign names queues that do not exist: {', '.join(map(str, unknown))}")
     return wanted
 
 
@@ -89,4 +133,4 @@ def _queues_or_none(cluster: Cluster, topic: str) -> list[MessageQueue]:
     try:
         return cluster.queues(topic)
     except TopicNotFoundError:
-        return []  # listed a moment ago and deleted since
+        return []

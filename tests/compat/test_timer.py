@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,7 +77,7 @@ def _body(number: int) -> bytes:
 
 
 @pytest.fixture
-def run(stage: Stage, tmp_path: Path) -> Iterator[TimerRun]:
+def run(stage: Stage, tmp_path: Path) -> TimerRun:
     return TimerRun(stage, tmp_path)
 
 

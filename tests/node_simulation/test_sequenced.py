@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,14 +73,16 @@ def test_a_gap_that_is_taken_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A send that was refused for want of room is overtaken by the next one."""
     admit = Sequencing.admit
 
-    def admit_any(self: Sequencing, key: bytes, batch_id: int, first: int, count: int) -> Verdict:
+    def admit_any(
+        self: Sequencing, key: bytes, batch_id: int, first: int, count: int, digests: Sequence[bytes] = ()
+    ) -> Verdict:
         try:
-            return admit(self, key, batch_id, first, count)
+            return admit(self, key, batch_id, first, count, digests)
         except SequenceRefusedError as error:
             if error.code != ResponseCode.LEDGERMQ_SEQUENCE_GAP:
                 raise
-            self._tips[key] = _Tip(batch_id, first, first)
-            return admit(self, key, batch_id, first, count)
+            self._tips[key] = _Tip(batch_id, first, first, digests[0])
+            return admit(self, key, batch_id, first, count, digests)
 
     monkeypatch.setattr(Sequencing, "admit", admit_any)
     with pytest.raises(InvariantError):

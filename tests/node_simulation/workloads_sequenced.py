@@ -11,13 +11,13 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 
 from broker.state.writers import WriterTable
 from commitlog.entry import HEADER_BYTES
 from commitlog.record import Record, decode_record
-from commitlog.sequences import SEQUENCED, sequence_of, writer_key
+from commitlog.sequences import FIRST_DIGEST, SEQUENCED, next_digest, place_of, writer_key
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable, publish_queues
 from remoting.client import RemotingClient
@@ -126,13 +126,16 @@ class SequencedWorkload:
         table = WriterTable()
         found: dict[bytes, list[tuple[int, int]]] = {}
         for index, record in enumerate(self._committed()):
-            known = sequence_of(record.properties)
+            known = place_of(record.properties)
             if record.prepared_transaction_offset != SEQUENCED or known is None:
                 continue
-            key, batch_id, number = known
+            key, batch_id, number, digest = known
             found.setdefault(key, []).append((batch_id, number))
             require(record.body == body_of(key, batch_id, number), key, "has another row at", known)
-            table.take((*known, 1, index, record.store_timestamp_ms), index - 1)
+            require(
+                digest == digests_of(key, batch_id, number + 1, self.queues)[-1], key, "has another digest"
+            )
+            table.take((*known[:3], 1, index, record.store_timestamp_ms, digest), index - 1)
         for name, writer in self.writers.items():
             for partition in range(PARTITIONS):
                 key = writer_key(name, partition)
@@ -225,12 +228,10 @@ class _Try:
             writer_id=self._writer,
             partition=self._partition,
             batch_id=self._batch_id,
+            digest=digests_of(self._key, self._batch_id, first, self._workload.queues)[-1].decode(),
         )
         queues = self._workload.queues
-        parts = (
-            batch_body([body_of(self._key, self._batch_id, number)], b"", queue_id=number % queues)
-            for number in range(first, end)
-        )
+        parts = (row_of(self._key, self._batch_id, number, queues) for number in range(first, end))
         return RemotingCommand(
             RequestCode.LEDGERMQ_SEND_SEQUENCED, ext_fields=header.ext_fields(), body=b"".join(parts)
         )
@@ -243,6 +244,20 @@ def rows_of(name: str, batch_id: int, partition: int) -> int:
 
 def body_of(key: bytes, batch_id: int, number: int) -> bytes:
     return b"%b %d %d" % (key, batch_id, number)
+
+
+def row_of(key: bytes, batch_id: int, number: int, queues: int) -> bytes:
+    """As it stands in a send."""
+    return batch_body([body_of(key, batch_id, number)], b"", queue_id=number % queues)
+
+
+@lru_cache(maxsize=4096)
+def digests_of(key: bytes, batch_id: int, count: int, queues: int) -> list[bytes]:
+    """Before the first row and behind each."""
+    found = [FIRST_DIGEST]
+    for number in range(count):
+        found.append(next_digest(found[-1], row_of(key, batch_id, number, queues)))
+    return found
 
 
 def sequenced_workload(options: Options, history: History) -> Workload:

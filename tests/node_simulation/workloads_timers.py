@@ -9,7 +9,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from broker.timer.names import PROPERTY_DELAY_MS, PROPERTY_OUT_MS
+from broker.timer.clock_steps import CLOCK_STEP_MAX_MS
+from broker.timer.names import PROPERTY_DELAY_MS, PROPERTY_ENQUEUE_MS, PROPERTY_OUT_MS
 from commitlog.record import Record, format_properties, get_property
 from ledgermq.client.consumer import decode_records
 from ledgermq.client.errors import ClientError
@@ -214,9 +215,10 @@ class TimerWorkload:
 
 
 def _check_time(value: str, record: Record) -> None:
-    """By the clock of the leader that delivered it."""
+    """By the clock of the leader that delivered it, unless that was far behind the one that stored it."""
     out_ms = get_property(record.properties, PROPERTY_OUT_MS.encode())
-    if out_ms is not None:
+    stored_ms = int(get_property(record.properties, PROPERTY_ENQUEUE_MS.encode()) or 0)
+    if out_ms is not None and stored_ms <= record.store_timestamp_ms + CLOCK_STEP_MAX_MS:
         late_ms = record.store_timestamp_ms - int(out_ms) - PRECISION_MS
         require(late_ms >= 0, value, "is delivered too early by", -late_ms)
 

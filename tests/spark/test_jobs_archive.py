@@ -84,6 +84,35 @@ def test_without_its_checkpoint_it_goes_on_by_the_manifest(
     assert_holds(spark, path, topic, stored)
 
 
+def test_a_plan_that_was_lost_with_the_power_loses_no_message(
+    spark: SparkSession, cluster: Cluster, topic_name: TopicName, tmp_path: Path
+) -> None:
+    """Spark's notes of the last batch are gone: it plans the same number anew, with what has come since."""
+    topic, path = topic_name("PlanLost"), tmp_path / "archive"
+    create_topic(cluster.namesrv, topic, queues=2)
+    options = ArchiveOptions(cluster.namesrv, str(path), (topic,), files_a_batch=1)
+    stored = send(cluster.namesrv, topic, numbered(20, queues=2))
+    run_archive(spark, options)
+
+    def lose_the_last_plan() -> None:
+        for folder in ("offsets", "commits"):
+            for name in (
+                f"{ArchiveStore(str(path)).last().batch}",
+                f".{ArchiveStore(str(path)).last().batch}.crc",
+            ):
+                (path / "_checkpoint" / folder / name).unlink(missing_ok=True)
+
+    lose_the_last_plan()
+    assert run_archive(spark, options).messages == 0, "the same batch again"
+    lose_the_last_plan()
+    stored += send(cluster.namesrv, topic, numbered(10, queues=2))
+    with pytest.raises(ArchiveError, match=r"is in the archive .* and is repeated up to"):
+        run_archive(spark, options)
+    shutil.rmtree(path / "_checkpoint")
+    assert run_archive(spark, options).messages == 10
+    assert_holds(spark, path, topic, stored)
+
+
 def test_what_does_not_continue_the_archive_is_refused(
     spark: SparkSession, cluster: Cluster, topic_name: TopicName, tmp_path: Path
 ) -> None:

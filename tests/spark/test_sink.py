@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from commitlog.record import parse_properties
 from commitlog.sequences import sequence_of
@@ -122,6 +122,35 @@ def test_a_write_with_a_writers_id_can_be_run_again(
     assert set(Counter(read_bodies(cluster.namesrv, topic)).values()) == {2}
     with pytest.raises(PySparkException, match="batch 4 is over"):
         write(frame, cluster.namesrv, **options, batchId=4)
+
+
+def test_a_batch_that_is_cut_differently_is_an_error_and_loses_no_row_in_silence(
+    spark: SparkSession, cluster: Cluster, topic_name: TopicName
+) -> None:
+    """Other rows in the place of old ones, fewer of them, or fewer partitions: all were taken for repeats."""
+    topic = topic_name("SinkCut")
+    options: dict[str, object] = {"topic": topic, "delivery": "exactly-once", "writerId": topic}
+    options |= {"batchId": 1, "createTopicQueues": 2}
+
+    def rows(first: int, end: int, partitions: int) -> DataFrame:
+        return spark.range(first, end, 1, partitions).selectExpr("cast(id as string) body")
+
+    write(rows(0, 300, 2), cluster.namesrv, **options)
+    cuts = [
+        (rows(1, 301, 2), "rows before number 150 of batch 1 are not those"),
+        (rows(0, 300, 2).where("int(body) % 150 < 100"), "partition 0 has 100 rows, and 150 are in the log"),
+        (
+            rows(0, 100, 1),
+            "partition 0 has 100 rows, and 150 are in the log; partition 1 has 0 rows, and 150",
+        ),
+    ]
+    for frame, words in cuts:
+        with pytest.raises(PySparkException, match=words) as caught:
+            write(frame, cluster.namesrv, **options)
+        assert "cut into the same partitions" in str(caught.value)
+    assert Counter(read_bodies(cluster.namesrv, topic)) == Counter(map(str, range(300)))
+    write(rows(1, 301, 2), cluster.namesrv, **options, checkRepeats=False)
+    assert Counter(read_bodies(cluster.namesrv, topic)) == Counter(map(str, range(300)))
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,12 @@ class Operator:
         assert answer.code == 0, answer
         return loads(answer.body)
 
+    async def start_counting(self) -> None:
+        """As the broker does when its log is there."""
+        for service in self.context.services:
+            if isinstance(service, admin_stats.StatsAdmin):
+                await service.start()
+
     async def store(self, topic: str, queue_id: int, count: int) -> None:
         self.log.put([Message(topic, queue_id, b"x")] * count, lambda status: None)
         await asyncio.sleep(0)

@@ -112,7 +112,7 @@ class PopBench:
             "exp": "*",
             "order": "false",
         }
-        return self.request(RequestCode.POP_MESSAGE, **(values | fields))
+        return self.request(RequestCode.POP_MESSAGE, b"", **(values | fields))
 
     def start(self, *requests: RemotingCommand, connection: FakeConnection | None = None) -> None:
         """All in one turn of the loop."""
@@ -130,14 +130,14 @@ class PopBench:
         return messages_of(await self.ask(self.pop_request(**fields)))
 
     def ack_request(self, message: PoppedMessage, **fields: object) -> RemotingCommand:
-        return self.request(RequestCode.ACK_MESSAGE, **(_place(message) | fields))
+        return self.request(RequestCode.ACK_MESSAGE, b"", **(_place(message) | fields))
 
     async def ack(self, message: PoppedMessage, **fields: object) -> int:
         return (await self.ask(self.ack_request(message, **fields))).code
 
     def change_request(self, message: PoppedMessage, invisible_ms: int, **fields: object) -> RemotingCommand:
         values = _place(message) | {"invisibleTime": invisible_ms} | fields
-        return self.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **values)
+        return self.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, b"", **values)
 
     async def change(self, message: PoppedMessage, invisible_ms: int, **fields: object) -> RemotingCommand:
         return await self.ask(self.change_request(message, invisible_ms, **fields))

@@ -62,7 +62,7 @@ class TimerBench:
         for _ in range(60):
             await asyncio.sleep(0)
 
-    async def send(self, body: bytes = b"hello", **properties: object) -> RemotingCommand:
+    async def send(self, body: bytes = b"hello", /, **properties: object) -> RemotingCommand:
         """The answer to a message with these properties."""
         self._keys += 1
         named = {"UNIQ_KEY": f"K{self._keys}", **properties}

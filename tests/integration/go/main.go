@@ -1,4 +1,4 @@
-// Drives the stock Go client: go-client produce|consume|transact -namesrv … -topic … -group … -out FILE …
+// Drives the stock Go client: go-client produce|consume|transact|ask|answer -namesrv … -topic … -group … -out FILE …
 package main
 
 import (
@@ -12,9 +12,9 @@ import (
 )
 
 type options struct {
-	namesrv, topic, group, out, expression, end string
-	sync, oneway, batch, count                  int
-	quietMs, limitMs                            int
+	namesrv, topic, group, out, expression, end, stop string
+	sync, oneway, batch, count                        int
+	quietMs, limitMs, timeoutMs, pauseMs, pollMs      int
 }
 
 // report is a file of JSON objects, one a line: what the test reads.
@@ -47,6 +47,10 @@ func parse(arguments []string) options {
 	flags.StringVar(&o.group, "group", "", "")
 	flags.StringVar(&o.out, "out", "", "")
 	flags.StringVar(&o.end, "end", "", "")
+	flags.StringVar(&o.stop, "stop", "", "")
+	flags.IntVar(&o.timeoutMs, "timeout-ms", 10000, "")
+	flags.IntVar(&o.pauseMs, "pause-ms", 0, "")
+	flags.IntVar(&o.pollMs, "poll-ms", 30000, "has no meaning to this client")
 	flags.StringVar(&o.expression, "expression", "*", "")
 	flags.IntVar(&o.sync, "sync", 0, "")
 	flags.IntVar(&o.oneway, "oneway", 0, "")
@@ -66,6 +70,10 @@ func main() {
 	switch os.Args[1] {
 	case "produce":
 		produce(o, &report{file: file})
+	case "ask":
+		ask(o, &report{file: file})
+	case "answer":
+		answer(o, &report{file: file})
 	case "transact":
 		transact(o, &report{file: file})
 	default:

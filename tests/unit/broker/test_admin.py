@@ -92,6 +92,7 @@ async def test_a_change_that_is_not_committed_is_no_success(operator: Operator) 
 
 
 async def test_topic_stats_name_every_queue(operator: Operator) -> None:
+    await operator.start_counting()
     await operator.context.state.propose(PutTopic(TopicConfig("t", 2, 2)))
     await operator.store("t", 1, 3)
     answer = await operator.ask(RequestCode.GET_TOPIC_STATS_INFO, topic="t")

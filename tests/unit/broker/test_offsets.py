@@ -153,6 +153,14 @@ async def test_a_client_may_ask_not_to_be_given_0(bench: ConsumeBench) -> None:
     assert await offset_of(bench, query(setZeroIfNotFound="true")) == 0
 
 
+async def test_a_new_group_of_a_cold_queue_decides_itself_where_to_begin(tmp_path: Path) -> None:
+    """Its consumeFromWhere counts there; in a young queue it begins at the first message."""
+    bench = await make_bench(tmp_path, accessMessageInMemoryMaxRatio="0")
+    assert (await bench.ask(query())).ext_fields["offset"] == "0"
+    await bench.put(b"one")
+    assert (await bench.ask(query())).code == 22
+
+
 async def test_bounds_of_a_queue(bench: ConsumeBench) -> None:
     await bench.put(b"one", b"two", b"three")
     bench.log.fake_queues.by_key["t", 0].drop_before(1)

@@ -10,6 +10,7 @@ import pytest
 
 from broker import key_queries
 from broker.state.changes import DeleteTopic
+from broker.state.topics import TRACE_TOPIC
 from commitlog.key_upkeep import KeyUpkeep
 from commitlog.record import Message, decode_record
 from commitlog.record_keys import key_hash
@@ -204,6 +205,14 @@ async def test_a_broker_without_an_index_says_so(tmp_path: Path) -> None:
     answer = await query(bench, "k")
     assert answer.code == ResponseCode.QUERY_NOT_FOUND
     assert "messageIndexEnable is off" in str(answer.remark)
+
+
+async def test_the_trace_topic_is_there_from_the_start_only_if_that_is_wanted(tmp_path: Path) -> None:
+    for enabled, is_there in (("true", True), ("false", False)):
+        bench = await make_bench(tmp_path / enabled, traceTopicEnable=enabled)
+        assert (TRACE_TOPIC in bench.context.state.topics) is is_there
+        if is_there:
+            assert bench.context.state.topics[TRACE_TOPIC].queue_nums == 1
 
 
 async def test_a_follower_answers_as_the_leader_does(bench: ConsumeBench) -> None:

@@ -60,7 +60,7 @@ async def name_server() -> AsyncIterator[NameServer]:
 class Node:
     """A broker's registration over a fake log."""
 
-    def __init__(self, tmp_path: Path, addresses: str) -> None:
+    def __init__(self, tmp_path: Path, addresses: str, **values: object) -> None:
         self.log = FakeLog(is_writable=False)
         self.context = make_context(
             tmp_path,
@@ -68,6 +68,7 @@ class Node:
             namesrvAddr=addresses,
             dLegerSelfId="n1",
             dLegerPeers="n0-127.0.0.1:1;n1-127.0.0.1:2",
+            **values,
         )
         self.client = RemotingClient()
         self.registration = Registration(
@@ -76,8 +77,8 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def registered_node(tmp_path: Path, addresses: str) -> AsyncIterator[Node]:
-    node = Node(tmp_path, addresses)
+async def registered_node(tmp_path: Path, addresses: str, **values: object) -> AsyncIterator[Node]:
+    node = Node(tmp_path, addresses, **values)
     await node.registration.start()
     try:
         yield node
@@ -112,6 +113,17 @@ async def test_the_body_holds_topics_and_a_version_with_the_term(
     wrapper = orjson.loads(request.body)["topicConfigSerializeWrapper"]
     assert wrapper["dataVersion"] == {"counter": 0, "stateVersion": 3, "timestamp": 0}
     assert wrapper["topicConfigTable"]["TBW102"]["perm"] == 7
+
+
+@pytest.mark.parametrize(("permission", "shown"), [(6, 7), (4, 4), (2, 2)])
+async def test_a_broker_that_may_not_be_written_or_read_says_so_with_every_topic(
+    tmp_path: Path, name_server: NameServer, permission: int, shown: int
+) -> None:
+    address = f"127.0.0.1:{name_server.server.port}"
+    async with registered_node(tmp_path, address, brokerPermission=str(permission)):
+        await until(lambda: len(name_server.requests) == 1)
+    topics = orjson.loads(name_server.requests[0].body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+    assert topics["TBW102"]["perm"] == shown
 
 
 async def test_topic_changes_are_told_at_once_and_together(tmp_path: Path, name_server: NameServer) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.state.topics import STATE_TOPIC
+from broker.state.changes import PutTopic
+from broker.state.topics import STATE_TOPIC, TopicConfig
 from commitlog.log import PutStatus
 from commitlog.record import parse_properties
 from remoting.command import RemotingCommand
@@ -136,3 +137,34 @@ async def test_a_message_retried_in_vain_goes_to_the_dead_letters(
     if topic == "%DLQ%g":
         assert parse_properties(message.properties)["DELAY"] == "-1"
         assert "%DLQ%g" in bench.context.state.topics
+
+
+async def test_a_broker_that_may_not_be_written_takes_nothing_for_ordered_topics(tmp_path: Path) -> None:
+    """Those are sent to by fixed queues; for others the route keeps clients away."""
+    bench = await make_bench(tmp_path, brokerPermission="4")
+    await bench.context.state.propose(PutTopic(TopicConfig("ordered", 4, 4, is_ordered=True)))
+    answer = await bench.answer(send_request("ordered"))
+    assert (answer.code, answer.remark) == (16, "the broker[127.0.0.1] sending message is forbidden")
+    assert (await bench.answer(send_request("t"))).code == 0
+
+
+async def test_without_creation_of_topics_only_those_that_are_there_take_messages(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, autoCreateTopicEnable="false")
+    answer = await bench.answer(send_request("new"))
+    assert (answer.code, "not exist" in (answer.remark or "")) == (17, True)
+    assert (await bench.answer(send_request("t"))).code == 0
+    assert "new" not in bench.context.state.topics
+
+
+@pytest.mark.parametrize("kind", ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"])
+async def test_the_type_of_a_topic_binds_no_send(bench: Bench, kind: str) -> None:
+    """RocketMQ leaves the check to its proxy."""
+    await bench.context.state.propose(PutTopic(TopicConfig("typed", 1, 1, attributes={"message.type": kind})))
+    assert (await bench.answer(send_request("typed"))).code == 0
+
+
+@pytest.mark.parametrize("flags", [0x101, 0x201, 0x301])
+async def test_compression_flags_and_bodies_are_stored_as_they_came(bench: Bench, flags: int) -> None:
+    assert (await bench.answer(send_request(body=b"\x04\x22 not unpacked", sys_flag=flags))).code == 0
+    (message,) = [each for each in bench.log.messages if each.topic == "t"]
+    assert (message.sys_flag, message.body) == (flags, b"\x04\x22 not unpacked")

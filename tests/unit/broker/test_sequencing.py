@@ -17,7 +17,7 @@ from broker.sequencing import Flight, SequenceRefusedError, Sequencing, Verdict
 from broker.state.writers import WriterTable
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.log import PutStatus
-from commitlog.sequences import SequenceRun
+from commitlog.sequences import FIRST_DIGEST, NO_DIGEST, SequenceRun, next_digest
 from remoting.codes import ResponseCode
 from tests.support.fake_log import FakeLog
 
@@ -27,6 +27,14 @@ ROWS = 12
 MS = 1_000
 
 Entry = tuple[bytes, int, int]
+
+
+def digests_of(batch_id: int, first: int, count: int) -> list[bytes]:
+    """Before the row of this number and behind each of so many: what a row holds follows from its number."""
+    found = [FIRST_DIGEST]
+    for number in range(first + count):
+        found.append(next_digest(found[-1], b"%d %d" % (batch_id, number)))
+    return found[first:]
 
 
 @dataclass(slots=True)
@@ -56,7 +64,7 @@ class Leader:
         """As the dispatching does, in stretches that end at `cuts`."""
         for end in sorted({cut for cut in cuts if self.applied < cut < until} | {until}):
             runs: list[SequenceRun] = [
-                (key, batch_id, number, 1, index, MS)
+                (key, batch_id, number, 1, index, MS, digests_of(batch_id, number, 1)[1])
                 for index, (key, batch_id, number) in enumerate(self.entries)
                 if self.applied <= index < end
             ]
@@ -72,7 +80,7 @@ class Leader:
 def admit(sequencing: Sequencing, key: bytes, batch_id: int, first: int, count: int) -> Verdict | int:
     """The verdict, or the code of the refusal."""
     try:
-        return sequencing.admit(key, batch_id, first, count)
+        return sequencing.admit(key, batch_id, first, count, digests_of(batch_id, first, count))
     except SequenceRefusedError as error:
         return error.code
 
@@ -269,7 +277,7 @@ def test_an_unknown_writer_must_begin_at_0(batch_id: int) -> None:
 
 def test_a_batch_that_is_over_is_refused_with_the_one_the_writer_is_at() -> None:
     leader = Leader([])
-    leader.table.take((b"q|0", 7, 0, 5, 0, MS), -1)
+    leader.table.take((b"q|0", 7, 0, 5, 0, MS, NO_DIGEST), -1)
     with pytest.raises(SequenceRefusedError) as caught:
         leader.sequencing.admit(b"q|0", 6, 0, 1)
     assert caught.value.code == ResponseCode.LEDGERMQ_SEQUENCE_OVER
@@ -282,8 +290,8 @@ def test_a_full_table_takes_no_writer_that_would_drive_out_a_busy_one(
     monkeypatch.setattr("broker.state.writers.WRITERS_MAX", 2)
     monkeypatch.setattr("broker.state.writers.KEEP_MS", 10)
     leader = Leader([])
-    leader.table.take((b"a|0", 0, 0, 1, 0, MS - 11), -1)
-    leader.table.take((b"b|0", 0, 0, 1, 1, MS - 5), 0)
+    leader.table.take((b"a|0", 0, 0, 1, 0, MS - 11, NO_DIGEST), -1)
+    leader.table.take((b"b|0", 0, 0, 1, 1, MS - 5, NO_DIGEST), 0)
     assert leader.sequencing.admit(b"c|0", 0, 0, 1).flight is not None
     with pytest.raises(SequenceRefusedError) as caught:
         leader.sequencing.admit(b"d|0", 0, 0, 1)
@@ -298,3 +306,73 @@ def test_tips_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SequenceRefusedError) as caught:
         leader.sequencing.admit(b"b|0", 0, 0, 1)
     assert caught.value.code == ResponseCode.SYSTEM_BUSY
+
+
+ROW_DIGESTS = digests_of(3, 0, 6)
+OTHERS = [FIRST_DIGEST, *(next_digest(digest, b"other") for digest in ROW_DIGESTS[:-1])]
+"""Of six rows, and of as many others."""
+
+
+def differing(leader: Leader, first: int, digests: list[bytes]) -> bool:
+    count = len(digests) - 1
+    try:
+        leader.sequencing.admit(b"q|0", 3, first, count, digests)
+    except SequenceRefusedError as error:
+        expected = {"batchId": "3", "expectedSequence": "4"}
+        return (error.code, error.ext_fields) == (ResponseCode.LEDGERMQ_SEQUENCE_DIFFERS, expected)
+    return False
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_other_rows_under_the_same_numbers_are_no_repeat(is_applied: bool) -> None:
+    leader = Leader([])
+    flight = leader.sequencing.admit(b"q|0", 3, 0, 4, ROW_DIGESTS[:5]).flight
+    assert flight is not None
+    if is_applied:
+        leader.sequencing.finish(flight, PutStatus.PUT_OK)
+        leader.entries += [(b"q|0", 3, number) for number in range(4)]
+        leader.committed = 4
+        leader.apply(4, [])
+        assert not leader.sequencing._tips
+    assert differing(leader, 0, OTHERS[:5])
+    assert differing(leader, 2, OTHERS[2:7])
+    assert differing(leader, 4, OTHERS[4:7])
+    assert not differing(leader, 0, ROW_DIGESTS[:5])
+    assert not differing(leader, 0, OTHERS[:3]), "is known only where the rows meet the log's end"
+    assert not differing(leader, 2, ROW_DIGESTS[2:7])
+
+
+def test_what_was_taken_back_is_not_counted_in_the_digest() -> None:
+    leader = Leader([])
+    first = leader.sequencing.admit(b"q|0", 3, 0, 4, ROW_DIGESTS[:5]).flight
+    assert first is not None
+    second = leader.sequencing.admit(b"q|0", 3, 4, 2, ROW_DIGESTS[4:7]).flight
+    assert second is not None
+    leader.sequencing.take_back([second])
+    assert leader.sequencing.admit(b"q|0", 3, 4, 1, ROW_DIGESTS[4:6]).flight is not None
+
+
+def test_a_writer_without_digests_is_known_by_its_numbers() -> None:
+    leader = Leader([])
+    leader.sequencing.admit(b"q|0", 3, 0, 2)
+    assert leader.sequencing.admit(b"q|0", 3, 1, 2, OTHERS[1:4]).repeats == 1
+    assert leader.sequencing.admit(b"q|0", 3, 2, 2).repeats == 1
+
+
+def test_the_end_of_a_batch_names_every_partition_that_has_other_rows() -> None:
+    leader = Leader([])
+    sequencing = leader.sequencing
+    for partition in range(4):
+        leader.table.take((b"q|%d" % partition, 3, 0, 4, partition, MS, ROW_DIGESTS[4]), partition - 1)
+    sequencing.admit(b"q|1", 3, 4, 2, ROW_DIGESTS[4:7])
+    leader.table.take((b"q|9", 2, 0, 1, 4, MS, ROW_DIGESTS[1]), 3)
+    right = {0: (4, ROW_DIGESTS[4]), 1: (6, ROW_DIGESTS[6]), 2: (4, ROW_DIGESTS[4]), 3: (4, ROW_DIGESTS[4])}
+    assert list(sequencing.differences(3, {"q": right, "another": {}})) == []
+    assert list(sequencing.differences(3, {"q": right | {0: (4, NO_DIGEST)}})) == []
+    wrong = {0: (4, OTHERS[4]), 1: (4, ROW_DIGESTS[4]), 2: (4, ROW_DIGESTS[4]), 5: (1, OTHERS[1])}
+    assert list(sequencing.differences(3, {"q": wrong})) == [
+        "the rows of partition 0 are not those in the log",
+        "partition 1 has 4 rows, and 6 are in the log",
+        "partition 3 has 0 rows, and 4 are in the log",
+        "partition 5 has 1 rows, and 0 are in the log",
+    ]

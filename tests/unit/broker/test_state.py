@@ -121,7 +121,7 @@ async def test_changes_that_no_node_could_apply_never_reach_the_log(tmp_path: Pa
 
 async def test_full_tables_refuse_what_is_new_only(tmp_path: Path) -> None:
     log = FakeLog()
-    state = make_state(tmp_path, log, offsetsMax=2, groupsMax=9, topicsMax=11)
+    state = make_state(tmp_path, log, offsetsMax=2, groupsMax=9, topicsMax=12)
     assert await state.propose(CommitOffsets("g", "t", {0: 1, 1: 1})) is PutStatus.PUT_OK
     assert await state.propose(CommitOffsets("g", "t", {2: 1})) is PutStatus.MESSAGE_ILLEGAL
     assert await state.propose(CommitOffsets("g", "t", {0: 2})) is PutStatus.PUT_OK

@@ -90,9 +90,23 @@ def test_puts_are_counted_by_topic_and_for_the_broker() -> None:
         windows = statistics.view(name, key)
         assert windows is not None
         seen[key] = (windows[2].count, windows[2].bytes, windows[2].calls)
-    assert seen == {"a": (4, 70_611, 1), "b": (1, 4_000_000, 1), "C": (6, 4_070_661, 3)}
+    assert seen == {"a": (4, 70_611, 2), "b": (1, 4_000_000, 1), "C": (6, 4_070_661, 4)}
     assert statistics.total(USER_PUT) == 5, "delayed messages are the system's until they are due"
     assert statistics.view("TOPIC_PUT_NUMS", "rmq_sys_LEDGERMQ_STATE") is None
+
+
+def test_what_is_gathered_counts_in_the_slot_in_which_it_came() -> None:
+    clock = Clock()
+    statistics = BrokerStatistics("C", clock)
+    statistics.put(batch_of(("a", 0, 0, units(10, 10))))
+    clock.now_ms += HOUR_MS - 1
+    statistics.put(batch_of(("a", 0, 2, units(10))))
+    windows = statistics.view("TOPIC_PUT_NUMS", "a")
+    assert windows is not None
+    assert [each.count for each in windows] == [1, 3, 3]
+    for _ in range(3):
+        statistics.put(batch_of(("a", 0, 3, units(*[10] * 3_000))))
+    assert statistics.total(USER_PUT) == 9_003
 
 
 def test_messages_that_come_one_by_one_are_counted_alike() -> None:

@@ -12,6 +12,7 @@ from commitlog.sequences import SEQUENCED, SequenceRun, joined, stamp
 from native import _log
 
 FIRST = 40
+DIGESTS = [b"%016x" % (number << 59) for number in range(10)]
 writers = st.sampled_from([b"q-1|0", b"q-1|12", b"A.b_c|2147483647"])
 odd_properties = st.lists(
     st.sampled_from(
@@ -26,6 +27,9 @@ odd_properties = st.lists(
             b"\xff",
             b"9223372036854775808",
             b"TAGS\x01",
+            b"LEDGERMQ_SEQ\x01w|0|0|0\x02LEDGERMQ_SUM\x01",
+            b"0123456789abcdef",
+            b"0123456789ABCDEF",
         ]
     ),
     max_size=10,
@@ -41,7 +45,8 @@ def batches(draw: st.DrawFn) -> list[tuple[Message, int]]:
         topic = draw(st.sampled_from(["T", "标签"]))
         found = [Message(topic, 0, b"b" * n, b"KEYS\x01k\x02") for n in range(draw(st.integers(1, 4)))]
         if kind in ("run", "copied"):
-            stamp(found, draw(writers), draw(st.integers(0, 2)), draw(st.integers(0, 3)))
+            digests = draw(st.sampled_from([None, DIGESTS, DIGESTS[1:]]))
+            stamp(found, draw(writers), draw(st.integers(0, 2)), draw(st.integers(0, 3)), digests)
         for message in found:
             if kind == "copied":
                 message.prepared_transaction_offset = 0
@@ -85,9 +90,9 @@ def test_compiled_runs_are_those_of_python(batch: list[tuple[Message, int]]) -> 
 @example(0, 0, 1)
 def test_what_was_stamped_is_one_compiled_run(batch_id: int, first: int, count: int) -> None:
     messages = [Message("T", 1, b"x") for _ in range(count)]
-    stamp(messages, b"w|7", batch_id, first)
+    stamp(messages, b"w|7", batch_id, first, [DIGESTS[0]] * (count - 1) + [DIGESTS[1]])
     data = lay_out([(message, 3) for message in messages])
-    assert _log.sequence_runs(data, count, FIRST) == [(b"w|7", batch_id, first, count, FIRST, 3)]
+    assert _log.sequence_runs(data, count, FIRST) == [(b"w|7", batch_id, first, count, FIRST, 3, DIGESTS[1])]
 
 
 @given(batches(), st.data())
@@ -115,4 +120,4 @@ def test_a_property_that_was_copied_means_nothing() -> None:
     stamp([message], b"w|0", 1, 0)
     copy = Message("T", 0, b"x", message.properties)
     data = lay_out([(copy, 1), (message, 1)])
-    assert _log.sequence_runs(data, 2, FIRST) == [(b"w|0", 1, 0, 1, FIRST + 1, 1)]
+    assert _log.sequence_runs(data, 2, FIRST) == [(b"w|0", 1, 0, 1, FIRST + 1, 1, b"")]

@@ -16,8 +16,29 @@ public final class Driver {
                 case "transact":
                     Transact.run(options);
                     break;
+                case "timers":
+                    Timers.run(options);
+                    break;
                 case "query":
                     Query.run(options);
+                    break;
+                case "ask":
+                    Requests.ask(options);
+                    break;
+                case "answer":
+                    Requests.answer(options);
+                    break;
+                case "sends":
+                    new Sends(options).run();
+                    break;
+                case "pulls":
+                    new Pulls(options).run();
+                    break;
+                case "consumers":
+                    new Consumers(options).run();
+                    break;
+                case "pop":
+                    new Pops(options).run();
                     break;
                 case "consume":
                     new Consume(options).run();

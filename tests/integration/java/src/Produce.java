@@ -39,7 +39,11 @@ final class Produce {
 
     private void sync(Report report, String kind) throws Exception {
         for (int i = 0; i < options.number(kind, 0); i++) {
-            sent(report, kind, i, producer.send(Samples.message(topic, kind, i)));
+            Message message = Samples.message(topic, kind, i);
+            if (options.isGiven("delay_level")) {
+                message.setDelayTimeLevel(options.number("delay_level", 0));
+            }
+            sent(report, kind, i, producer.send(message));
         }
     }
 

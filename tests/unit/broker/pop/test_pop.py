@@ -11,8 +11,11 @@ import pytest
 from broker.pop.ops import POP_TOPIC
 from broker.state.changes import DeleteTopic, PutGroup
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.topics import may_send_to
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from tests.support.broker_context import FakeEngine
 from tests.support.pop_bench import INVISIBLE_MS, SECOND, PopBench, make_pop_bench, messages_of
 
 RETRY = "%RETRY%g_t"
@@ -297,13 +300,13 @@ async def test_peeking_takes_nothing(bench: PopBench) -> None:
 
 
 async def test_a_notification_comes_with_a_message(bench: PopBench) -> None:
-    def request(poll_ms: int) -> object:
+    def request(poll_ms: int) -> RemotingCommand:
         return bench.request(
             RequestCode.NOTIFICATION, consumerGroup="g", topic="t", queueId=-1, pollTime=poll_ms, bornTime=0
         )
 
-    assert (await bench.ask(request(0))).ext_fields["hasMsg"] == "false"  # type: ignore[arg-type]
-    bench.start(request(15_000))  # type: ignore[arg-type]
+    assert (await bench.ask(request(0))).ext_fields["hasMsg"] == "false"
+    bench.start(request(15_000))
     await bench.settle()
     assert bench.connection.take_answers() == []
     await bench.put(b"a")
@@ -315,7 +318,8 @@ async def test_a_notification_comes_with_a_message(bench: PopBench) -> None:
 async def test_followers_refuse_and_say_who_leads(bench: PopBench) -> None:
     bench.start(bench.pop_request(pollTime=15_000))
     await bench.settle()
-    bench.context.engine.leader_id = "n1"  # type: ignore[union-attr,misc]
+    assert isinstance(bench.context.engine, FakeEngine)
+    bench.context.engine.leader_id = "n1"
     bench.log.set_writable(False)
     (held,) = bench.connection.take_answers()
     assert held.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -324,7 +328,5 @@ async def test_followers_refuse_and_say_who_leads(bench: PopBench) -> None:
     assert "n1" in (refused.remark or "")
 
 
-async def test_nobody_else_may_write_what_is_out(bench: PopBench) -> None:
-    from broker.state.topics import may_send_to
-
+def test_nobody_else_may_write_what_is_out() -> None:
     assert not may_send_to(POP_TOPIC)

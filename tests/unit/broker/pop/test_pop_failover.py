@@ -12,7 +12,14 @@ from commitlog.log import PutStatus
 from commitlog.record import Message
 from remoting.codes import RequestCode, ResponseCode
 from tests.support.fake_log import FakeLog
-from tests.support.pop_bench import INVISIBLE_MS, SECOND, PopBench, make_pop_bench, messages_of
+from tests.support.pop_bench import (
+    INVISIBLE_MS,
+    SECOND,
+    PopBench,
+    PoppedMessage,
+    make_pop_bench,
+    messages_of,
+)
 
 
 def _ignore(status: PutStatus) -> None:
@@ -34,7 +41,7 @@ def log_of(messages: list[Message]) -> FakeLog:
     return log
 
 
-def shown(table: PopTable | None) -> list[object]:
+def shown(table: PopTable | None) -> list[str]:
     assert table is not None
     return sorted(repr(row) for row in table.rows())
 
@@ -222,7 +229,7 @@ async def test_any_history_reads_the_same_for_the_next_leader(bench: PopBench) -
     """Pops, acknowledgements, changes, moves and revivals by chance."""
     rng = random.Random(7)
     node = bench
-    out: list[object] = []
+    out: list[PoppedMessage] = []
     for step in range(60):
         choice = rng.random()
         if choice < 0.3:
@@ -233,12 +240,12 @@ async def test_any_history_reads_the_same_for_the_next_leader(bench: PopBench) -
             out += await node.pop(maxMsgNums=rng.randrange(1, 6), **values)
         elif choice < 0.8 and out:
             message = out.pop(rng.randrange(len(out)))
-            group = "o" if " 999 " in message.handle else "g"  # type: ignore[attr-defined]
-            await node.ack(message, consumerGroup=group)  # type: ignore[arg-type]
+            group = "o" if " 999 " in message.handle else "g"
+            await node.ack(message, consumerGroup=group)
         elif choice < 0.9 and out:
             message = rng.choice(out)
-            group = "o" if " 999 " in message.handle else "g"  # type: ignore[attr-defined]
-            await node.change(message, rng.randrange(60_000), consumerGroup=group)  # type: ignore[arg-type]
+            group = "o" if " 999 " in message.handle else "g"
+            await node.change(message, rng.randrange(60_000), consumerGroup=group)
         else:
             node.at(step * 10 * SECOND)
             await node.revive()

@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from broker.state.changes import DeleteTopic
+from broker.processors import timers
+from broker.state.changes import DeleteTopic, PutTopic
+from broker.state.topics import TopicConfig
 from broker.timer.delivery import BATCH_MESSAGES_MAX
 from broker.timer.names import TIMER_TOPIC
 from broker.timer.records import ALL_KEPT
+from broker.timer.rules import TimerRules
 from commitlog.log import PutStatus
-from commitlog.record import parse_properties
+from commitlog.record import Message, parse_properties
 from remoting.codes import ResponseCode
-from tests.support.broker_context import NOW_MS
+from tests.support.broker_context import NOW_MS, make_context
+from tests.support.fake_log import FakeLog
 from tests.support.timer_bench import HOUR, SECOND, TimerBench, make_timer_bench
+from tests.unit.broker.consume_bench import ignore
 
 FAR = 3 * 24 * HOUR
 
@@ -270,3 +275,66 @@ async def test_recalls_wait_for_the_put_before_them(recaller: TimerBench) -> Non
         recaller.log.commit()
         await asyncio.sleep(0)
     assert await asked == ResponseCode.SUCCESS
+
+
+# -- clocks
+
+
+async def test_what_a_clock_that_was_ahead_delayed_is_due_when_it_is_set_back(bench: TimerBench) -> None:
+    await bench.send(b"before", TIMER_DELAY_SEC=10)
+    await bench.at(HOUR - 20 * SECOND)
+    assert bench.delivered == [b"before"]
+    bench.now_ms = bench.log.now_ms = NOW_MS + HOUR
+    await bench.send(b"delayed", TIMER_DELAY_SEC=10)
+    await bench.send(b"timed", TIMER_DELIVER_MS=NOW_MS + HOUR + 5 * SECOND)
+    assert await bench.at(5 * SECOND) == [b"delayed"]
+    assert await bench.at(HOUR) == []
+    assert await bench.at(HOUR + 5 * SECOND) == [b"timed"]
+    assert bench.waiting == 0
+
+
+async def test_a_new_leader_sees_that_the_old_ones_clock_was_ahead(tmp_path: Path) -> None:
+    bench = await make_timer_bench(tmp_path)
+    bench.now_ms = bench.log.now_ms = NOW_MS + HOUR
+    for body in (b"a", b"b"):
+        await bench.send(body, TIMER_DELAY_SEC=10)
+    bench.now_ms = NOW_MS
+    bench = await bench.next_leader()
+    assert bench.delivered == [b"a", b"b"]
+    await bench.stop()
+
+
+async def test_small_differences_of_clocks_are_borne(bench: TimerBench) -> None:
+    bench.now_ms = bench.log.now_ms = NOW_MS + 50 * SECOND
+    await bench.send(b"a", TIMER_DELAY_SEC=10)
+    assert await bench.at(0) == []
+    assert await bench.at(60 * SECOND) == [b"a"]
+
+
+# -- figures
+
+
+async def test_runtime_info_tells_of_what_waits(tmp_path: Path) -> None:
+    context = make_context(tmp_path, log := FakeLog())
+    now_ms = NOW_MS
+    context.clock = lambda: now_ms
+    timers.register(context)
+    (read,) = context.runtime_figures
+    assert set(read().values()) == {"0"}
+    await context.state.propose(PutTopic(TopicConfig("t", 4, 4)))
+    for service in context.services:
+        await service.start()
+    rules = TimerRules(context.config, context.clock)
+    for seconds in (1, 9):
+        message = Message("t", 0, b"", b"")
+        waiting = rules.waiting(message, {"TIMER_DELAY_SEC": str(seconds)})
+        assert waiting is not None
+        log.put([waiting], ignore)
+    for _ in range(40):
+        await asyncio.sleep(0)
+    assert read() == {"timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "2"}
+    now_ms += 4 * SECOND
+    assert read()["timerReadBehind"] == "3"
+    for service in reversed(context.services):
+        await service.stop()
+    assert read()["timerReadBehind"] == "0"

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from broker.batch_body import split_batch
+from broker.sequenced_admission import SequencedAdmission
 from broker.sequencing import SequenceRefusedError, Sequencing
 from broker.state.writers import WriterTable
 from commitlog.log import PutStatus
@@ -28,6 +29,8 @@ class Leader:
     faults: deque[str] = field(default_factory=deque)
     entries: list[tuple[bytes, int, int, bytes]] = field(default_factory=list)
     committed: int = 0
+    digests: dict[int, bytes] = field(default_factory=dict)
+    """By the number of the entry."""
     changes: int = 0
 
     def __post_init__(self) -> None:
@@ -50,7 +53,7 @@ class Leader:
         self.committed = len(self.entries)
         for index in range(self.applied, self.committed):
             key, batch_id, number, _ = self.entries[index]
-            self.table.take((key, batch_id, number, 1, index, 1), index - 1)
+            self.table.take((key, batch_id, number, 1, index, 1, self.digests.get(index, b"")), index - 1)
         self.applied = self.committed
 
     def take(self, request: RemotingCommand, fault: str) -> RemotingCommand:
@@ -64,8 +67,9 @@ class Leader:
         header = SequencedSendRequestHeader.parse(request.ext_fields)
         key = writer_key(header.writer_id, header.partition)
         parts = split_batch(request.body, 100)
+        digests = SequencedAdmission.digests(header, request.body)
         try:
-            verdict = self.sequencing.admit(key, header.batch_id, header.sequence, len(parts))
+            verdict = self.sequencing.admit(key, header.batch_id, header.sequence, len(parts), digests)
         except SequenceRefusedError as error:
             return _answer(request, error.code, error.remark)
         flight = verdict.flight
@@ -75,6 +79,8 @@ class Leader:
             self._commit()  # it was in doubt: by now it is committed, or the next try finds it so
             return _answer(request, ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
         numbered = list(enumerate(parts, header.sequence))[verdict.repeats :]
+        new = digests[1 + verdict.repeats :]
+        self.digests |= dict(enumerate(new, len(self.entries)))
         self.entries += [(key, header.batch_id, number, part.body) for number, part in numbered]
         self.sequencing.finish(flight, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if fault else PutStatus.PUT_OK)
         return self._end(request, fault, verdict.repeats)

@@ -36,10 +36,10 @@ class Server:
 
     def close(self) -> None:
         """Close everything and wait for the threads."""
+        _close(self._listener)
+        self._threads[0].join(5)  # from now on nothing is accepted
         for one in self._open:
-            with suppress(OSError):  # the peer may have closed it
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+            _close(one)
         for thread in self._threads:
             thread.join(5)
 
@@ -70,3 +70,9 @@ class Server:
                 connection.shutdown(socket.SHUT_RDWR)
             else:
                 connection.sendall(item if isinstance(item, bytes) else encode_command(item))
+
+
+def _close(one: socket.socket) -> None:
+    with suppress(OSError):  # the peer may have closed it
+        one.shutdown(socket.SHUT_RDWR)
+    one.close()

@@ -122,6 +122,49 @@ def test_a_name_server_that_knows_less_is_not_believed(serve: Serve) -> None:
             cluster.queues("Other")
 
 
+def test_what_any_name_server_knows_is_there(serve: Serve) -> None:
+    """One that has just started knows one broker; the other, which lags, no leader of it."""
+    started, lagging = NameServer(), NameServer()
+    started.topics, lagging.topics = ["T", "New"], ["T", "Old"]
+    started.leader = "127.0.0.1:9"
+    started.queue_datas = (QueueData("broker-a", 2, 2, 6),)
+    lagging.queue_datas = (QueueData("broker-a", 3, 3, 6), QueueData("broker-b", 1, 1, 6))
+    with Cluster(f"{serve(started.answer).address};{serve(lagging.answer).address}") as cluster:
+        assert [str(queue) for queue in cluster.queues("T")] == [
+            *(f"T/broker-a:{number}" for number in range(3)),
+            "T/broker-b:0",
+        ]
+        assert cluster.topics() == ["New", "Old", "T"]
+        assert cluster.leader("broker-a") == "127.0.0.1:9"
+        assert cluster.cluster_info().brokers["broker-a"].master_addr == "127.0.0.1:9"
+
+
+def test_leaders_are_known_while_no_name_server_answers(serve: Serve, clock: Clock) -> None:
+    """Also one whose connection breaks meanwhile."""
+    names = NameServer()
+    leader = serve(lambda request: [None] if len(leader.requests) == 2 else [reply(request, offset="7")])
+    names.leader = leader.address
+    name_server = serve(names.answer)
+    with Cluster(name_server.address) as cluster:
+        assert len(cluster.queues("T")) == 3
+        assert max_offset(cluster, QUEUE) == 7
+        name_server.close()
+        cluster.refresh()
+        assert max_offset(cluster, QUEUE) == 7
+        assert len(leader.requests) == 3
+        waited_s = clock.now_s
+        cluster.namesrv_deadline_s = 0.0
+        with pytest.raises(ClusterUnavailableError):
+            cluster.queues("T")
+        assert clock.now_s == waited_s
+
+
+def test_a_supposed_leader_needs_no_name_server(serve: Serve) -> None:
+    with Cluster(gone()) as cluster:
+        cluster.suppose_leader("broker-a", serve(offset_7).address)
+        assert max_offset(cluster, QUEUE) == 7
+
+
 def test_no_name_server_is_told_with_what_was_tried(clock: Clock) -> None:
     address = gone()
     with Cluster(address) as cluster, pytest.raises(ClusterUnavailableError) as caught:

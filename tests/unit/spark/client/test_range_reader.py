@@ -88,7 +88,7 @@ def test_what_retention_took_is_named(clock: Clock) -> None:
     broker = FakeBroker(numbered(100), min_offset=40)
     with pytest.raises(DataLossError, match=r"offsets 10 to 39 of T/broker-a:0 .* failOnDataLoss=false"):
         read(broker, 10, 60)
-    with pytest.raises(DataLossError, match="offsets 10 to 29 of"):
+    with pytest.raises(DataLossError, match=r"offsets 10 to 29 of .* The queue begins at offset 40 now"):
         read(broker, 10, 30)
 
 
@@ -194,3 +194,29 @@ def test_offsets_that_no_message_had_are_no_loss(clock: Clock) -> None:
     assert 10.0 < clock.now_s < 13.0
     assert read(FakeBroker(bodies), 1, 6) == [3, 4, 5]
     assert clock.now_s < 13.0
+
+
+def test_a_file_that_goes_after_an_unexplained_gap_is_loss(clock: Clock) -> None:
+    """The queue has a gap of its own, which is waited for; a later one is the work of retention."""
+
+    class Deleting(FakeBroker):
+        def answer(self, request: RemotingCommand, fault: str) -> RemotingCommand:
+            answer = super().answer(request, fault)
+            if request.ext_fields.get("queueOffset") == "7":
+                self.min_offset = 9
+            return answer
+
+    bodies = [b"0", None, b"2", *numbered(4), None, None, *numbered(2)]
+    with pytest.raises(DataLossError, match="offsets 7 to 8 of"):
+        read(Deleting(bodies, language="JAVA", count_max=3), 1, 11)
+    assert 10.0 < clock.now_s < 13.0
+
+
+def test_answers_tell_which_offsets_they_are_of(clock: Clock) -> None:
+    wanted = QueueRange(QUEUE, 2, 30)
+    for language, tags, is_exact in (("PYTHON", "*", True), ("JAVA", "*", False), ("PYTHON", "A", False)):
+        broker = FakeBroker(numbered(30), ["A"] * 30, count_max=7, language=language)
+        answers = list(RangeReader(FakeCluster(broker), wanted, ReadSettings(tags=tags)).answers())
+        assert [answers[0].start, *(one.stop for one in answers)] == [*(one.start for one in answers), 30]
+        assert answers[0].start == 2
+        assert {one.is_exact for one in answers} == {is_exact}

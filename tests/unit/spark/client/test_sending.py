@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from commitlog.sequences import FIRST_DIGEST, NO_DIGEST
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers import SendMessageRequestHeader
@@ -29,15 +30,15 @@ from tests.unit.spark.client.fake_leader import FAULTS, Leader, LeaderCluster
 QUEUE = MessageQueue("T", "broker-a", 2)
 
 
-def numbered(first: int, bodies: Sequence[bytes], batch_id: int = 3) -> Request:
-    place = WriterPlace("writer", 1, batch_id, first)
+def numbered(first: int, bodies: Sequence[bytes], batch_id: int = 3, digest: bytes = NO_DIGEST) -> Request:
+    place = WriterPlace("writer", 1, batch_id, first, digest)
     messages = [encode_message(body, b"", queue_id=2) for body in bodies]
     return Request(sequenced_command("g", "T", "broker-a", place, messages, 5), len(bodies), "rows")
 
 
-def plain(bodies: Sequence[bytes]) -> Request:
+def plain(bodies: Sequence[bytes], lane: object = None) -> Request:
     messages = [encode_message(body, b"") for body in bodies]
-    return Request(batch_command("g", QUEUE, messages, 5), len(bodies), "rows")
+    return Request(batch_command("g", QUEUE, messages, 5), len(bodies), "rows", lane)
 
 
 def sender_of(leader: Leader, window_bytes: int = 200, deadline_s: float = 60.0) -> Sender:
@@ -84,6 +85,52 @@ def test_other_sends_are_stored_at_least_once(
     assert all(stored.count(number) >= count for number, count in enumerate(counts))
     if not found:
         assert len(stored) == sum(counts)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.integers(0, 2), max_size=20), faults, st.integers(0, 400))
+def test_sends_of_one_lane_are_stored_in_their_order(
+    clock: Clock, lanes: list[int], found: list[str], window_bytes: int
+) -> None:
+    """What is refused must not come behind a later one; what was stored twice came first in order."""
+    leader = Leader(deque(found))
+    sender = sender_of(leader, window_bytes)
+    for number, lane in enumerate(lanes):
+        sender.send("broker-a", plain([b"%d" % number], lane))
+    sender.flush()
+    stored = list(dict.fromkeys(int(entry[3]) for entry in leader.entries))
+    assert len(stored) == len(lanes)
+    for lane in range(3):
+        own = [number for number in stored if lanes[number] == lane]
+        assert own == sorted(own)
+    assert not sender.brokers or not sender.brokers["broker-a"]._behind
+
+
+def test_lanes_do_not_wait_for_each_other(clock: Clock) -> None:
+    leader = Leader()
+    cluster = LeaderCluster(leader)
+    sender = Sender(cluster, 10_000, 60.0)
+    for number in range(30):
+        sender.send("broker-a", plain([b"x" * 100], number % 3))
+    assert 300 < cluster.connections[0].most_waiting_bytes < 600
+    sender.flush()
+    assert len(leader.entries) == 30
+
+
+def test_other_rows_under_the_same_numbers_are_an_error_that_says_what_to_do(clock: Clock) -> None:
+    sender = sender_of(Leader())
+    deliver(sender, numbered(0, [b"x"], digest=FIRST_DIGEST))
+    deliver(sender, numbered(0, [b"x"], digest=FIRST_DIGEST))
+    with pytest.raises(
+        DeliveryError, match=r"rows before number 1 of batch 3 are not those.*same partitions"
+    ):
+        deliver(sender, numbered(0, [b"y"], digest=FIRST_DIGEST))
+
+
+def test_a_full_table_of_writers_is_named(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.state.writers.WRITERS_MAX", 0)
+    with pytest.raises(ClusterUnavailableError, match="WRITERS_FULL"):
+        deliver(sender_of(Leader(), deadline_s=1.0), numbered(0, [b"x"]))
 
 
 def test_a_second_try_of_a_task_says_how_much_was_there(clock: Clock) -> None:
@@ -197,3 +244,11 @@ def test_properties_leave_out_what_is_empty_and_refuse_separators() -> None:
     for name, value in (("a", "x\x02"), ("a\x01", "x"), ("a", "\x01")):
         with pytest.raises(ValueError, match="separate"):
             encode_properties({name: value})
+
+
+@pytest.mark.parametrize("flag", [1 << 31, -(1 << 31) - 1])
+def test_a_flag_beyond_32_bits_is_named(flag: int) -> None:
+    with pytest.raises(ValueError, match=f"the flag {flag} does not fit into 32 bits"):
+        encode_message(b"", b"", flag)
+    with pytest.raises(ValueError, match=f"the flag {flag} does not fit into 32 bits"):
+        single_command("g", QUEUE, b"", b"", flag, 5)

@@ -53,6 +53,7 @@ def test_values_behind_a_double_dash_are_no_options() -> None:
     [
         (["archive", "Orders"], "Give --to PATH, or --verify PATH"),
         (["archive", "Orders", "--to", "x", "--batch-messages", "0"], "--batch-messages"),
+        (["archive", "Orders", "--to", "x", "--every", "10s"], "--every says how often"),
         (["replay"], "--to"),
         (["report", "--top", "0", "--to", "x"], "--top"),
     ],
@@ -154,6 +155,7 @@ def test_a_missing_extra_is_one_sentence(args: Sequence[str]) -> None:
         (("archive", "A", "--to", "x", "--format", "orc"), "the format 'orc' is not known"),
         (("archive", "A", "--to", "x", "--continuous", "--every", "10ms"), "after 1 s or later"),
         (("archive", "A", "--to", "x", "--source", "tags=a"), "tags would make gaps"),
+        (("archive", "A", "--to", "x", "--source", "failOnDataLoss=false"), "is said by --allow-data-loss"),
         (("replay", "--to", "B"), "needs an archive, or topics"),
         (("replay", "--topic", "A", "--to", "B", "--from", "2", "--until", "1"), "ends before it begins"),
         (("report", "--to", "x", "--archive", "a", "--lag-for", "1m"), "nothing of consumer lag"),

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.manifest import DataFile, QueueName, Run
+from rocketmq_spark.jobs.replay import ReplayOptions, sink_options
 from rocketmq_spark.jobs.replay_plan import (
+    Left,
     Slice,
     Window,
     archive_slices,
-    left_after,
     messages_in,
-    next_batch,
     positions_after,
 )
 from rocketmq_spark.jobs.replay_state import ReplayState, StateFile, format_state, parse_state
@@ -49,18 +51,37 @@ def test_batch_after_batch_sends_everything_once_and_in_order(
 ) -> None:
     sent: list[tuple[QueueName, int]] = []
     positions: dict[QueueName, int] = {}
-    while parts := next_batch(left_after(waiting, positions), messages_max, parts_max):
+    left = Left(waiting, positions)
+    total = left.messages
+    while parts := left.next_batch(messages_max, parts_max):
         assert len(parts) <= parts_max
         assert all(parts)
         queues = [{one.queue for one in part} for part in parts]
         assert sum(map(len, queues)) == len(set().union(*queues))  # a queue is of one task
-        assert sum(map(messages_in, parts)) <= max(messages_max, len(QUEUES))
+        assert sum(map(messages_in, parts)) <= messages_max
         for part in parts:
             sent += offsets_of(part)
         positions = positions_after(parts, positions)
+        left.done(parts)
+        restarted = Left(waiting, positions)
+        assert left.messages == restarted.messages == total - len(sent)
+        if len(sent) % 2:
+            left = restarted
     for queue in QUEUES:
         in_order = [offset for of, offset in sent if of == queue]
         assert in_order == [offset for _, offset in offsets_of(waiting.get(queue, []))]
+
+
+def test_where_there_are_more_queues_than_messages_all_have_their_turn() -> None:
+    queues = [QueueName("Orders", "broker-a", queue) for queue in range(100)]
+    left = Left({queue: [Slice(*queue, 0, 9)] for queue in queues}, {})
+    seen: set[QueueName] = set()
+    for _ in range(4):
+        parts = left.next_batch(30, 2)
+        assert [messages_in(part) for part in parts] == [15, 15]
+        seen |= {one.queue for part in parts for one in part}
+        left.done(parts)
+    assert seen == set(queues)
 
 
 def test_files_outside_of_topics_and_window_are_left_out() -> None:
@@ -99,8 +120,44 @@ def state_with(planned: Sequence[Sequence[Slice]] = ()) -> ReplayState:
 
 @given(amounts_waiting(), st.integers(1, 60))
 def test_a_state_is_read_as_it_was_written(waiting: dict[QueueName, list[Slice]], most: int) -> None:
-    state = state_with(tuple(tuple(part) for part in next_batch(waiting, most, 2)))
+    state = state_with(tuple(tuple(part) for part in Left(waiting, {}).next_batch(most, 2)))
     assert parse_state(format_state(state)) == state
+    settled = replace(state, delivery="exactly-once")
+    assert parse_state(format_state(settled)) == settled
+
+
+def test_a_state_of_an_older_version_has_settled_nothing() -> None:
+    fields = orjson.loads(format_state(state_with()))
+    del fields["delivery"]
+    assert parse_state(orjson.dumps(fields)) == state_with()
+
+
+def test_what_is_noted_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    monkeypatch.setattr("rocketmq_spark.jobs.archive_store.os.fsync", note)
+    StateFile(str(tmp_path / "state.json")).write(state_with())
+    assert synced == ["state.json.new", tmp_path.name]
+
+
+@pytest.mark.parametrize(
+    ("delivery", "settled", "expected"),
+    [
+        ("auto", "exactly-once", "exactly-once"),
+        ("auto", "at-least-once", "at-least-once"),
+        ("at-least-once", "exactly-once", "at-least-once"),
+        ("exactly-once", "", "exactly-once"),
+    ],
+)
+def test_what_was_settled_is_kept(delivery: str, settled: str, expected: str) -> None:
+    options = ReplayOptions("h:1", "T", "s", delivery=delivery, connection_options={"retryTimeout": "9s"})
+    found = sink_options(options, replace(state_with(), delivery=settled))
+    assert found["delivery"] == expected
+    assert found.get("writerId") == ("replay-1" if expected == "exactly-once" else None)
+    assert found["retryTimeout"] == "9s"
 
 
 def test_a_state_file_is_of_one_replay(tmp_path: Path) -> None:

@@ -48,13 +48,14 @@ def test_everything_can_be_set_and_sparks_own_options_are_passed_over() -> None:
         "inFlightBytes": "5000",
         "writerId": "copy-1",
         "batchId": "7",
-        "path": "x",
+        "checkRepeats": "false",
     }
     options = parse_sink_options(given, is_stream=False)
     assert (options.topic, options.delivery, options.producer_group) == ("T", Delivery.EXACTLY_ONCE, "p")
     assert (options.create_queues, options.send_timeout_s) == (8, 30.0)
     assert (options.batch_bytes, options.window_bytes) == (1000, 5000)
     assert (options.writer_id, options.batch_id) == ("copy-1", 7)
+    assert not options.check_repeats
     parse_sink_options({**NAMESRV, "checkpointLocation": "/c", "queryName": "q"}, is_stream=True)
 
 
@@ -70,7 +71,9 @@ def test_everything_can_be_set_and_sparks_own_options_are_passed_over() -> None:
         ({"batchId": "3"}, "beside the option writerId"),
         ({"writerId": "w"}, "writerId is for delivery=exactly-once"),
         ({"writerId": "a|b", "delivery": "auto"}, "option writerId is 'a|b'"),
-        ({"writerId": "w" * 56, "delivery": "auto"}, "at most 55 characters"),
+        ({"writerId": "w" * 48, "delivery": "auto"}, "at most 47 characters"),
+        ({"path": "Orders"}, "option path names a folder"),
+        ({"checkpointLocation": "c", "queryName": "q"}, "checkpointLocation is for .*; option queryName is"),
         ({"sendTimeout": "soon"}, "option sendTimeout is 'soon'"),
     ],
 )

@@ -13,13 +13,15 @@ from remoting.codes import RequestCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.errors import DeliveryError, OptionError, TopicNotFoundError
+from rocketmq_spark.errors import DeliveryError, OptionError, RequestRefusedError, TopicNotFoundError
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.sink import planning
 from rocketmq_spark.sink.columns import Columns
-from rocketmq_spark.sink.planning import find_placement, is_sequenced, make_plan
+from rocketmq_spark.sink.placing import Placement
+from rocketmq_spark.sink.planning import Placements, find_placement, is_sequenced, make_plan
 from rocketmq_spark.sink_options import Delivery, SinkOptions
 
+HERE = ConnectionOptions("h:1")
 STOCK = {"brokerVersionDesc": "V5_1_4"}
 OURS = {"brokerVersionDesc": "LedgerMQ", planning.SEQUENCED_SENDS: "true"}
 
@@ -70,9 +72,17 @@ def test_exactly_once_is_refused_where_a_broker_cannot() -> None:
     with pytest.raises(DeliveryError, match=r"broker b \(V5_1_4\) does not keep .* delivery=auto"):
         is_sequenced(cluster, Delivery.EXACTLY_ONCE, ["a", "b"])
     assert is_sequenced(cluster, Delivery.EXACTLY_ONCE, ["a"])
+
+
+@pytest.mark.parametrize("delivery", [Delivery.AUTO, Delivery.EXACTLY_ONCE])
+def test_an_odd_answer_is_no_answer(delivery: Delivery) -> None:
+    cluster = FakeCluster({"a": OURS}, {})
     cluster.code = 1
-    with pytest.raises(DeliveryError, match="of an unknown version"):
-        is_sequenced(cluster, Delivery.EXACTLY_ONCE, ["a"])
+    with pytest.raises(RequestRefusedError, match="figures of broker a was refused with code 1"):
+        is_sequenced(cluster, delivery, ["a"])
+    cluster.code, cluster.infos = 0, {"a": None}  # type: ignore[dict-item]
+    with pytest.raises(RequestRefusedError, match=r"figures of broker a .* unreadable"):
+        is_sequenced(cluster, delivery, ["a"])
 
 
 def test_a_missing_topic_is_made_when_that_is_asked_for() -> None:
@@ -82,6 +92,14 @@ def test_a_missing_topic_is_made_when_that_is_asked_for() -> None:
     assert len(find_placement(cluster, "T", 3).queues) == 3
 
 
+def test_topics_that_share_a_hash_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    placements = Placements(FakeCluster({"a": OURS}, {"T": 1, "U": 1, "V": 1}), SinkOptions(HERE))
+    assert len({placements.of(topic).suffix for topic in ("T", "U", "T")}) == 2
+    monkeypatch.setattr(Placement, "suffix", placements.of("T").suffix)
+    with pytest.raises(OptionError, match="topics T and V have one hash"):
+        placements.of("V")
+
+
 def test_a_topic_without_writable_queues_is_named() -> None:
     with pytest.raises(OptionError, match="topic T has no queue"):
         find_placement(FakeCluster({"a": OURS}, {"T": 0}), "T", 0)
@@ -89,9 +107,9 @@ def test_a_topic_without_writable_queues_is_named() -> None:
 
 def test_a_plan_asks_the_brokers_that_rows_go_to() -> None:
     cluster = FakeCluster({"a": OURS}, {"T": 2})
-    options = SinkOptions(ConnectionOptions("h:1"), topic="T", delivery=Delivery.EXACTLY_ONCE)
+    options = SinkOptions(HERE, topic="T", delivery=Delivery.EXACTLY_ONCE)
     plan = make_plan(cluster, options, Columns("body", ("body",)))
     assert plan.is_sequenced
     assert plan.placement is not None
-    open_plan = make_plan(cluster, SinkOptions(ConnectionOptions("h:1")), Columns("body", ("body", "topic")))
+    open_plan = make_plan(cluster, SinkOptions(HERE), Columns("body", ("body", "topic")))
     assert (open_plan.placement, open_plan.is_sequenced) == (None, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.batch_body import split_batch
+from broker.batch_body import split_batch, sub_messages
 from commitlog.record import parse_properties
+from commitlog.sequences import FIRST_DIGEST, next_digest
 from remoting.codes import RequestCode
 from remoting.headers import SendMessageRequestHeader
 from remoting.sequenced_send import SequencedSendRequestHeader
@@ -53,7 +55,14 @@ def test_a_row_has_everything_its_columns_say() -> None:
 
 
 def test_properties_of_another_message_are_not_copied() -> None:
-    old = [("LEDGERMQ_SEQ", "w|0|1|0"), ("UNIQ_KEY", "x"), ("DELAY", "3"), ("TAGS", "t"), ("KEYS", "k")]
+    old = [
+        ("LEDGERMQ_SEQ", "w|0|1|0"),
+        ("LEDGERMQ_SUM", "x"),
+        ("UNIQ_KEY", "x"),
+        ("DELAY", "3"),
+        ("TAGS", "t"),
+        ("KEYS", "k"),
+    ]
     (row,) = read({"body": ["x"], "properties": pa.array([old], STRINGS)})
     properties = parse_properties(row.properties)
     assert properties.keys() == {"UNIQ_KEY", "TAGS", "KEYS"}
@@ -89,6 +98,7 @@ def test_delays_are_properties() -> None:
         ({"body": ["a", None]}, "row 1 of partition 4 has no body"),
         ({"body": ["a"], "keys": ["\x02"]}, "row 0 of partition 4 .*separate properties"),
         ({"body": ["a"], "keys": ["k" * 40_000]}, "row 0 of partition 4 has 400.. bytes of properties"),
+        ({"body": ["a"], "flag": [1 << 31]}, "row 0 of partition 4 has the flag 2147483648"),
         ({"body": ["a"], "delayLevel": [1], "deliverTimestamp": [5]}, "row 0 .*both a delayLevel"),
     ],
 )
@@ -162,7 +172,7 @@ def test_numbers_follow_the_rows_of_each_broker_whatever_the_batches(
     delivering.finish()
     for broker_name, queues in (("a", {0, 1, 2}), ("b", {3, 4})):
         expected = [(n % 5 % 3, body) for n, body in enumerate(bodies) if n % 5 in queues]
-        number, found = 0, []
+        number, found, digest = 0, [], FIRST_DIGEST
         for name, request in recorder.sent:
             if name != broker_name:
                 continue
@@ -171,14 +181,48 @@ def test_numbers_follow_the_rows_of_each_broker_whatever_the_batches(
             assert (header.sequence, header.batch_id, header.partition, header.topic) == (number, 7, 1, "T")
             assert header.writer_id == f"w.{PLACEMENT.suffix}"
             assert len(parts) == request.count == 1 or len(request.command.body) <= batch_bytes
+            assert header.digest == digest.decode()
+            for message in sub_messages(request.command.body):
+                digest = next_digest(digest, message)
             number += len(parts)
             found += [(part.queue_id, part.body) for part in parts]
         assert found == expected
+        written = {one.broker_name: one[1:] for one in delivering.written()}
+        assert written.get(broker_name, (f"w.{PLACEMENT.suffix}", 0, FIRST_DIGEST)) == (
+            f"w.{PLACEMENT.suffix}",
+            len(expected),
+            digest,
+        )
+
+
+def test_repeats_go_unchecked_when_that_is_asked_for() -> None:
+    recorder = Recorder()
+    options = replace(options_of(), check_repeats=False)
+    delivering = SequencedDelivering(recorder, options, TaskPlace("w", 7, 1))
+    for row in rows_of([b"x", b"y"]):
+        delivering.add(PLACEMENT, QUEUES[0], row)
+    delivering.finish()
+    assert all("digest" not in request.command.ext_fields for _, request in recorder.sent)
+    assert [(one.rows, one.digest) for one in delivering.written()] == [(2, b"")]
+
+
+def test_numbered_rows_of_many_topics_are_gathered_within_one_bound() -> None:
+    recorder = Recorder()
+    delivering = SequencedDelivering(recorder, options_of(1_000, 2_000), TaskPlace("w", 7, 1))
+    gathered = 0
+    for number, row in enumerate(rows_of([b"x" * 100] * 300)):
+        topic = f"T{number % 100}"
+        delivering.add(Placement(topic, QUEUES), MessageQueue(topic, "a", 0), row)
+        sent = sum(len(request.command.body) for _, request in recorder.sent)
+        gathered = max(gathered, (number + 1) * 126 - sent)
+    assert 1_000 < gathered <= 2_000
+    delivering.finish()
+    assert sum(request.count for _, request in recorder.sent) == 300
 
 
 def test_a_batch_has_a_bounded_number_of_messages() -> None:
     recorder = Recorder()
-    delivering = SequencedDelivering(recorder, options_of(1 << 20), TaskPlace("w", 0, 0))
+    delivering = SequencedDelivering(recorder, options_of(1 << 20, 1 << 20), TaskPlace("w", 0, 0))
     for row in rows_of([b""] * (BATCH_MESSAGES_MAX + 1)):
         delivering.add(PLACEMENT, QUEUES[0], row)
     delivering.finish()
@@ -198,6 +242,7 @@ def test_plain_rows_are_gathered_by_queue_within_the_window() -> None:
         assert (request.command.code, header.is_batch) == (RequestCode.SEND_BATCH_MESSAGE, True)
         assert header.properties == "", "RocketMQ 5 gives them to every message"
         queue = MessageQueue("T", broker_name, header.queue_id)
+        assert request.lane == queue
         found[queue] = found.get(queue, 0) + request.count
     assert found == dict.fromkeys(QUEUES, 2)
 
@@ -208,5 +253,6 @@ def test_a_delayed_plain_row_goes_alone() -> None:
     for row in rows_of([b"x", b"y"], is_delayed=True):
         delivering.add(PLACEMENT, QUEUES[0], row)
     delivering.finish()
+    assert [request.lane for _, request in recorder.sent] == [None, None]
     assert [request.command.code for _, request in recorder.sent] == [RequestCode.SEND_MESSAGE_V2] * 2
     assert recorder.sent[0][1].command.body == b"x"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.range_reader import QueueRange
 from rocketmq_spark.source.admission import Admission
-from rocketmq_spark.source.offsets import Offsets
+from rocketmq_spark.source.sampling import SAMPLE_COUNT, sampled
 from rocketmq_spark.source.source_options import stream_options
 
 Q0, Q1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
@@ -18,9 +22,9 @@ def admission(**options: object) -> Admission:
     return Admission(stream_options(BASE | {name: str(value) for name, value in options.items()}))
 
 
-def heavy(queues: list[MessageQueue], start: Offsets) -> Mapping[MessageQueue, float]:
-    assert all(queue in start for queue in queues)
-    return dict.fromkeys(queues, 100.0)
+def heavy(ranges: Sequence[QueueRange]) -> Mapping[MessageQueue, float]:
+    assert all(map(len, ranges))
+    return dict.fromkeys((wanted.queue for wanted in ranges), 100.0)
 
 
 def test_without_limits_everything_is_taken() -> None:
@@ -32,6 +36,49 @@ def test_limits_are_applied_together() -> None:
     assert admission(maxBytesPerTrigger=2_000).admit(START, END, 0, heavy, True) == {Q0: 12, Q1: 8}
     both = admission(maxBytesPerTrigger=2_000, maxOffsetsPerTrigger=10)
     assert both.admit(START, END, 0, heavy, True) == {Q0: 6, Q1: 4}
+
+
+class Sizes:
+    """Messages of one queue that are light before `border` and heavy behind it, looked at in samples."""
+
+    def __init__(self, border: int, light: int, heavy: int) -> None:
+        self._border, self._light, self._heavy = border, light, heavy
+
+    def total(self, start: int, stop: int) -> int:
+        lighter = max(0, min(stop, self._border) - start)
+        return lighter * self._light + (stop - start - lighter) * self._heavy
+
+    def weigh(self, ranges: Sequence[QueueRange]) -> Mapping[MessageQueue, float]:
+        means = [self.total(at, at + SAMPLE_COUNT) / SAMPLE_COUNT for at in sampled(ranges[0])]
+        return {ranges[0].queue: max(means)}
+
+
+def test_heavy_messages_behind_light_ones_are_found() -> None:
+    sizes = Sizes(border=SAMPLE_COUNT, light=200, heavy=1 << 20)
+    limits = admission(maxBytesPerTrigger=1 << 30)
+    end = limits.admit({Q0: 0}, {Q0: 5_000_000}, 0, sizes.weigh, may_wait=True)
+    assert sizes.total(0, end[Q0]) <= 1 << 30
+    assert end[Q0] > 900
+
+
+def test_heavy_messages_far_behind_do_not_make_small_batches() -> None:
+    sizes = Sizes(border=4_000_000, light=200, heavy=1 << 20)
+    limits = admission(maxBytesPerTrigger=200 * 1_000_000)
+    end = limits.admit({Q0: 0}, {Q0: 5_000_000}, 0, sizes.weigh, may_wait=True)
+    assert end == {Q0: 1_000_000}
+
+
+@given(st.integers(0, 3_000), st.integers(1, 1_000), st.integers(1_000, 2_000_000), st.integers(1, 1 << 31))
+def test_a_batch_ends_and_has_a_message(border: int, light: int, heavy: int, bytes_max: int) -> None:
+    sizes = Sizes(border, light, heavy)
+    limits = admission(maxBytesPerTrigger=bytes_max)
+    end = limits.admit({Q0: 0}, {Q0: 100_000}, 0, sizes.weigh, may_wait=True)[Q0]
+    assert 1 <= end <= 100_000
+
+
+def test_samples_are_of_the_beginning_the_middle_and_the_end() -> None:
+    assert sampled(QueueRange(Q0, 5, 6)) == [5]
+    assert sampled(QueueRange(Q0, 0, 1_032)) == [0, 500, 1_000]
 
 
 def test_too_little_waits_until_the_delay_is_over() -> None:

@@ -17,6 +17,7 @@ from rocketmq_spark.source.offsets import (
     parse_offsets_option,
     parse_times_option,
     require_same_queues,
+    start_time_ms,
     to_json,
 )
 
@@ -88,3 +89,11 @@ def test_queues_must_be_those_subscribed() -> None:
         require_same_queues("x", [A0], [A0, A1])
     with pytest.raises(OptionError, match="names T/a:1, which is not subscribed"):
         require_same_queues("x", [A0, A1], [A0])
+
+
+def test_the_time_of_a_streams_start_stands_beside_its_offsets() -> None:
+    text = '{"@start": {"storeTimestamp": 1500}, "T": {"a:0": 17}}'
+    assert json.dumps(to_json({A0: 17}, 1_500)) == text
+    assert (from_json(json.loads(text)), start_time_ms(json.loads(text))) == ({A0: 17}, 1_500)
+    assert start_time_ms(to_json({A0: 17})) is None
+    assert parse_offsets_option("startingOffsets", text) == {A0: 17}

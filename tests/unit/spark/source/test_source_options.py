@@ -53,6 +53,11 @@ def test_a_time_for_all_goes_before_times_by_queue_and_these_before_offsets() ->
     assert stream_options(given).common.start == Position("startingTimestamp", time_ms=9)
 
 
+def test_required_brokers() -> None:
+    assert batch_options(BASE).common.subscription.brokers == ()
+    assert batch_options(BASE | {"requireBrokers": "b, a"}).common.subscription.brokers == ("a", "b")
+
+
 def test_tags() -> None:
     assert batch_options(BASE | {"tags": "A || B||A"}).common.tags == frozenset({"A", "B"})
     assert batch_options(BASE | {"tags": "*"}).common.tags is None
@@ -78,6 +83,9 @@ def test_group_commits_unless_told_not_to() -> None:
         ({"failOnDataLoss": "yes"}, "must be true or false"),
         ({"startingOffsetsByTimestampStrategy": "x"}, "must be one of error, latest"),
         ({"commitOffsets": "true"}, "needs groupId"),
+        ({"maxTriggerDelay": "5s"}, "maxTriggerDelay changes nothing without minOffsetsPerTrigger"),
+        ({"startingOffsetsByTimestampStrategy": "latest"}, "changes nothing without startingTimestamp or"),
+        ({"subscribe": " , "}, "option subscribe names no topic"),
         ({"tags": "||"}, "option tags"),
     ],
 )
