@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -71,7 +71,7 @@ class FakeRemoval:
 class Bench:
     """A leader whose state knows a checkpoint behind all of the files."""
 
-    def __init__(self, tmp_path: Path, times_ms: list[int], **values: object) -> None:
+    def __init__(self, tmp_path: Path, times_ms: list[int], **values: Any) -> None:
         self.log = FakeLog()
         self.context: BrokerContext = make_context(tmp_path, self.log, **values)
         self.removal = FakeRemoval(times_ms)
@@ -169,7 +169,10 @@ async def test_follower_obeys_what_the_leader_said(tmp_path: Path) -> None:
 
 async def test_checkpoint_is_written_once_for_each_file(tmp_path: Path) -> None:
     bench = Bench(tmp_path, [])
-    written = lambda: sum(message.topic == CHECKPOINT_TOPIC for message in bench.log.messages)  # noqa: E731
+
+    def written() -> int:
+        return sum(message.topic == CHECKPOINT_TOPIC for message in bench.log.messages)
+
     await bench.retention.round()
     assert written() == 0
     bench.begin_behind(11)
