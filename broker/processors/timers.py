@@ -43,7 +43,8 @@ class RecallProcessor:
         named = f"{handle.topic}+{handle.unique_key}"
         answer = partial(_answer, request, connection, handle.unique_key)
         precision_ms = context.config.timer_precision_ms
-        if not self._recalls.ask(Recall(named, handle.time_ms // precision_ms * precision_ms, answer)):
+        out_ms = handle.time_ms // precision_ms * precision_ms
+        if not self._recalls.ask(Recall(named, out_ms, context.end_position() or 0, answer)):
             raise RequestError(ResponseCode.SYSTEM_BUSY, "recall failed, too many wait")
         return None
 
@@ -92,7 +93,7 @@ def _figures(journal: TimerJournal, delivery: TimerDelivery) -> dict[str, str]:
 
 def register(context: BrokerContext) -> None:
     journal = TimerJournal(context)
-    recalls = Recalls(journal, lambda: context.clock())
+    recalls = Recalls(context.log, journal, lambda: context.clock())
     delivery = TimerDelivery(context, journal, recalls)
     context.may_time = TimerRoom(context.config, journal.index).may_time
     context.router.register(RequestCode.RECALL_MESSAGE, RecallProcessor(context, recalls).handle)

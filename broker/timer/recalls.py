@@ -13,8 +13,9 @@ from broker.scheduling import PROPERTY_REAL_TOPIC
 from broker.timer.journal import TimerJournal
 from broker.timer.records import text
 from broker.timer.rows import key_of
+from commitlog.dispatch_batch import DispatchBatch
 from commitlog.errors import DamagedRecordError
-from commitlog.log import PutStatus
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Record
 
 WAITING_MAX = 1_000
@@ -25,23 +26,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """`named`: topic+UNIQ_KEY of a message that was due at `out_ms`. `answer` is called once: with how the
-    put ended, or with None when no such message waits.
+    """`named`: topic+UNIQ_KEY of a message that was due at `out_ms`, and stands in the log before
+    `end_position`. `answer` is called once: with how the put ended, or with None when no such message waits.
     """
 
     named: str
     out_ms: int
+    end_position: int
     answer: Callable[[PutStatus | None], None]
 
 
 class Recalls:
     """The recalls of one broker that are not answered yet."""
 
-    def __init__(self, journal: TimerJournal, clock: Callable[[], int]) -> None:
+    def __init__(self, log: MessageLog, journal: TimerJournal, clock: Callable[[], int]) -> None:
+        self._log = log
         self._journal = journal
         self._clock = clock
         self._waiting: deque[Recall] = deque()
         self._callbacks: list[Callable[[], None]] = []
+        log.add_listener(self._on_dispatch)
 
     def on_asked(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
@@ -51,13 +55,26 @@ class Recalls:
         if len(self._waiting) >= WAITING_MAX:
             return False
         self._waiting.append(recall)
+        self._tell()
+        return True
+
+    def _on_dispatch(self, batch: DispatchBatch) -> None:
+        if self._waiting:
+            self._tell()
+
+    def _tell(self) -> None:
         for callback in self._callbacks:
             callback()
-        return True
+
+    def _is_known(self, recall: Recall) -> bool:
+        """Whether the index has all that was acknowledged before. A leader whose own disk is slow shows later
+        than its followers what is committed.
+        """
+        return self._log.max_position >= recall.end_position and not self._journal.behind
 
     def take(self, most: int) -> Iterator[tuple[Recall, list[int]]]:
         """At most so many with what they are about; answers those that are about nothing."""
-        while self._waiting and most:
+        while self._waiting and most and self._is_known(self._waiting[0]):
             recall = self._waiting.popleft()
             try:
                 targets = self._all_targets(recall)

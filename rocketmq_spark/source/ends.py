@@ -40,7 +40,8 @@ class Ends:
         self._subscription = subscription
         self._fails = fail_on_data_loss
         self._group = group
-        self._known: set[MessageQueue] = set()
+        self._known: Offsets = {}
+        """Where each queue ended that a name server listed, when it was looked at last."""
         self._unlisted_since_s: dict[MessageQueue, float] = {}
         self._silent_since_s: float | None = None
         self._away: frozenset[MessageQueue] = frozenset()
@@ -48,11 +49,12 @@ class Ends:
 
     def newest(self) -> Offsets:
         """Where every subscribed queue ends now, of those that are there. Raises RocketmqSparkError."""
-        listed = self._listed() if self._known else find_queues(self._cluster, self._subscription)
+        begins = self.last is None
+        listed = find_queues(self._cluster, self._subscription) if begins else self._listed()
         self._cluster.namesrv_deadline_s = 0.0  # from now on there is something to go on with
         found = max_offsets(self._cluster, listed)
-        found |= self._of_unlisted(self._known.difference(listed))
-        self._known.update(listed)
+        found |= self._of_unlisted(self._known.keys() - listed)
+        self._known |= found
         self.last = found
         return found
 
@@ -80,14 +82,14 @@ class Ends:
         self._unlisted_since_s = {queue: self._unlisted_since_s.get(queue, now_s) for queue in queues}
         for queue, since_s in self._unlisted_since_s.items():
             if now_s - since_s > self._cluster.deadline_s:
-                self._known.discard(queue)
-        for asked in by_broker(self._known.intersection(queues)).values():
+                self._known.pop(queue, None)
+        for asked in by_broker(self._known.keys() & queues).values():
             try:
                 found |= max_offsets(self._cluster, asked, deadline_s=0.0)
             except RocketmqSparkError:
                 continue
-        last = self.last or {}
-        return {queue: end for queue, end in found.items() if end >= last.get(queue, 0)}
+        # A topic that was deleted may still be answered for: as one without a message.
+        return {queue: end for queue, end in found.items() if end >= self._known[queue]}
 
     def first_offsets(self, queues: Iterable[MessageQueue], start_ms: int | None) -> Offsets:
         """Where queues are joined that turn up later: at their first message, of those stored at `start_ms`

@@ -2,9 +2,9 @@
 
 `node`: whole processes - brokers, name server, clients. `clients`: the same with consumer groups, topics that
 come and go, batches. `transactions`: the same with transactional producers. `writers`: with numbered writers,
-each row exactly once. `timers`: with messages for times to come. `group`: the replication core alone,
-hundreds of elections an hour. `damage`: the same, and disks lose what was on them. `disk`: the core on the
-real entry store, whose machine loses power between two file operations.
+each row exactly once. `timers`: with messages for times to come. `pops`: with consumers that pop. `group`:
+the replication core alone, hundreds of elections an hour. `damage`: the same, and disks lose what was on
+them. `disk`: the core on the real entry store, whose machine loses power between two file operations.
 """
 
 import enum
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tests.node_simulation import options as node_options
 from tests.node_simulation import world as node_world
 from tests.node_simulation.workloads import group_workload
+from tests.node_simulation.workloads_pop import pop_options, pop_workload
 from tests.node_simulation.workloads_sequenced import sequenced_workload
 from tests.node_simulation.workloads_timers import timer_options, timer_workload
 from tests.node_simulation.workloads_transactions import transaction_options, transaction_workload
@@ -33,6 +34,7 @@ class World(enum.StrEnum):
     TRANSACTIONS = "transactions"
     WRITERS = "writers"
     TIMERS = "timers"
+    POPS = "pops"
     GROUP = "group"
     DAMAGE = "damage"
     DISK = "disk"
@@ -44,6 +46,7 @@ WEIGHTS = {
     World.TRANSACTIONS: 1,
     World.WRITERS: 1,
     World.TIMERS: 1,
+    World.POPS: 1,
     World.GROUP: 10,
     World.DAMAGE: 10,
     World.DISK: 3,
@@ -98,7 +101,7 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
     return [str(made.options), *lines], Run(world, seed, failure)
 
 
-_NODE_WORLDS = (World.NODE, World.CLIENTS, World.TRANSACTIONS, World.WRITERS, World.TIMERS)
+_NODE_WORLDS = (World.NODE, World.CLIENTS, World.TRANSACTIONS, World.WRITERS, World.TIMERS, World.POPS)
 
 
 def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.World:
@@ -107,6 +110,8 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
         return node_world.World(options, workload=transaction_workload, is_tracing=is_tracing)
     if world is World.TIMERS:
         return node_world.World(timer_options(seed), workload=timer_workload, is_tracing=is_tracing)
+    if world is World.POPS:
+        return node_world.World(pop_options(seed), workload=pop_workload, is_tracing=is_tracing)
     options = node_options.draw_options(seed)
     if world is World.WRITERS:
         return node_world.World(options, workload=sequenced_workload, is_tracing=is_tracing)
@@ -148,6 +153,7 @@ _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.TRANSACTIONS: _run_node(World.TRANSACTIONS),
     World.WRITERS: _run_node(World.WRITERS),
     World.TIMERS: _run_node(World.TIMERS),
+    World.POPS: _run_node(World.POPS),
     World.GROUP: _run_group(World.GROUP),
     World.DAMAGE: _run_group(World.DAMAGE),
     World.DISK: _run_group(World.DISK),

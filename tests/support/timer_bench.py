@@ -40,7 +40,7 @@ class TimerBench:
         self.now_ms = NOW_MS
         context.clock = lambda: self.now_ms
         self.journal = TimerJournal(context)
-        self.recalls = Recalls(self.journal, context.clock)
+        self.recalls = Recalls(log, self.journal, context.clock)
         self.delivery = TimerDelivery(context, self.journal, self.recalls)
         context.may_time = TimerRoom(context.config, self.journal.index).may_time
         self.recall_processor = RecallProcessor(context, self.recalls)
@@ -78,15 +78,19 @@ class TimerBench:
 
     async def recall(self, handle: str, topic: str = "t") -> int:
         """The answer's code."""
-        ext = {"topic": topic, "recallHandle": handle, "producerGroup": "p"}
-        request = RemotingCommand(RequestCode.RECALL_MESSAGE, 9, ext_fields=ext)
         try:
-            self.recall_processor.handle(request, self.sender.as_connection)
+            self.ask_to_recall(handle, topic)
         except RequestError as error:
             return error.code
         await self.settle()
         (answer,) = self.sender.take_answers()
         return answer.code
+
+    def ask_to_recall(self, handle: str, topic: str = "t") -> None:
+        """Its answer is among the sender's when it comes."""
+        ext = {"topic": topic, "recallHandle": handle, "producerGroup": "p"}
+        request = RemotingCommand(RequestCode.RECALL_MESSAGE, 9, ext_fields=ext)
+        self.recall_processor.handle(request, self.sender.as_connection)
 
     async def at(self, offset_ms: int) -> list[bytes]:
         """Bodies delivered when it is so many ms after the start."""

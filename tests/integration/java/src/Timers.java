@@ -1,3 +1,4 @@
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -108,8 +109,12 @@ final class Timers {
     private void recall(DefaultMQProducer producer, int number, String handle) throws Exception {
         Method recall = DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class);
         report.line("event", "recalling", "number", number);
-        Object id = recall.invoke(producer, options.text("topic", null), handle);
-        report.line("event", "recalled", "number", number, "id", id);
+        try {
+            Object id = recall.invoke(producer, options.text("topic", null), handle);
+            report.line("event", "recalled", "number", number, "id", id);
+        } catch (InvocationTargetException error) {
+            throw (Exception) error.getCause();
+        }
     }
 
     private static void set(Message message, String setter, long value) throws Exception {

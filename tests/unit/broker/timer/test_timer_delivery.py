@@ -338,3 +338,19 @@ async def test_runtime_info_tells_of_what_waits(tmp_path: Path) -> None:
     for service in reversed(context.services):
         await service.stop()
     assert read()["timerReadBehind"] == "0"
+
+
+async def test_a_recall_waits_for_what_was_acknowledged_before_it(recaller: TimerBench) -> None:
+    """The followers have it on their disks, and the leader itself does not yet."""
+    answer = await recaller.send(b"a", TIMER_DELAY_SEC=5)
+    recaller.log.auto_commit = False
+    recaller.context.end_position = lambda: recaller.log._end_position
+    recaller.log.put([Message("other", 0, b"", b"")], ignore)
+    recaller.ask_to_recall(answer.ext_fields["recallHandle"])
+    await recaller.settle()
+    assert (recaller.deliveries, recaller.sender.take_answers()) == ([], [])
+    recaller.log.auto_commit = True
+    recaller.log.commit()
+    await recaller.settle()
+    (reply,) = recaller.sender.take_answers()
+    assert reply.code == ResponseCode.SUCCESS
