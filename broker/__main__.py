@@ -43,8 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logger.error("the configuration cannot be used: %s", error)
         return EXIT_CONFIG
     logger.info("compiled modules: %s", ", ".join(native.compiled_modules()) or "none, all is Python")
-    for key in config.idle_keys:
-        logger.warning("the key %s is known but changes nothing in this version", key)
     return run(serve(config))
 
 

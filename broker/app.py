@@ -8,13 +8,14 @@ services stop before the server, so that what they still answer reaches the clie
 import asyncio
 import logging
 
-from broker import delay
+from broker import delay, retention
 from broker.clients import ClientRegistry
 from broker.config import BrokerConfig
 from broker.context import BrokerContext, BrokerStats
 from broker.message_log import open_log
 from broker.processors import (
     admin_broker,
+    admin_cleaning,
     admin_config,
     admin_consumers,
     admin_groups,
@@ -65,6 +66,8 @@ PROCESSORS = (
     admin_topics,
     admin_groups,
     admin_broker,
+    retention,
+    admin_cleaning,
     admin_config,
     admin_offsets,
     admin_consumers,
@@ -119,6 +122,7 @@ class Broker:
             environment=environment,
             engine=opened.engine,
             end_position=opened.end_position,
+            removal=opened.removal,
             position_of=opened.position_of,
         )
         for module in PROCESSORS:

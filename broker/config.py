@@ -25,9 +25,7 @@ RECORD_OVERHEAD_BYTES = 64 * 1024
 bytes.
 """
 
-IDLE_KEYS = frozenset({"fileReservedTime"})
-"""Keys of features that are still to come: deletion of old files. Whoever sets one is told."""
-
+_HOURS = r"^([01]\d|2[0-3])(;([01]\d|2[0-3]))*$"
 _NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
 
@@ -157,6 +155,12 @@ class BrokerConfig(BaseModel):
     reject_transactions: bool = Field(default=False, alias="rejectTransactionMessage")
 
     file_reserved_hours: int = Field(default=72, alias="fileReservedTime", ge=1, le=24 * 3650)
+    delete_when: str = Field(default="04", alias="deleteWhen", pattern=_HOURS)
+    clean_interval_ms: int = Field(default=10_000, alias="cleanResourceInterval", ge=100, le=3_600_000)
+    disk_max_used_percent: int = Field(default=75, alias="diskMaxUsedSpaceRatio", ge=10, le=95)
+    disk_clean_percent: int = Field(default=85, alias="diskSpaceCleanForciblyRatio", ge=10, le=99)
+    disk_full_percent: int = Field(default=90, alias="diskSpaceWarningLevelRatio", ge=10, le=99)
+    clean_forcibly_enable: bool = Field(default=True, alias="cleanFileForciblyEnable")
     data_file_bytes: int = Field(default=1024 * MIB, alias="mappedFileSizeCommitLog", ge=8 * MIB, le=2**40)
     index_file_bytes: int = Field(
         default=160 * MIB, alias="mappedFileSizeForEntryIndex", ge=4096, le=2**40, multiple_of=32
@@ -213,6 +217,9 @@ class BrokerConfig(BaseModel):
             raise ValueError("electionTimeoutMinMs is above electionTimeoutMaxMs")
         if self.heartbeat_interval_ms * 2 > self.election_timeout_min_ms:
             raise ValueError("electionTimeoutMinMs must be at least twice heartbeatIntervalMs")
+        if not self.disk_max_used_percent <= self.disk_clean_percent <= self.disk_full_percent:
+            keys = "diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio, diskSpaceWarningLevelRatio"
+            raise ValueError(f"{keys}: none may be above the next")
         if not _NODE_ID.match(self.dledger_self_id):
             raise ValueError(f"dLegerSelfId '{self.dledger_self_id}' is not one letter and a number, like n0")
         ids = [peer.id for peer in self.peers]
@@ -264,6 +271,11 @@ class BrokerConfig(BaseModel):
         return min(self.max_message_bytes, ENTRY_BYTES_MAX - RECORD_OVERHEAD_BYTES)
 
     @property
+    def delete_hours(self) -> frozenset[int]:
+        """Hours of the day at which old files are deleted."""
+        return frozenset(map(int, self.delete_when.split(";")))
+
+    @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         return parse_delay_levels(self.message_delay_level)
 
@@ -277,13 +289,6 @@ class BrokerConfig(BaseModel):
         """Every key with its value in force, as RocketMQ's properties text shows them."""
         values = self.model_dump(mode="json", by_alias=True)
         return {key: _property_text(value) for key, value in values.items() if value is not None}
-
-    @property
-    def idle_keys(self) -> list[str]:
-        """Keys somebody set that are known but change nothing yet."""
-        fields = type(self).model_fields
-        aliases = (fields[name].alias or name for name in self.model_fields_set)
-        return sorted(key for key in aliases if key in IDLE_KEYS)
 
 
 def _property_text(value: object) -> str:

@@ -14,6 +14,7 @@ from broker.sql92.filters import SqlFilters
 from broker.state.state import ReplicatedState
 from broker.statistics.broker_statistics import BrokerStatistics
 from commitlog.log import MessageLog
+from commitlog.log_removal import LogRemoval
 from dledger.environment import Environment
 from remoting.client import RemotingClient
 from remoting.connection import Connection
@@ -21,6 +22,7 @@ from remoting.router import Router
 
 if TYPE_CHECKING:
     from broker.clients import ClientRegistry
+    from broker.retention import Retention
 
 
 class Service(Protocol):
@@ -63,9 +65,18 @@ class BrokerContext:
     """The replication engine beside the log; None for a plain log."""
     end_position: Callable[[], int | None] = lambda: None
     """First byte after the log's last entry, committed or not; None when not known."""
+    removal: LogRemoval | None = None
+    """Deletes the log's oldest files; None for a log that keeps everything."""
+    retention: "Retention | None" = None
+    log_holds: list[Callable[[], int | None]] = field(default_factory=list)
+    """Each names the position of the earliest record that somebody still needs, None for none: no file from
+    there on is deleted. Every node asks its own, so they go by what all nodes know alike: replicated state
+    and queues."""
     position_of: Callable[[int], int] = lambda index: 0
     """Where an entry of the replicated log begins."""
     offset_resets: OffsetResets = field(default_factory=OffsetResets)
+    log_rewriters: list[Callable[[int], None]] = field(default_factory=list)
+    """Each has the leader write anew what it holds before this position, if it can."""
     may_prepare: Callable[[], bool] = lambda: True
     """Whether half messages may be taken: not while too many transactions are open."""
     may_time: Callable[[int], bool] = lambda out_ms: True

@@ -16,6 +16,7 @@ from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
 from commitlog.indexer import MessageLogConfig
 from commitlog.log import MessageLog
+from commitlog.log_removal import LogRemoval
 from commitlog.record_files import RecordStoreConfig
 from dledger.core.config import Config
 from dledger.environment import Environment
@@ -39,6 +40,8 @@ class OpenedLog:
     end_position: Callable[[], int | None]
     position_of: Callable[[int], int]
     """Where an entry begins; of a plain log, whose entries have no numbers but these, itself."""
+    removal: LogRemoval | None = None
+    """None for a log that keeps everything."""
 
 
 def open_log(
@@ -86,6 +89,7 @@ def _open_group_log(
             data_file_bytes=config.data_file_bytes,
             index_file_bytes=config.index_file_bytes,
             cache_bytes_max=config.entry_cache_bytes,
+            disk_full_ratio=config.disk_full_percent / 100,
         ),
         write_physical_offset,
         environment.fs,
@@ -108,7 +112,8 @@ def _open_group_log(
     except BaseException:
         entries.close()
         raise
-    return OpenedLog(log, engine, last_index, lambda: entries.end_position, entries.position_of)
+    position_of = entries.position_of
+    return OpenedLog(log, engine, last_index, lambda: entries.end_position, position_of, log.removal)
 
 
 def _damage_marker(directory: Path, environment: Environment) -> Callable[[str], None]:

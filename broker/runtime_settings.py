@@ -13,7 +13,13 @@ from broker.config import BrokerConfig, config_from
 RUNTIME_KEYS: Final = frozenset(
     {
         "autoCreateSubscriptionGroup",
+        "cleanFileForciblyEnable",
+        "cleanResourceInterval",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
         "enablePropertyFilter",
+        "fileReservedTime",
         "filterSupportRetry",
         "groupsMax",
         "heldSendsMax",

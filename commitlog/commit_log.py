@@ -79,6 +79,14 @@ class CommitLog(IndexedLog):
         """First byte after the last record, durable or not."""
         return self._end_position
 
+    @property
+    def begin_index(self) -> int:
+        """As MessageLog."""
+        return 0
+
+    def hold_back(self, is_held_back: bool) -> None:
+        """As MessageLog; nothing is ever missing here."""
+
     def is_writable(self) -> bool:
         """Until a write fails."""
         return not self._has_failed

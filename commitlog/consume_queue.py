@@ -96,6 +96,7 @@ class ConsumeQueue:
         self._is_new = True
         self._min_for_position = -1
         self._min_offset = 0
+        self._floor_offset = 0
 
     def restore(self, begin_offset: int, max_offset: int, last_position: int) -> None:
         """Take over what the files hold."""
@@ -169,12 +170,32 @@ class ConsumeQueue:
 
     @property
     def min_offset(self) -> int:
-        """The first offset whose message the log still holds."""
+        """The first offset whose message the log still holds, and the queue still shows."""
         min_position = self._log.min_position
         if min_position != self._min_for_position:
             self._min_for_position = min_position
-            self._min_offset = self._first(lambda unit: unit[0] >= min_position, self.begin_offset)
+            found = self.max_offset
+            if self.last_position >= min_position:
+                found = self._first(lambda unit: unit[0] >= min_position, self.begin_offset)
+            self._min_offset = max(found, min(self._floor_offset, self.max_offset))
         return self._min_offset
+
+    def hide_before(self, offset: int) -> None:
+        """Show no message before this offset any more, though the log may hold it."""
+        if offset > self._floor_offset:
+            self._floor_offset = offset
+            self._min_for_position = -1
+
+    def cut_files(self) -> int | None:
+        """The files of units before `min_offset` go: where the others begin, None when none goes."""
+        per_file = self._files.file_bytes // UNIT_BYTES
+        last = max(self.begin_offset, self._tail_offset - 1)
+        begin = min(self.min_offset, last) // per_file * per_file
+        if begin <= self.begin_offset or self._is_new:
+            return None
+        self.begin_offset = begin
+        self._files.forget_before(self.directory, begin * UNIT_BYTES)
+        return begin
 
     def offset_by_time(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Search by the messages' store times, which grow with the offset but for small steps back.

@@ -6,7 +6,7 @@ queues are complete. At the start the units behind the checkpoint are dropped, a
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from pathlib import Path
 from typing import Final
@@ -76,6 +76,8 @@ class QueueWrites:
     deleted: Sequence[Path]
     units: Sequence[UnitWrites]
     applied: Applied | None
+    cut: Sequence[tuple[Path, int]] = ()
+    """Queues of which the files before an offset go."""
 
 
 class ConsumeQueues:
@@ -102,6 +104,7 @@ class ConsumeQueues:
         self._files = UnitFiles(fs, config.file_bytes, config.open_files_max)
         self._queues: dict[str, dict[int, ConsumeQueue]] = {}
         self._deleted: list[Path] = []
+        self._cut: dict[Path, int] = {}
         self._buffered: dict[ConsumeQueue, None] = {}
         """The queues that hold units which are not in the files."""
         self._buffered_bytes = 0
@@ -173,16 +176,45 @@ class ConsumeQueues:
 
     def delete(self, topic: str) -> None:
         """Drop the queues of a topic; their offsets begin at 0 again. The files go with the next flush."""
+        self._drop_topic(topic)
+        for callback in self._delete_callbacks:
+            callback(topic)
+
+    def _drop_topic(self, topic: str) -> None:
         for queue in self._queues.pop(topic, {}).values():
             queue.begin_at(0)
             self._buffered.pop(queue, None)
             self._deleted.append(queue.directory)
-        for callback in self._delete_callbacks:
-            callback(topic)
 
     def on_delete(self, callback: Callable[[str], None]) -> None:
         """Have `callback` called with the name of every topic that is deleted."""
         self._delete_callbacks.append(callback)
+
+    def raise_to(self, topic: str, queue_id: int, next_offset: int) -> None:
+        """What the queue misses of its messages before this offset is gone from the log."""
+        queue = self._queue(topic, queue_id)
+        if queue.max_offset < next_offset:
+            queue.begin_at(next_offset)
+
+    def cut_files(self, queue: ConsumeQueue) -> bool:
+        """Whether files of the queue go with the next flush, because what they lead to is gone."""
+        begin = queue.cut_files()
+        if begin is not None:
+            self._cut[queue.directory] = begin
+        return begin is not None
+
+    def forget(self, topic: str) -> bool:
+        """Drop the queues of a topic, if they lead to no message. Who gave out offsets there goes on."""
+        queues = self._queues.get(topic, {})
+        if not queues or any(queue.min_offset < queue.max_offset for queue in queues.values()):
+            return False
+        self._drop_topic(topic)
+        return True
+
+    @property
+    def flushed_index(self) -> int:
+        """The files are complete up to this entry."""
+        return self._flushed.index
 
     @property
     def is_full(self) -> bool:
@@ -206,7 +238,7 @@ class ConsumeQueues:
         Queues looked at later may hold messages behind `applied` already. A start passes those over. What is
         deleted or begins anew meanwhile is left to the next flush.
         """
-        if applied == self._flushed and not self._deleted and not self._is_distrusted:
+        if applied == self._flushed and not (self._deleted or self._cut or self._is_distrusted):
             self._count_buffered()
             yield None
             return
@@ -219,7 +251,8 @@ class ConsumeQueues:
                 yield None
         units = [writes for writes in units if writes.queue.is_current(writes)]
         del self._deleted[: len(deleted)]
-        yield QueueWrites(deleted, units, None if self._is_distrusted else applied)
+        cut, self._cut = list(self._cut.items()), {}
+        yield QueueWrites(deleted, units, None if self._is_distrusted else applied, cut)
 
     def write(self, writes: QueueWrites) -> None:
         """Any one thread: put units and checkpoint on the disk. After an OSError the node must stop."""
@@ -233,7 +266,18 @@ class ConsumeQueues:
             self._write_queue(part, is_synced_each)
         if not is_synced_each:
             self._fs.sync_all(self._root)
+        cut = [(directory, begin) for directory, begin in writes.cut if self._cut_extent(directory, begin)]
         self._write_checkpoint(writes.applied)
+        for directory, begin in cut:
+            self._files.drop_before(directory, begin * UNIT_BYTES)
+
+    def _cut_extent(self, directory: Path, begin: int) -> bool:
+        """Whether the queue has files before this offset, and goes on there."""
+        extent = self._extents.get(directory)
+        if extent is None or not extent.begin_offset < begin < extent.end_offset:
+            return False
+        self._extents[directory] = replace(extent, begin_offset=begin)
+        return True
 
     def written(self, writes: QueueWrites) -> None:
         """Loop thread: the files hold this flush now."""
@@ -322,7 +366,7 @@ class ConsumeQueues:
     def _agrees(self, extent: QueueExtent) -> bool:
         """Whether the queue's last unit points to the message it should."""
         position, size, _ = extent.last_unit
-        if size == HOLE_SIZE:
+        if size == HOLE_SIZE or position < self._log.min_position:
             return True
         try:
             data = self._log.record_at(position)

@@ -21,6 +21,7 @@ from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.indexed_log import IndexedLog
 from commitlog.indexer import Indexer, MessageLogConfig
 from commitlog.log import PutResult, PutStatus
+from commitlog.log_removal import LogRemoval
 from commitlog.queue_checkpoint import Applied
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
@@ -76,6 +77,8 @@ class Engine(Protocol):
 
     def status(self) -> NodeStatus: ...
 
+    async def remove_before(self, begin_index: int) -> int: ...
+
     def check_append(self, count: int) -> ResponseCode: ...
 
     def handle_append(
@@ -115,6 +118,10 @@ class _EntryRecords:
     @property
     def min_position(self) -> int:
         return self._store.begin_position
+
+    @property
+    def begin_index(self) -> int:
+        return self._store.begin_index
 
     @property
     def end_index(self) -> int:
@@ -188,6 +195,7 @@ class DLedgerCommitLog(IndexedLog):
         self._on_fatal = on_fatal
         self._clock = clock
         self._writable_term: int | None = None
+        self._is_held_back = False
         self._writable_callbacks: list[Callable[[bool], None]] = []
         self._records = _EntryRecords(entries, Dispatcher(config.delay_levels_ms))
         self._index = Indexer(
@@ -196,6 +204,8 @@ class DLedgerCommitLog(IndexedLog):
         self._offsets = QueueOffsets(
             self._index.queues, config.message_bytes_max, entries.config.body_bytes_max
         )
+        self.removal = LogRemoval(entries, self._index, lambda: engine.commit_index, engine.remove_before)
+        """Deletes the log's oldest files."""
         engine.set_observer(self)
 
     def set_on_damaged(self, callback: Callable[[DamagedEntryError], None]) -> None:
@@ -261,6 +271,16 @@ class DLedgerCommitLog(IndexedLog):
         """As MessageLog."""
         return self._engine.status()
 
+    @property
+    def begin_index(self) -> int:
+        """As MessageLog."""
+        return self._records.begin_index
+
+    def hold_back(self, is_held_back: bool) -> None:
+        """As MessageLog."""
+        self._is_held_back = is_held_back
+        self._update_writable()
+
     # -- dledger.server.Observer ---------------------------------------------------------------------------
 
     def on_readable(self, last_index: int) -> None:
@@ -280,6 +300,7 @@ class DLedgerCommitLog(IndexedLog):
     def _update_writable(self) -> None:
         engine = self._engine
         is_ready = engine.role is Role.LEADER and 0 <= engine.term_start_index <= self._index.applied_index
+        is_ready = is_ready and not self._is_held_back
         self._set_writable(engine.term if is_ready else None)
 
     def _set_writable(self, term: int | None) -> None:

@@ -284,6 +284,12 @@ class EntryFiles:
         """Write the `epochs` file."""
         replace_file(self._fs, self._directory / "epochs", begin.encode(), is_durable)
 
+    def remove_before(self, begin: LogBegin) -> int:
+        """The log begins there, durably; then the files go that are wholly before. How many data files."""
+        self.save_epochs(begin, is_durable=True)
+        self.index.drop_before(begin.begin_index * UNIT_BYTES)
+        return self.data.drop_before(begin.begin_position)
+
     def write_leading_blank(self, begin_position: int) -> None:
         """Begin the first data file of an empty log that begins inside that file."""
         into_file = begin_position % self.data.file_bytes

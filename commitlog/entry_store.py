@@ -122,6 +122,8 @@ class EntryStore:
         self._new_chunks: list[Chunk] = []
         self._has_new_epochs = False
         self._has_failed = False
+        self._removal: LogBegin | None = None
+        """What `remove_files` makes durable."""
 
     @property
     def begin_index(self) -> int:
@@ -208,8 +210,34 @@ class EntryStore:
         self._begin_position = self._end_position = begin_position
         self._epochs.clear()
         self._has_new_epochs = True
+        self._removal = None
         self._recovered_commit_index = begin_index - 1
         self._ops.append(ResetOp(begin_index, begin_position))
+
+    def begin_at(self, begin_index: int) -> None:
+        """The entries before this one, which are in the files, belong to the log no more."""
+        assert self._begin_index <= begin_index <= self._end_index, (begin_index, self._end_index)
+        self._begin_position = self.position_of(begin_index)
+        self._begin_index = begin_index
+        behind = [epoch for epoch in self._epochs if epoch.first_index > begin_index]
+        self._epochs = [Epoch(self._epochs[len(self._epochs) - len(behind) - 1].term, begin_index), *behind]
+        self._removal = self._log_begin()
+
+    def remove_files(self) -> int:
+        """Writer thread: make the log's begin durable and delete the files before it; how many."""
+        removal, self._removal = self._removal, None
+        with self._failing():
+            return 0 if removal is None else self._files.remove_before(removal)
+
+    def old_files(self) -> Iterator[tuple[int, int | None]]:
+        """The end of each data file but the last, and the entry that stands there, if it can be read."""
+        for end in self._files.data.starts()[1:]:
+            head = self._cold.head_at(end)
+            yield end, None if head is None else head.index
+
+    def used_ratio(self) -> float:
+        """How full the file system is."""
+        return self._disk.used_ratio()
 
     def take_writes(self) -> Writes | None:
         """All changes since the last call; None when there are none."""
@@ -279,9 +307,7 @@ class EntryStore:
         return self._cold.position_of(index, self._begin_index, self._begin_position)
 
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
-        """As the contract. Recent entries are the very bytes that were appended; older ones are read and
-        checked.
-        """
+        """As the contract. Recent entries are the very bytes that were appended; older ones are checked."""
         assert self._begin_index <= first_index <= last_index <= self._end_index, (
             self._begin_index,
             first_index,

@@ -34,6 +34,11 @@ class IndexedLog:
         """As MessageLog."""
         return self._index.applied_index
 
+    @property
+    def queued_index(self) -> int:
+        """As MessageLog."""
+        return self._index.queued_index
+
     def read(self, position: int, size: int) -> bytes:
         """As MessageLog."""
         return self._index.reader.read(position, size)
@@ -49,6 +54,10 @@ class IndexedLog:
     def add_listener(self, listener: DispatchListener) -> None:
         """As MessageLog."""
         self._index.add_listener(listener)
+
+    def give_again(self, listener: DispatchListener, index: int) -> None:
+        """As MessageLog."""
+        self._index.give_again(listener, index)
 
     def replay_from(self, index: int) -> None:
         """As MessageLog."""

@@ -86,6 +86,11 @@ class Indexer:
         """Every entry up to here is in the queues and was given to the listeners."""
         return self._reput.told_index
 
+    @property
+    def queued_index(self) -> int:
+        """Every entry up to here is in the queues."""
+        return self._reput.queued.index
+
     def record_at(self, position: int) -> bytes | None:
         """For the queues' self-check."""
         return self.reader.record_at(position)
@@ -101,6 +106,10 @@ class Indexer:
     def replay_from(self, index: int) -> None:
         """As MessageLog.replay_from."""
         self._reput.replay_from(index, self._log.end_of(index - 1))
+
+    def give_again(self, listener: DispatchListener, index: int) -> None:
+        """As MessageLog.give_again."""
+        self._reput.give_again(listener, index, self.end_of(index - 1))
 
     def batch_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         """As MessageLog.batch_from."""

@@ -71,6 +71,10 @@ class MessageLog(Protocol):
     def applied_index(self) -> int:
         """Every entry up to here is in the queues and was given to the listeners; -1 = none."""
 
+    @property
+    def queued_index(self) -> int:
+        """Every entry up to here is in the queues; during a replay listeners are not as far."""
+
     def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
         """Append all messages or none, without waiting.
 
@@ -104,6 +108,18 @@ class MessageLog(Protocol):
 
     def add_listener(self, listener: DispatchListener) -> None:
         """Have `listener` given every committed message from now on; before start(): all from the start."""
+
+    @property
+    def begin_index(self) -> int:
+        """The first entry; 0 in a plain log, which keeps everything."""
+
+    def hold_back(self, is_held_back: bool) -> None:
+        """While this is so nothing is put: a listener has not got all that it needs for that."""
+
+    def give_again(self, listener: DispatchListener, index: int) -> None:
+        """For a listener while it is told: it alone gets the messages from entry `index` on again, before
+        there is anything new, and until then nothing is put. Raises DamagedRecordError.
+        """
 
     def replay_from(self, index: int) -> None:
         """Before start(): give the listeners the messages from `index` on again, dispatched before or not."""

@@ -149,6 +149,8 @@ class RecordReader:
 
     def _queued(self, position: int, size: int) -> Buffer:
         """A record in memory, which a queue says is there: what its unit says must be what it says itself."""
+        if position < self._min_position():
+            raise PositionError(f"position {position}: the log begins at {self._min_position()}")
         if position + size > self._max_position():
             raise self._wrong_unit(f"a queue's unit leads out of the log, to position {position}")
         try:

@@ -61,6 +61,8 @@ class Reput:
         self._is_stopped = False
         self._waits_for_index = NO_INDEX
         self._untold: list[tuple[DispatchListener, DispatchBatch]] = []
+        self._behind: tuple[DispatchListener, Applied] | None = None
+        """A listener that goes over what the others have taken already, and how far it is."""
 
     def add_listener(self, listener: DispatchListener) -> None:
         """Have `listener` given every stretch from now on. It may read the records: when it raises
@@ -74,6 +76,12 @@ class Reput:
         if index <= self.applied.index:
             self.applied = Applied(index - 1, position)
 
+    def give_again(self, listener: DispatchListener, index: int, position: int) -> None:
+        """For a listener while it is told: it alone gets the entries from this one on again, before any other
+        gets what is new.
+        """
+        self._behind = listener, Applied(index - 1, position)
+
     @property
     def queued(self) -> Applied:
         """How far the queues are, which is farther than `applied` during a replay."""
@@ -82,6 +90,8 @@ class Reput:
     @property
     def told_index(self) -> int:
         """Every entry up to here is in the queues; the listeners took it, or are being given it."""
+        if self._behind is not None:
+            return self._behind[1].index
         is_waiting = bool(self._untold) and self._untold[0][1][0].index == self._waits_for_index
         return self._waits_for_index - 1 if is_waiting else self.applied.index
 
@@ -108,6 +118,8 @@ class Reput:
         try:
             if self._untold:
                 self._tell()
+            elif self._behind is not None:
+                self._go_over(*self._behind)
             elif self.applied.index < self._target_index and not self._queues.is_full:
                 self._stretch()
             else:
@@ -116,7 +128,7 @@ class Reput:
             self.stop()
             self._on_error(error)
             return
-        if self._next is None and self.applied.index < self._target_index:
+        if self._next is None and (self.applied.index < self._target_index or self._behind is not None):
             self._next = asyncio.get_running_loop().call_soon(self._step)
 
     def _stretch(self) -> None:
@@ -133,6 +145,21 @@ class Reput:
         if batch:
             self._untold = [(listener, batch) for listener in self._listeners]
         self._tell()
+
+    def _go_over(self, listener: DispatchListener, done: Applied) -> None:
+        """One stretch more for a listener that is behind the others."""
+        if done.index >= self.applied.index:
+            self._behind = None
+        else:
+            try:
+                batch, reached = self._source.requests_from(done.index + 1, self.applied.index)
+                if batch:
+                    listener(batch)
+            except DamagedRecordError as error:
+                self._wait_for_repair(done.index + 1, error)
+                return
+            self._behind = listener, reached
+        self._on_applied()
 
     def _tell(self) -> None:
         """Give the stretch to the listeners that have not taken it yet."""

@@ -60,10 +60,11 @@ class Segments:
         for name in [name for name in self._fs.list(self.directory) if name.isdecimal()]:
             start = int(name)
             path = self.directory / name
-            if is_ended:
-                self._drop(path)
-            elif name != file_name(start) or start % self.file_bytes != 0 or start < first_start:
-                tell(f"{path}: not a start of {self.file_bytes}-byte files from {first_start} on")
+            is_start = name == file_name(start) and start % self.file_bytes == 0
+            if is_ended or (is_start and start < first_start):
+                self._drop(path)  # before the first: a removal was interrupted
+            elif not is_start:
+                tell(f"{path}: not a start of {self.file_bytes}-byte files")
                 self._fs.rename(path, path.with_name(name + ASIDE_SUFFIX))
                 self._is_directory_unsynced = True
             elif expected is not None and start != expected:
@@ -233,6 +234,15 @@ class Segments:
             self._fs.fsync(fd)
             self._reserved_to.pop(start, None)
             self._unsynced.discard(start)
+
+    def drop_before(self, position: int) -> int:
+        """Delete the files that end at `position` or before it, durably; how many."""
+        ended = [start for start in self.starts() if start + self.file_bytes <= position]
+        for start in ended:
+            self._delete(start)
+        if ended:
+            self._fs.fsync_directory(self.directory)
+        return len(ended)
 
     def close_retired(self) -> None:
         """Close the descriptors of deleted files."""

@@ -47,10 +47,8 @@ class UnitFiles:
 
     def hold(self, directory: Path, begin: int, end: int) -> bool:
         """Whether the files of a queue go from one byte number to the other without a gap."""
-        starts = self.starts(directory)
-        if not starts or not 0 <= begin - starts[0] < self.file_bytes:
-            return False
-        return end <= starts[-1] + self.file_bytes
+        found = {int(name) for name in self._fs.list(directory) if name.isdecimal()}
+        return all(start in found for start in range(begin - begin % self.file_bytes, end, self.file_bytes))
 
     def read_once(self, directory: Path, position: int, size_bytes: int) -> bytes:
         """As `read`, of one file only, which is not kept open."""
@@ -104,6 +102,19 @@ class UnitFiles:
             self._fs.delete(directory / name)
         if directory.name in self._fs.list(directory.parent):
             self._fs.delete_directory(directory)
+
+    def drop_before(self, directory: Path, position: int) -> int:
+        """Delete the queue's files that end at or before a byte number; how many."""
+        names = [name for name in self._fs.list(directory) if name.isdecimal()]
+        ended = [name for name in names if int(name) + self.file_bytes <= position]
+        for name in ended:
+            self._fs.delete(directory / name)
+        return len(ended)
+
+    def forget_before(self, directory: Path, position: int) -> None:
+        """Close what is open of a queue's files before a byte number."""
+        for key in [key for key in self._fds if key[0] == directory and key[1] < position]:
+            self._fs.close(self._fds.pop(key))
 
     def forget(self, directory: Path) -> None:
         """Close what is open of a queue."""

@@ -202,8 +202,12 @@ class DiskWatch:
         now_s = self._clock()
         if self._check_due_s is None or now_s >= self._check_due_s:
             self._check_due_s = now_s + self._interval_s
-            self._is_full = self._fs.used_ratio(self._path) > self._full_ratio
+            self._is_full = self.used_ratio() > self._full_ratio
         return self._is_full
+
+    def used_ratio(self) -> float:
+        """How full it is now."""
+        return self._fs.used_ratio(self._path)
 
 
 def _write_rest(fd: int, data: memoryview, position: int) -> None:

@@ -119,10 +119,9 @@ class DLedgerServer:
         self._healer = Healer(
             config, self._node, store, send=self._send_now, run_on_writer=run, fail=self._fail
         )
-        limits = scrub or ScrubLimits()
-        self._upkeep = Upkeep(
-            self._node, store, self._persister, self._now_ms, limits, self.on_damaged, self._fail
-        )
+        watch = (self._now_ms, scrub or ScrubLimits(), self.on_damaged, self._fail)
+        self._upkeep = Upkeep(self._node, store, self._persister, *watch)
+        self.remove_before = self._upkeep.remove_before
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._last_event: Event | None = None
         self._is_running = False

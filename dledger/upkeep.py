@@ -61,6 +61,19 @@ class Upkeep:
         except Exception as error:  # noqa: BLE001 (a top loop: nobody would miss it if it ended in silence)
             self._fail(error)
 
+    async def remove_before(self, begin_index: int) -> int:
+        """The log begins with this committed entry; files of earlier ones only are deleted. How many were.
+
+        Raises OSError; the node stops then.
+        """
+        self._store.begin_at(begin_index)
+        self._node.log_begins_at(begin_index)
+        try:
+            return await self._persister.run(self._store.remove_files)
+        except OSError as error:
+            self._fail(error)
+            raise
+
     async def save_checkpoint(self) -> None:
         committed = min(self._node.commit_index, self._node.persisted_index)
         if committed == self._checkpointed_index:

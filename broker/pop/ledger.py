@@ -14,7 +14,7 @@ from functools import partial
 from broker.context import BrokerContext
 from broker.offset_commits import OffsetCommits
 from broker.pop.lanes import Lane
-from broker.pop.loading import load
+from broker.pop.loading import load, snapshot_hold
 from broker.pop.ops import (
     POP_QUEUE_ID,
     POP_TOPIC,
@@ -191,6 +191,13 @@ class PopLedger:
             self._news = 0
             for key in idle:
                 table.forget(key)
+
+    def write_anew(self, position: int) -> None:
+        """On the leader: write down what is out if the last time was before this position of the log."""
+        hold = snapshot_hold(self._log)
+        if self._table is not None and hold is not None and hold < position:
+            self._news = max(self._news, 1)
+            self.snapshot()
 
     def _is_forgettable(self, lane: Lane) -> bool:
         return lane.is_idle() and self._context.state.offsets.get(*lane.key) == lane.next_offset

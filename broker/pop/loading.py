@@ -46,6 +46,22 @@ async def load(log: MessageLog) -> tuple[PopTable, int]:
     return table, news
 
 
+def snapshot_hold(log: MessageLog) -> int | None:
+    """The position of what a new leader reads first: the begin of the last snapshot that is whole, or of the
+    queue. None when nothing was ever handed out.
+    """
+    queue = log.queues.get(POP_TOPIC, POP_QUEUE_ID)
+    if queue is None:
+        return None
+    for end in _snapshot_ends(queue):
+        [(position, size, _)] = queue.units(end - 1, 1)
+        body = decode_record_body(bytes(decode_record(log.read(position, size)).body))
+        if isinstance(body, SnapshotPart) and body.part == body.parts - 1 <= end - 1 - queue.min_offset:
+            return queue.units(end - body.parts, 1)[0][0]
+    units = queue.units(queue.min_offset, 1)
+    return units[0][0] if units else None
+
+
 async def _snapshot(log: MessageLog, queue: ConsumeQueue) -> tuple[PopTable, int]:
     """The table of the last snapshot that is whole, and where the queue goes on behind it."""
     for end in _snapshot_ends(queue):

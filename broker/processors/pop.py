@@ -3,6 +3,7 @@
 from broker.context import BrokerContext
 from broker.offset_commits import OffsetCommits
 from broker.pop.ledger import PopLedger
+from broker.pop.loading import snapshot_hold
 from broker.pop.looking import PopLooks
 from broker.pop.revival import Revival
 from broker.pop.service import PopService
@@ -23,4 +24,6 @@ def register(context: BrokerContext) -> None:
     context.router.register(RequestCode.NOTIFICATION, looks.notify)
     context.router.register(RequestCode.POLLING_INFO, looks.polling_info)
     context.close_listeners += [service.connection_closed, looks.connection_closed]
+    context.log_holds.append(lambda: snapshot_hold(context.log))
+    context.log_rewriters.append(ledger.write_anew)
     context.services += [revival, looks, service, ledger]

@@ -97,5 +97,6 @@ def register(context: BrokerContext) -> None:
     delivery = TimerDelivery(context, journal, recalls)
     context.may_time = TimerRoom(context.config, journal.index).may_time
     context.router.register(RequestCode.RECALL_MESSAGE, RecallProcessor(context, recalls).handle)
+    context.log_holds.append(journal.hold)
     context.runtime_figures.append(partial(_figures, journal, delivery))
     context.services += [journal, delivery]

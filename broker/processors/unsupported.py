@@ -31,8 +31,6 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: NO_ACL,
     Code.GET_TIMER_CHECK_POINT: "timers follow from the replicated log; there is no checkpoint to copy",
     Code.GET_TIMER_METRICS: "timers are not counted by topic; GET_BROKER_RUNTIME_INFO has their number",
-    Code.CLEAN_EXPIRED_CONSUMEQUEUE: "units of deleted messages go with their files, by themselves",
-    Code.DELETE_EXPIRED_COMMITLOG: "old files are not deleted by this version",
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: (
         "reading is not forbidden by group and topic: set the group's consumeEnable or the topic's permission"
     ),

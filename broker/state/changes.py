@@ -72,6 +72,29 @@ class SetDelayOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class DropOffsets:
+    """The group's offsets in the topic are of no use to anybody any more."""
+
+    group: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrimLog:
+    """The log's files that end at this position or before it may be deleted, by every node."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimQueues:
+    """The topic's queues show no message before these offsets any more: its own time to keep them is over."""
+
+    topic: str
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class EndWriter:
     """The writer has written all it ever will with these partitions."""
 
@@ -110,6 +133,9 @@ Change = (
     | DeleteGroup
     | CommitOffsets
     | SetDelayOffset
+    | DropOffsets
+    | TrimLog
+    | TrimQueues
     | PutSettings
     | LockQueues
     | SetRequestMode
@@ -135,7 +161,9 @@ def join_changes(encoded: Sequence[bytes]) -> bytes:
 
 
 def _checked(change: Change) -> Change:
-    if isinstance(change, CommitOffsets):
+    if isinstance(change, TrimLog) and not 0 <= change.position <= _LONG_MAX:
+        raise InvalidChangeError(f"position {change.position} is out of range")
+    if isinstance(change, CommitOffsets | TrimQueues):
         for queue_id, offset in change.offsets.items():
             if not (0 <= queue_id <= _INT_MAX and 0 <= offset <= _LONG_MAX):
                 raise InvalidChangeError(f"offset {offset} of queue {queue_id} is out of range")
@@ -181,6 +209,12 @@ def _to_row(change: Change) -> list[Any]:
             return ["commitOffsets", group, topic, list(offsets.items())]
         case SetDelayOffset(level, offset):
             return ["setDelayOffset", level, offset]
+        case DropOffsets(group, topic):
+            return ["dropOffsets", group, topic]
+        case TrimLog(position):
+            return ["trimLog", position]
+        case TrimQueues(topic, offsets):
+            return ["trimQueues", topic, list(offsets.items())]
         case EndWriter(writer, partitions):
             return ["endWriter", writer, list(partitions)]
         case PutSettings(values):
@@ -199,6 +233,9 @@ _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
     "deleteGroup": lambda row: DeleteGroup(str(row[1]), bool(row[2])),
     "commitOffsets": lambda row: CommitOffsets(str(row[1]), str(row[2]), {int(q): int(o) for q, o in row[3]}),
     "setDelayOffset": lambda row: SetDelayOffset(int(row[1]), int(row[2])),
+    "dropOffsets": lambda row: DropOffsets(str(row[1]), str(row[2])),
+    "trimLog": lambda row: TrimLog(int(row[1])),
+    "trimQueues": lambda row: TrimQueues(str(row[1]), {int(q): int(o) for q, o in row[2]}),
     "endWriter": lambda row: EndWriter(str(row[1]), tuple(map(int, row[2]))),
     "putSettings": lambda row: PutSettings({str(key): str(value) for key, value in row[1].items()}),
     "setRequestMode": lambda row: SetRequestMode(RequestMode.from_json(row[1])),

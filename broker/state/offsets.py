@@ -63,6 +63,9 @@ class OffsetTable:
     def drop_group(self, group: str) -> None:
         self._drop([key for key in self._table if key[1] == group])
 
+    def drop(self, group: str, topic: str) -> None:
+        self._drop([key for key in ((topic, group),) if key in self._table])
+
     def _drop(self, keys: list[tuple[str, str]]) -> None:
         for key in keys:
             self._count -= len(self._table.pop(key))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from broker.config import BrokerConfig
 from broker.runtime_settings import take_settings
+from broker.state.base import BaseKeeper
 from broker.state.changes import (
     Change,
     CommitOffsets,
@@ -28,6 +29,7 @@ from broker.state.changes import (
     decode_changes,
     encode_change,
 )
+from broker.state.checkpoints import Base
 from broker.state.groups import SubscriptionGroupConfig, group_name_error, static_groups
 from broker.state.locks import QUEUE_LOCKS_MAX, QueueLocks
 from broker.state.offsets import OffsetTable
@@ -87,6 +89,10 @@ class ReplicatedState:
         self._snapshot_wanted = asyncio.Event()
         self._saved_index = -1
         self._is_changed = False
+        self._keeper = BaseKeeper(log)
+        self._is_held_back = False
+        self.saved_covered_index = -1
+        """The entry up to which the newest checkpoint goes that this node's snapshot file knows of."""
         self.applied_index = -1
 
     @property
@@ -111,6 +117,21 @@ class ReplicatedState:
     def writers(self) -> WriterTable:
         """Read only: changed by sequenced records."""
         return self._tables.writers
+
+    @property
+    def base(self) -> Base:
+        """The newest whole checkpoint in the log."""
+        return self._keeper.base
+
+    @property
+    def trim_position(self) -> int:
+        """The log's files that end here or before may be deleted."""
+        return self._tables.trim_position
+
+    @property
+    def first_shown(self) -> Mapping[str, Mapping[int, int]]:
+        """Topic → queue → the first offset that is shown, where a topic keeps messages for its own time."""
+        return self._tables.first_shown
 
     @property
     def request_modes(self) -> RequestModes:
@@ -211,9 +232,14 @@ class ReplicatedState:
         if status is not PutStatus.PUT_OK:
             raise StateChangeError(status)
 
-    def _record_message(self, body: bytes) -> Message:
+    async def write_checkpoint(self, part_bytes: int) -> PutStatus:
+        """Put the whole state, and how far every queue is, into the log. PUT_OK: all of it is committed."""
+        rows = self._tables.copy().rows()
+        return await self._keeper.write(self.applied_index, rows, part_bytes, self._record_message)
+
+    def _record_message(self, body: bytes, topic: str = STATE_TOPIC) -> Message:
         return Message(
-            topic=STATE_TOPIC,
+            topic=topic,
             queue_id=0,
             body=body,
             born_timestamp_ms=self._clock(),
@@ -222,6 +248,9 @@ class ReplicatedState:
         )
 
     def _on_dispatch(self, batch: DispatchBatch) -> None:
+        if self._log.begin_index > self.applied_index + 1:
+            self._look_for_checkpoint(batch)
+            return
         version = self._tables.topics_version
         # Read before anything is applied: when one is damaged all come again.
         records = [
@@ -235,11 +264,36 @@ class ReplicatedState:
             self._apply(request, record)
         self._take_runs(runs, batch.last_index + 1)
         self.applied_index = max(self.applied_index, batch.last_index)
+        self._is_changed |= self._keeper.follow(batch)
         if self.applied_index - self._saved_index >= SNAPSHOT_ENTRIES_MAX and self._is_far():
             self._snapshot_wanted.set()
         if self._tables.topics_version != version:
             for callback in self._topic_callbacks:
                 callback()
+
+    def _look_for_checkpoint(self, batch: DispatchBatch) -> None:
+        """The log begins behind what is known here: take the state from the log, and go over what follows."""
+        if not self._is_held_back:
+            logger.warning(
+                "the log begins with entry %d, the state is that of entry %d: waiting for a checkpoint",
+                self._log.begin_index,
+                self.applied_index,
+            )
+            self._is_held_back = True
+            self._log.hold_back(True)
+        snapshot = self._keeper.find(batch)
+        if snapshot is None:
+            return
+        self._log.give_again(self._on_dispatch, snapshot.applied_index + 1)
+        self._tables.load_json(snapshot.tables)
+        take_settings(self._config, self._tables.settings)
+        self._keeper.begin_behind(snapshot)
+        logger.info("the state is taken from the checkpoint of entry %d", snapshot.applied_index)
+        self.applied_index = snapshot.applied_index
+        self._is_changed, self._is_held_back = True, False
+        self._log.hold_back(False)
+        for callback in self._topic_callbacks:
+            callback()
 
     def _take_runs(self, runs: deque[SequenceRun], end_index: int) -> None:
         """Those before that entry: a writer ends behind what it wrote, on every node."""
@@ -285,11 +339,14 @@ class ReplicatedState:
 
     def _load(self, snapshot: Snapshot) -> None:
         try:
+            base = Base.from_json(snapshot.tables)
             self._tables.load_json(snapshot.tables)
         except (ValueError, KeyError, TypeError) as error:
             logger.error("state snapshot %s is not used: its tables: %r", self._snapshot_path, error)
         else:
             self.applied_index = self._saved_index = snapshot.applied_index
+            self.saved_covered_index = base.covered_index
+            self._keeper.begin_with(base)
             take_settings(self._config, self._tables.settings)
 
     async def start(self) -> None:
@@ -325,13 +382,17 @@ class ReplicatedState:
             return
         self._is_changed = False
         self._saved_index = self.applied_index
-        snapshot = Snapshot(self.applied_index, self._tables.copy().rows())
-        self._snapshot_write = asyncio.create_task(self._write_snapshot(snapshot), name="state snapshot")
+        base = self._keeper.base
+        snapshot = Snapshot(self.applied_index, {**self._tables.copy().rows(), **base.rows()})
+        writing = self._write_snapshot(snapshot, base.covered_index)
+        self._snapshot_write = asyncio.create_task(writing, name="state snapshot")
         await asyncio.shield(self._snapshot_write)
 
-    async def _write_snapshot(self, snapshot: Snapshot) -> None:
+    async def _write_snapshot(self, snapshot: Snapshot, covered_index: int) -> None:
         try:
             await asyncio.to_thread(write_snapshot, self._fs, self._snapshot_path, snapshot)
         except OSError as error:
             self._is_changed = True
             logger.error("cannot write the state snapshot %s: %s", self._snapshot_path, error)
+        else:
+            self.saved_covered_index = covered_index

@@ -14,6 +14,7 @@ from broker.state.changes import (
     CommitOffsets,
     DeleteGroup,
     DeleteTopic,
+    DropOffsets,
     EndWriter,
     LockQueues,
     PutGroup,
@@ -21,6 +22,8 @@ from broker.state.changes import (
     PutTopic,
     SetDelayOffset,
     SetRequestMode,
+    TrimLog,
+    TrimQueues,
 )
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.locks import QueueLocks
@@ -49,6 +52,10 @@ class StateTables:
         self.delay_offsets: dict[int, int] = {}
         self.settings: dict[str, str] = {}
         self.writers = WriterTable()
+        self.trim_position = 0
+        """The log's files that end here or before may be deleted."""
+        self.first_shown: dict[str, dict[int, int]] = {}
+        """Topic → queue → the first offset that is shown, where a topic keeps messages for its own time."""
         self.locks = QueueLocks()
         self.request_modes = RequestModes()
         self.topics_version = DataVersion()
@@ -71,6 +78,12 @@ class StateTables:
                 self.offsets.commit(group, topic, offsets)
             case SetDelayOffset(level, offset):
                 self.delay_offsets[level] = offset
+            case DropOffsets(group, topic):
+                self.offsets.drop(group, topic)
+            case TrimLog(position):
+                self.trim_position = max(self.trim_position, position)
+            case TrimQueues(topic, offsets):
+                self._hide(topic, offsets)
             case EndWriter(writer, partitions):
                 self.writers.end(writer_key(writer, partition) for partition in partitions)
             case PutSettings(values):
@@ -80,9 +93,16 @@ class StateTables:
             case LockQueues(group, client_id, queues, is_held):
                 (self.locks.put if is_held else self.locks.drop)(group, client_id, queues)
 
+    def _hide(self, topic: str, offsets: Mapping[int, int]) -> None:
+        if topic not in self.topics:
+            return
+        known = self.first_shown.get(topic, {})
+        self.first_shown[topic] = known | {q: max(known.get(q, 0), offset) for q, offset in offsets.items()}
+
     def _delete_topic(self, name: str, timestamp_ms: int) -> None:
         if name in self.static_topics:
             return
+        self.first_shown.pop(name, None)
         self.locks.drop_topic(name)
         self.request_modes.drop_topic(name)
         self.offsets.drop_topic(name)  # a late consumer commits to a topic that is gone, too
@@ -105,6 +125,7 @@ class StateTables:
         other.delay_offsets = dict(self.delay_offsets)
         other.settings = dict(self.settings)
         other.writers = self.writers.copy()
+        other.trim_position, other.first_shown = self.trim_position, dict(self.first_shown)
         other.locks = self.locks.copy()
         other.request_modes = self.request_modes.copy()
         other.topics_version, other.groups_version = self.topics_version, self.groups_version
@@ -127,6 +148,8 @@ class StateTables:
             "delayOffsets": iter(sorted(self.delay_offsets.items())),
             "settings": iter(sorted(self.settings.items())),
             "writers": self.writers.rows(),
+            "trimPosition": iter((self.trim_position,)),
+            "firstShown": ([topic, sorted(row.items())] for topic, row in self.first_shown.items()),
             "writersTimes": iter(self.writers.times()),
             "locks": self.locks.rows(),
             "requestModes": self.request_modes.rows(),
@@ -146,6 +169,11 @@ class StateTables:
         groups = [SubscriptionGroupConfig.from_json(row) for row in data["groups"]]
         offsets = OffsetTable.from_json(data["offsets"])
         delay_offsets = {index(level): index(offset) for level, offset in data["delayOffsets"]}
+        [trim_position] = data.get("trimPosition", [0])
+        first_shown = {
+            str(topic): {index(q): index(offset) for q, offset in row}
+            for topic, row in data.get("firstShown", [])
+        }
         # older snapshots knew of no writers
         writers = WriterTable.from_json(data.get("writers", []), data.get("writersTimes"))
         settings = {str(key): str(value) for key, value in data.get("settings", [])}  # nor of these
@@ -159,6 +187,7 @@ class StateTables:
         self.delay_offsets = delay_offsets
         self.settings = settings
         self.writers = writers
+        self.trim_position, self.first_shown = index(trim_position), first_shown
         self.locks = locks
         self.request_modes = request_modes
         self.topics_version = topics_version

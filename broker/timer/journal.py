@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 
 from broker.context import BrokerContext
+from broker.log_holds import position_at
 from broker.timer.index import TimerIndex
 from broker.timer.names import TIMER_QUEUE_ID, TIMER_TOPIC
 from broker.timer.records import Deliveries, TimerRecordError, read_deliveries, row_of
@@ -80,6 +81,12 @@ class TimerJournal:
     @property
     def queue(self) -> ConsumeQueue | None:
         return self._log.queues.get(TIMER_TOPIC, TIMER_QUEUE_ID)
+
+    def hold(self) -> int | None:
+        """The position of the earliest message that waits, as far as it is known."""
+        first = self.index.pending.first
+        offset = self.index.end if first is None else min(first, self.index.end)
+        return position_at(self._log.queues, TIMER_TOPIC, TIMER_QUEUE_ID, offset)
 
     @property
     def behind(self) -> int:

@@ -18,6 +18,15 @@ class PendingSet:
         return bool(self._pieces.get(offset // PIECE, 0) >> offset % PIECE & 1)
 
     @property
+    def first(self) -> int | None:
+        """The lowest; None when there is none."""
+        if not self._pieces:
+            return None
+        number = min(self._pieces)
+        bits = self._pieces[number]
+        return number * PIECE + (bits & -bits).bit_length() - 1
+
+    @property
     def held_bytes(self) -> int:
         """What the pieces take."""
         return len(self._pieces) * PIECE_BYTES

@@ -162,7 +162,13 @@ class TransactionLedger:
         result = self._log.put(self._writer.snapshot(window, self._context.clock()), _ignore)
         if result.status is PutStatus.PUT_OK:
             self._news = 0
-            self._context.state.propose(CommitOffsets(GROUP, HALF_TOPIC, {HALF_QUEUE_ID: window.begin}))
+            self._tell_progress(window)
+
+    def _tell_progress(self, window: TransactionWindow) -> None:
+        """Tools show it, and no file from there on is deleted from the log."""
+        state = self._context.state
+        if state.offsets.get(GROUP, HALF_TOPIC, HALF_QUEUE_ID) != window.begin and window.end:
+            state.propose(CommitOffsets(GROUP, HALF_TOPIC, {HALF_QUEUE_ID: window.begin}))
 
     def _snapshot_if_far(self) -> None:
         assert self._window is not None
@@ -208,6 +214,7 @@ class TransactionLedger:
                 self._loading = None
         self._window = loaded.window
         self._news = 0
+        self._tell_progress(loaded.window)
         if loaded.window.open_count:
             logger.info("%d transactions are open", loaded.window.open_count)
         self._tell(True)

@@ -89,6 +89,12 @@ class LogStore(LogReader, Protocol):
     def scrub(self, bytes_max: int) -> Scrubbed:
         """Writer thread: reads and checks the next stretch of committed entries, going round for ever."""
 
+    def begin_at(self, begin_index: int) -> None:
+        """Loop thread: the entries before this one, written long ago, belong to the log no more."""
+
+    def remove_files(self) -> int:
+        """Writer thread: makes the log's begin durable, then deletes the files before it; how many."""
+
     def is_disk_full(self) -> bool: ...
 
     def close(self) -> None: ...

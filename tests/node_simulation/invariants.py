@@ -190,18 +190,26 @@ class Checker:
         """The epochs of what is committed are those of the committed entries, but for what newer terms have
         committed already.
         """
-        for epoch in engine.status().epochs:
+        epochs = engine.status().epochs
+        for epoch in epochs:
             if epoch.first_index <= self.commit_index:
                 entry = self.committed[epoch.first_index]
                 if entry.term > engine.term:
                     break
                 require(entry.term == epoch.term, name, "epoch", epoch, "but the entry has", entry.term)
-                before = self.committed[epoch.first_index - 1].term if epoch.first_index else NO_INDEX
+                is_first = epoch is epochs[0]  # the log may begin within it
+                before = NO_INDEX if is_first else self.committed[epoch.first_index - 1].term
                 require(before < epoch.term, name, "epoch", epoch, "begins late")
 
     def missing(self, machine: Machine) -> int:
-        """The first committed entry that the node's disk does not durably hold, -1 if it has all."""
-        for index, entry in enumerate(self.committed):
+        """The first committed entry from its log's begin on that the node's disk does not durably hold, -1 if
+        it has all.
+        """
+        process = machine.process
+        begin = (
+            node_of(process.broker).begin_index if process is not None and process.broker is not None else 0
+        )
+        for index, entry in enumerate(self.committed[begin:], begin):
             if not self.has_durably(machine, entry.position, entry.data):
                 return index
         return NO_INDEX

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.node_simulation.machine import DiskOptions
 from tests.node_simulation.net import NetworkOptions
@@ -63,7 +64,7 @@ class Options:
     nodes: int = 3
     safety_ms: int = 30_000
     skew_ppm: int = 0
-    config: dict[str, int] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
     network: NetworkOptions = field(default_factory=NetworkOptions)
     disk: DiskOptions = field(default_factory=DiskOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)

@@ -30,7 +30,7 @@ from tests.histories.operations import Queue
 from tests.histories.words import Report
 from tests.node_simulation.clients import History, RecordingClient
 from tests.node_simulation.machine import Machine, Process, Program
-from tests.node_simulation.options import Options
+from tests.node_simulation.options import FaultOptions, Options
 from tests.node_simulation.workload import NAME_SERVER
 from tests.node_simulation.workloads import read_queues_back
 from tests.node_simulation.workloads_sending import Producer, ProducerOptions
@@ -138,9 +138,16 @@ class Client:
 class Script:
     """Used with `with`: every process ends with it."""
 
-    def __init__(self, nodes: int = 3, seed: int = 1) -> None:
+    def __init__(
+        self,
+        nodes: int = 3,
+        seed: int = 1,
+        config: dict[str, Any] = FILES,
+        faults: FaultOptions | None = None,
+    ) -> None:
+        """`faults` come between `world.faults.start()` and `stop()`."""
         self.world = World(
-            Options(seed=seed, nodes=nodes, config=FILES),
+            Options(seed=seed, nodes=nodes, config=config, faults=faults or FaultOptions()),
             workload=lambda _, history: NoWorkload(history),
         )
         self.clients: list[Machine] = []

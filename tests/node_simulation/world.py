@@ -116,6 +116,7 @@ class World:
                 "dLegerPeers": peers,
                 "dLegerSelfId": f"n{number}",
                 "defaultTopicQueueNums": self.options.workload.queues,
+                "cleanFileForciblyEnable": False,
             }
         )
         return config.model_copy(update=self.options.config)  # smaller files than a real node may have

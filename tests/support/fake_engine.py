@@ -54,6 +54,10 @@ class FakeEngine:
         end = self.store.end_index
         return NodeStatus(self.role, self.term, None, 0, end, end, end, self.term_start_index, (), (), {}, ())
 
+    async def remove_before(self, begin_index: int) -> int:
+        self.store.begin_at(begin_index)
+        return self.store.remove_files()
+
     def lead(self, term: int) -> None:
         """Win an election: the entry of the term's start is in the log, not yet committed."""
         self.role, self.term = Role.LEADER, term

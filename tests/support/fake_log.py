@@ -9,7 +9,7 @@ committed until `commit()`, or `fail(status)` which answers the waiting puts wit
 import asyncio
 import bisect
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -83,6 +83,28 @@ class FakeQueues:
         queue = self.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
+    def __iter__(self) -> Iterator[FakeQueue]:
+        """Those with files: none has any."""
+        return iter(())
+
+    def forget(self, topic: str) -> bool:
+        queues = [key for key in self.by_key if key[0] == topic and not self.by_key[key].rows]
+        for key in queues:
+            del self.by_key[key]
+        return bool(queues)
+
+    def topics(self) -> list[str]:
+        return list(dict.fromkeys(topic for topic, _ in self.by_key))
+
+    def queue_ids(self, topic: str) -> list[int]:
+        return sorted(queue_id for name, queue_id in self.by_key if name == topic)
+
+    def raise_to(self, topic: str, queue_id: int, next_offset: int) -> None:
+        queue = self.by_key.setdefault((topic, queue_id), FakeQueue())
+        if queue.max_offset < next_offset:
+            queue.rows.clear()
+            queue.min_offset = next_offset
+
     def append(self, request: DispatchRequest) -> None:
         queue = self.by_key.setdefault((request.topic, request.queue_id), FakeQueue())
         assert queue.max_offset == request.queue_offset, (queue.max_offset, request)
@@ -137,6 +159,10 @@ class FakeLog:
 
     @property
     def applied_index(self) -> int:
+        return self._applied_index
+
+    @property
+    def queued_index(self) -> int:
         return self._applied_index
 
     @property
@@ -247,6 +273,16 @@ class FakeLog:
 
     def add_listener(self, listener: DispatchListener) -> None:
         self._listeners.append(listener)
+
+    @property
+    def begin_index(self) -> int:
+        return 0
+
+    def hold_back(self, is_held_back: bool) -> None:
+        raise AssertionError("this log keeps its first entry")
+
+    def give_again(self, listener: DispatchListener, index: int) -> None:
+        raise AssertionError("this log keeps its first entry")
 
     def replay_from(self, index: int) -> None:
         self.replayed_from = index

@@ -237,6 +237,12 @@ class MemoryLog:
         assert self.begin_index < index <= self.end_index, (self.begin_index, index, self.end_index)
         self._do(DeleteBeforeOp(index))
 
+    def begin_at(self, begin_index: int) -> None:
+        self.delete_before(begin_index)
+
+    def remove_files(self) -> int:
+        return 0
+
     # ---- the disk
 
     def take_writes(self) -> MemoryWrites | None:

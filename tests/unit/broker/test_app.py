@@ -175,9 +175,8 @@ def test_exit_codes_tell_what_is_wrong(tmp_path: Path, caplog: pytest.LogCapture
     assert "brokerName" in caplog.text
     root = tmp_path / "store"
     lock = StoreLock(root)
-    assert main(["--set", f"storePathRootDir={root}", "--set", "fileReservedTime=1"]) == EXIT_FAILED
+    assert main(["--set", f"storePathRootDir={root}"]) == EXIT_FAILED
     assert "another process uses the store" in caplog.text
-    assert "fileReservedTime is known but changes nothing" in caplog.text
     lock.release()
 
 

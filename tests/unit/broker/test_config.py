@@ -106,9 +106,13 @@ def test_every_key_is_in_the_manual() -> None:
     assert [key for key in KNOWN_KEYS if f"`{key}`" not in manual] == []
 
 
-def test_keys_without_effect_are_told_apart() -> None:
-    assert config_from({"fileReservedTime": 48, "brokerName": "b"}).idle_keys == ["fileReservedTime"]
-    assert BrokerConfig().idle_keys == []
+def test_limits_of_the_disk_must_not_fall() -> None:
+    with pytest.raises(ConfigError, match="none may be above the next"):
+        load_config(None, ["diskMaxUsedSpaceRatio=86"])
+    config = load_config(None, ["deleteWhen=04;16", "diskMaxUsedSpaceRatio=50"])
+    assert config.delete_hours == {4, 16}
+    with pytest.raises(ConfigError, match="deleteWhen"):
+        load_config(None, ["deleteWhen=24"])
 
 
 def test_the_quota_of_a_member_far_behind_is_a_setting() -> None:

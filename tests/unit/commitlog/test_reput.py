@@ -105,6 +105,33 @@ async def test_replay_gives_listeners_the_messages_again_and_the_queues_keep_the
     assert bench.reput.queued == Applied(21, 2200)
 
 
+async def test_listener_that_asks_for_it_is_given_a_part_again_alone_before_anything_new() -> None:
+    bench = Bench()
+    again: list[int] = []
+
+    def ask(requests: DispatchBatch) -> None:
+        is_first = not again
+        again.extend(request.index for request in requests)
+        if is_first and requests[-1].index == 29:
+            again.clear()
+            bench.reput.give_again(ask, 4, 400)
+            assert bench.reput.told_index == 3
+        elif not again:
+            again.append(-1)
+
+    def wait_for_29(requests: DispatchBatch) -> None:
+        if requests[-1].index == 29 or again:
+            ask(requests)
+
+    bench.reput.add_listener(wait_for_29)
+    bench.reput.advance_to(45)
+    await settle()
+    await settle()
+    assert bench.heard == list(range(46))
+    assert again == [*range(4, 30), *range(30, 46)]
+    assert bench.reput.told_index == 45
+
+
 async def test_replay_from_behind_the_queues_begins_with_the_queues() -> None:
     bench = Bench(Applied(4, 500))
     bench.reput.replay_from(9, 900)

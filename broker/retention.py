@@ -1,0 +1,208 @@
+"""Deletes what is old: files of the log, files of the queues that led there, what is left of deleted topics.
+
+The leader decides what may go because of its age and puts that into the log (TrimLog), so that all nodes
+delete alike; each does so as soon as its own disk can do without. A node whose disk is nearly full deletes
+its oldest files by itself. Before anything goes the state is in a later part of the log, as a checkpoint.
+See docs/retention.md and docs/decisions/0017-retention.md.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.log_holds import earliest_hold
+from broker.state.changes import TrimLog
+from broker.state.checkpoints import PART_BYTES_MAX
+from broker.state.topics import LEDGERMQ_PREFIX
+from broker.topic_retention import TopicRetention
+from commitlog.errors import DamagedRecordError
+from commitlog.log import PutStatus
+from commitlog.log_removal import LogRemoval, OldFile
+from dledger.core.types import NO_INDEX
+
+FILES_PER_ROUND: Final = 10
+QUEUES_PER_TURN: Final = 200
+PARTS_PER_FILE: Final = 8
+"""A part of a checkpoint takes at most this share of a data file."""
+CHECKPOINT_SHARE: Final = 8
+"""A checkpoint is written when the log has grown by so many times the size of the last one."""
+
+logger = logging.getLogger(__name__)
+
+
+class Retention:
+    """One node's. `round` at the interval; the other methods are for requests of operators."""
+
+    def __init__(self, context: BrokerContext, removal: LogRemoval) -> None:
+        self._context = context
+        self._removal = removal
+        self._topics = TopicRetention(context)
+        self._task: asyncio.Task[None] | None = None
+        self._round_under_way = asyncio.Lock()
+        self._cleaned_position = -1
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="retention")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._context.config.clean_interval_ms / 1000)
+            try:
+                await self.round()
+            except (OSError, DamagedRecordError) as error:
+                # A file of the log that cannot be written stops the node; damage is being repaired.
+                logger.warning("nothing is deleted now: %s", error)
+            except Exception:
+                logger.exception("nothing is deleted now")
+
+    # -- what operators ask for ----------------------------------------------------------------------------
+
+    async def delete_expired(self, force: bool = False) -> int:
+        """DELETE_EXPIRED_COMMITLOG: delete the files whose time is over, whatever the hour; with `force` also
+        those that a follower still needs. How many files went here; other nodes follow.
+        """
+        return await self.round(is_asked_for=True, is_forced=force)
+
+    async def clean_queues(self) -> int:
+        """Delete the queue files that lead to nothing; of how many queues. CLEAN_EXPIRED_CONSUMEQUEUE."""
+        async with self._round_under_way:
+            return await self._clean_queues()
+
+    async def clean_unused_topics(self) -> int:
+        """Forget the queues of deleted topics of which no message is left; how many topics.
+        CLEAN_UNUSED_TOPIC.
+        """
+        async with self._round_under_way:
+            return self._forget_topics()
+
+    async def round(self, *, is_asked_for: bool = False, is_forced: bool = False) -> int:
+        """Look once at all there is to do; how many files of the log were deleted. Raises OSError."""
+        async with self._round_under_way:
+            self._topics.show()
+            if self._context.log.is_writable():
+                await self._write_checkpoint_if_due()
+                covered = self._removal.position_of(self._context.state.base.covered_index + 1)
+                for write_anew in self._context.log_rewriters:
+                    write_anew(covered)
+                await self._topics.decide()
+                await self._decide(is_asked_for, is_forced)
+            removed = await self._remove()
+            if self._removal.begin_position != self._cleaned_position:
+                self._cleaned_position = self._removal.begin_position
+                await self._clean_queues()
+                self._forget_topics()
+                await self._topics.drop_stale_offsets()
+            return removed
+
+    # -- the leader ----------------------------------------------------------------------------------------
+
+    async def _write_checkpoint_if_due(self) -> None:
+        """One for each data file, soon after it was begun: then all files before it can go."""
+        removal, state = self._removal, self._context.state
+        file_bytes = removal.file_bytes
+        begin = removal.position_of(state.base.covered_index + 1)
+        end = removal.position_of(state.base.known_index + 1)
+        grown_bytes = removal.end_position - end
+        is_in_same_file = removal.end_position // file_bytes == begin // file_bytes
+        if is_in_same_file or grown_bytes < max(file_bytes // 2, CHECKPOINT_SHARE * (end - begin)):
+            return
+        part_bytes = min(PART_BYTES_MAX, file_bytes // PARTS_PER_FILE, self._context.config.body_bytes_max)
+        status = await state.write_checkpoint(part_bytes)
+        if status is not PutStatus.PUT_OK:
+            logger.info("no checkpoint was written (%s), tried again", status.name)
+
+    async def _decide(self, is_asked_for: bool, is_forced: bool) -> None:
+        """Say to all nodes what may go because its time is over."""
+        config = self._context.config
+        is_short = self._used_percent() >= config.disk_max_used_percent
+        if not (is_short or is_asked_for or self._is_hour()):
+            return
+        spared_index = None if is_short or is_forced else self._slowest_index()
+        oldest_kept_ms = self._context.clock() - config.file_reserved_hours * 3_600_000
+        position = 0
+        for number, file in enumerate(self._removable()):
+            is_spared = spared_index is not None and file.next_index > spared_index + 1
+            if file.newest_ms >= oldest_kept_ms or is_spared or number >= FILES_PER_ROUND:
+                break
+            position = file.end_position
+        if position > self._context.state.trim_position:
+            logger.info("the log may begin at position %d: what is before is old", position)
+            await self._context.state.propose(TrimLog(position))
+
+    def _slowest_index(self) -> int:
+        """Up to here every follower has the log."""
+        status = self._context.log.status()
+        ends = [peer.match_index for peer in status.peers] if status is not None else []
+        return min((NO_INDEX if end is None else end for end in ends), default=1 << 62)
+
+    def _is_hour(self) -> bool:
+        now = datetime.fromtimestamp(self._context.clock() / 1000)  # noqa: DTZ006 (an hour of the place's own day)
+        return now.hour in self._context.config.delete_hours
+
+    def _used_percent(self) -> float:
+        return 100 * self._removal.used_ratio()
+
+    # -- every node ----------------------------------------------------------------------------------------
+
+    def _removable(self) -> Iterator[OldFile]:
+        """The oldest files that this node can do without: state and queues are on its disk without them, the
+        next checkpoint is behind them, and nobody holds them.
+        """
+        state = self._context.state
+        index_max = min(state.saved_covered_index, self._removal.dispatched_index(), state.applied_index) + 1
+        hold = earliest_hold(self._context)
+        for file in self._removal.old_files():
+            if file.next_index > index_max or (hold is not None and file.end_position > hold):
+                return
+            yield file
+
+    async def _remove(self) -> int:
+        removed = 0
+        while removed < FILES_PER_ROUND:
+            file = self._next_to_go()
+            if file is None:
+                break
+            removed += await self._removal.remove_before(file)
+        if removed:
+            logger.info("deleted %d files: the log begins at %d", removed, self._removal.begin_position)
+        return removed
+
+    def _next_to_go(self) -> OldFile | None:
+        file = next(self._removable(), None)
+        if file is None or file.end_position <= self._context.state.trim_position:
+            return file
+        config = self._context.config
+        if not config.clean_forcibly_enable or self._used_percent() < config.disk_clean_percent:
+            return None
+        logger.warning("the disk is %.0f %% full: deleting the oldest file", self._used_percent())
+        return file
+
+    async def _clean_queues(self) -> int:
+        queues = self._context.log.queues
+        cut = 0
+        for number, queue in enumerate(list(queues), 1):
+            if queues.get(queue.topic, queue.queue_id) is queue:
+                cut += queues.cut_files(queue)
+            if number % QUEUES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return cut
+
+    def _forget_topics(self) -> int:
+        queues, topics = self._context.log.queues, self._context.state.topics
+        names = (name for name in queues.topics() if not name.startswith(LEDGERMQ_PREFIX))
+        return sum(queues.forget(name) for name in list(names) if name not in topics)
+
+
+def register(context: BrokerContext) -> None:
+    if context.removal is None:
+        return  # a plain log keeps everything
+    context.retention = Retention(context, context.removal)
+    context.services.append(context.retention)

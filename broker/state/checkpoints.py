@@ -1,0 +1,132 @@
+"""Checkpoints: the whole replicated state as records of the log, so that the log before them can be deleted.
+
+A node that has to begin at a later entry than its state reaches (its disk is new, or it was away for longer
+than the log goes back) takes the first checkpoint that it finds, and goes on from the entry that this
+covers. See docs/decisions/0017-retention.md.
+
+    part of a checkpoint, the body of a record of rmq_sys_LEDGERMQ_CHECKPOINT:
+        u8 version | u64 covered index | u32 number of the part | u32 parts | bytes
+
+The bytes of all parts are a snapshot (broker/state/snapshot.py), with the next offset of every queue.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import index
+from typing import Any, Final
+
+from broker.state.topics import LEDGERMQ_PREFIX
+from commitlog.consume_queues import ConsumeQueues
+from dledger.core.types import NO_INDEX
+
+CHECKPOINT_TOPIC: Final = LEDGERMQ_PREFIX + "CHECKPOINT"
+PART_VERSION: Final = 1
+PART_BYTES_MAX: Final = 512 * 1024
+PARTS_MAX: Final = 1 << 16
+_HEAD: Final = struct.Struct(">BQII")
+
+OffsetRow = list[Any]
+"""[topic, [[queue id, next offset], …]]"""
+
+
+class CheckpointRecordError(Exception):
+    """A committed record of the checkpoint topic is none this node knows. The node must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What this node knows of the newest whole checkpoint, in case the log before it goes."""
+
+    covered_index: int = NO_INDEX
+    """The state after this entry is in it; the log may begin with the next."""
+    known_index: int = NO_INDEX
+    """Queues that were dispatched up to here and miss offsets below those in `offsets` have lost them with
+    the log's begin."""
+    offsets: tuple[OffsetRow, ...] = ()
+
+    def rows(self) -> dict[str, Any]:
+        """For a snapshot file."""
+        return {"base": [self.covered_index, self.known_index], "queues": iter(self.offsets)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Base":
+        """Raises ValueError, KeyError or TypeError when it is none."""
+        if "base" not in data:
+            return cls()
+        covered_index, known_index = map(index, data["base"])
+        return cls(covered_index, known_index, offset_rows(data["queues"]))
+
+
+def offset_rows(rows: Iterable[Any]) -> tuple[OffsetRow, ...]:
+    """Rows from outside. Raises ValueError, TypeError."""
+    return tuple([str(topic), [[index(q), index(offset)] for q, offset in queues]] for topic, queues in rows)
+
+
+def next_offsets(queues: ConsumeQueues) -> tuple[OffsetRow, ...]:
+    """Of every queue that there is."""
+    return tuple(
+        [topic, [[number, queues.next_offset(topic, number)] for number in queues.queue_ids(topic)]]
+        for topic in queues.topics()
+    )
+
+
+def raise_queues(queues: ConsumeQueues, rows: Iterable[OffsetRow]) -> None:
+    """Let queues whose messages are gone go on at the offsets that they had."""
+    for topic, offsets in rows:
+        for number, offset in offsets:
+            queues.raise_to(topic, number, offset)
+
+
+def split(covered_index: int, data: bytes, part_bytes: int) -> Iterator[bytes]:
+    """The bodies of a checkpoint's records. Raises ValueError when there would be too many."""
+    parts = max(1, -(-len(data) // part_bytes))
+    if parts > PARTS_MAX:
+        raise ValueError(f"{len(data)} bytes make {parts} parts of a checkpoint, at most {PARTS_MAX}")
+    for number in range(parts):
+        piece = data[number * part_bytes : (number + 1) * part_bytes]
+        yield _HEAD.pack(PART_VERSION, covered_index, number, parts) + piece
+
+
+@dataclass(frozen=True, slots=True)
+class WholeCheckpoint:
+    """A checkpoint all of whose parts are committed, and the (position, size) of their records."""
+
+    covered_index: int
+    places: tuple[tuple[int, int], ...]
+
+
+class Assembler:
+    """Follows the parts of the checkpoint that is being written. What it is told again changes nothing."""
+
+    def __init__(self) -> None:
+        self._covered_index = NO_INDEX
+        self._parts = 0
+        self._places: list[tuple[int, int]] = []
+
+    def take(self, body: bytes, place: tuple[int, int]) -> WholeCheckpoint | None:
+        """The next record in log order; what it completes. Raises CheckpointRecordError."""
+        covered_index, number, parts = _head_of(body)
+        if number == 0:
+            self._covered_index, self._parts, self._places = covered_index, parts, []
+        if (covered_index, parts) != (self._covered_index, self._parts) or number > len(self._places):
+            return None  # its begin is not in the log any more
+        if number == len(self._places):
+            self._places.append(place)
+        if number + 1 < parts:
+            return None
+        return WholeCheckpoint(covered_index, tuple(self._places))
+
+
+def _head_of(body: bytes) -> tuple[int, int, int]:
+    if len(body) < _HEAD.size:
+        raise CheckpointRecordError(f"{len(body)} bytes are no part of a checkpoint")
+    version, covered_index, number, parts = _HEAD.unpack_from(body)
+    if version != PART_VERSION or not 0 <= number < parts <= PARTS_MAX:
+        raise CheckpointRecordError(f"part {number} of {parts}, version {version}, of a checkpoint")
+    return covered_index, number, parts
+
+
+def piece_of(body: bytes) -> bytes:
+    """A part's share of the snapshot."""
+    return body[_HEAD.size :]

@@ -1,0 +1,86 @@
+"""Topics with a time of their own, shorter than the log's: their queues show no message that is older, though
+the log may still hold it. And the offsets of groups that are gone.
+
+The leader decides (TrimQueues, DropOffsets), so that the first message shown is the same on all nodes.
+"""
+
+import asyncio
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.state.changes import DropOffsets, TrimQueues
+from broker.state.topics import TopicConfig
+
+RETENTION_ATTRIBUTE: Final = "retention.ms"
+"""A topic attribute: how long the topic shows its messages."""
+LOOKED_AT_ONCE: Final = 500
+CHANGES_AT_ONCE: Final = 1_000
+
+
+def retention_ms(topic: TopicConfig) -> int | None:
+    """The topic's own time; None when it has none, or one that cannot be read."""
+    text = topic.attributes.get(RETENTION_ATTRIBUTE, "")
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) <= 15 else None
+
+
+class TopicRetention:
+    """One node's."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        context.log.on_writable_change(lambda _: self.show())
+
+    def show(self) -> None:
+        """Let this node's queues show what the replicated state says."""
+        queues = self._context.log.queues
+        for topic, offsets in self._context.state.first_shown.items():
+            for queue_id, offset in offsets.items():
+                queue = queues.get(topic, queue_id)
+                if queue is not None:
+                    queue.hide_before(offset)
+
+    async def decide(self) -> None:
+        """On the leader: hide what is older than its topic allows."""
+        now_ms, state = self._context.clock(), self._context.state
+        changes = []
+        for topic in list(state.topics.values()):
+            kept_ms = retention_ms(topic)
+            offsets = {} if kept_ms is None else self._first_kept(topic.name, now_ms - kept_ms)
+            if offsets:
+                changes.append(TrimQueues(topic.name, offsets))
+        if changes:
+            await state.propose(*changes[:CHANGES_AT_ONCE])
+            self.show()
+
+    def _first_kept(self, topic: str, oldest_kept_ms: int) -> dict[int, int]:
+        """Of the topic's queues that show messages stored before: the first offset that stays."""
+        queues = self._context.log.queues
+        kept: dict[int, int] = {}
+        for queue_id in queues.queue_ids(topic):
+            queue = queues.get(topic, queue_id)
+            if queue is not None and queue.min_offset < queue.max_offset:
+                offset = queue.offset_by_time(oldest_kept_ms)
+                if offset > queue.min_offset:
+                    kept[queue_id] = offset
+        return kept
+
+    async def drop_stale_offsets(self) -> None:
+        """On the leader: the offsets of groups that were deleted, once all that they speak of is gone."""
+        context = self._context
+        if not context.log.is_writable():
+            return
+        stale = []
+        for number, (topic, group, offsets) in enumerate(list(context.state.offsets.items()), 1):
+            if group not in context.state.groups and self._are_behind(topic, dict(offsets)):
+                stale.append(DropOffsets(group, topic))
+            if number % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        if stale:
+            await context.state.propose(*stale[:CHANGES_AT_ONCE])
+
+    def _are_behind(self, topic: str, offsets: dict[int, int]) -> bool:
+        for queue_id, offset in offsets.items():
+            queue = self._context.log.queues.get(topic, queue_id)
+            if queue is not None and offset > queue.min_offset:
+                return False
+        return True

@@ -1,0 +1,96 @@
+"""Deleting a log's oldest data files: which there are, how old what they hold is, and that they go."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+from commitlog.entry import HEADER_BYTES
+from commitlog.entry_store import EntryStore
+from commitlog.errors import DamagedRecordError
+from commitlog.indexer import Indexer
+
+
+@dataclass(frozen=True, slots=True)
+class OldFile:
+    """A data file behind which another one begins."""
+
+    end_position: int
+    next_index: int
+    """The first entry behind it."""
+    newest_ms: int
+    """When its last record was stored."""
+
+
+class LogRemoval:
+    """What `broker.retention` needs of a log whose files can be deleted."""
+
+    def __init__(
+        self,
+        entries: EntryStore,
+        index: Indexer,
+        committed_index: Callable[[], int],
+        remove_before: Callable[[int], Awaitable[int]],
+    ) -> None:
+        """`remove_before` has the log begin with an entry, and deletes the files of earlier ones only."""
+        self._entries = entries
+        self._index = index
+        self._committed_index = committed_index
+        self._remove_before = remove_before
+        self._newest_ms: dict[int, int] = {}
+
+    @property
+    def begin_position(self) -> int:
+        return self._entries.begin_position
+
+    @property
+    def end_position(self) -> int:
+        return self._entries.end_position
+
+    @property
+    def file_bytes(self) -> int:
+        return self._entries.config.data_file_bytes
+
+    def position_of(self, index: int) -> int:
+        """Where an entry stands; the log's begin for what is before it, its end for what is behind."""
+        if index > self._entries.end_index:
+            return self._entries.end_position
+        return self._entries.position_of(max(index, self._entries.begin_index))
+
+    def used_ratio(self) -> float:
+        """How full the file system is, 0 to 1."""
+        return self._entries.used_ratio()
+
+    def dispatched_index(self) -> int:
+        """Up to here the consume queues on the disk are complete, and this node knows since its start that
+        all is committed.
+        """
+        return min(self._index.queues.flushed_index, self._committed_index())
+
+    def old_files(self) -> Iterator[OldFile]:
+        """The oldest first; up to one that cannot be judged, because it is damaged or was not dispatched."""
+        for end_position, next_index in self._entries.old_files():
+            if next_index is None:
+                return
+            if next_index <= self._entries.begin_index:
+                continue  # it is being deleted
+            newest_ms = self._newest_of(end_position, next_index)
+            if newest_ms is None:
+                return
+            yield OldFile(end_position, next_index, newest_ms)
+
+    def _newest_of(self, end_position: int, next_index: int) -> int | None:
+        known = self._newest_ms.get(end_position)
+        if known is None:
+            position = self._entries.position_of(next_index - 1) + HEADER_BYTES
+            try:
+                known = self._index.store_timestamp_at(position)
+            except DamagedRecordError:
+                return None
+            if known is not None:
+                self._newest_ms[end_position] = known
+        return known
+
+    async def remove_before(self, file: OldFile) -> int:
+        """Delete this file and all before it; how many. Raises OSError."""
+        for end_position in [end for end in self._newest_ms if end <= file.end_position]:
+            del self._newest_ms[end_position]
+        return await self._remove_before(file.next_index)

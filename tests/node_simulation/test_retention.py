@@ -1,0 +1,376 @@
+"""Whole nodes that delete the begin of their log: whoever was away, died in the midst of it or lost its
+derived files comes back with the state and the queue offsets of what is gone.
+
+The world's checker holds every queue's offsets against those that were ever committed: one that is given
+twice, or left out, ends the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from commitlog.dledger_commit_log import store_directory
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.headers import (
+    CreateTopicRequestHeader,
+    SendMessageRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from tests.histories.operations import Queue
+from tests.node_simulation.clients import body_of
+from tests.node_simulation.invariants import node_of
+from tests.node_simulation.options import FaultOptions
+from tests.node_simulation.script import FILES, TOPIC, Client, Script
+from tests.node_simulation.workloads import pull_header
+from tests.node_simulation.world import ROOT
+
+if TYPE_CHECKING:
+    from broker.context import BrokerContext
+    from tests.node_simulation.machine import Machine
+
+QUIET = "QUIET"
+"""A topic that gets its messages first: they go with the begin of the log."""
+QUIET_MESSAGES = 5
+EVERY_HOUR = ";".join(f"{hour:02}" for hour in range(24))
+PATIENT: dict[str, Any] = FILES | {
+    "data_file_bytes": 16 << 10,
+    "state_snapshot_interval_ms": 200,
+    "clean_interval_ms": 200,
+    "file_reserved_hours": 0,
+    "delete_when": EVERY_HOUR,
+}
+"""Everything is old at once; a follower that is away is waited for."""
+FAULTY_SEEDS = int(os.environ.get("LEDGERMQ_RETENTION_SEEDS", "2"))
+FAULTS = FaultOptions(
+    crash_ms=1_500, crash_majority_probability=0.2, crash_all_probability=0.2, power_probability=0.5,
+    mid_write_probability=0.7, down_max_ms=4_000, partition_ms=4_000, partition_max_ms=3_000,
+    transfer_ms=4_000,
+)  # fmt: skip
+EAGER = PATIENT | {"disk_max_used_percent": 0}
+"""Nobody is waited for."""
+
+
+def context_of(machine: Machine) -> BrokerContext:
+    assert machine.process is not None, f"{machine.name} is down"
+    assert machine.process.broker is not None, f"{machine.name} is starting"
+    return machine.process.broker.context
+
+
+def is_serving(machine: Machine) -> bool:
+    return machine.process is not None and machine.process.broker is not None
+
+
+def begin_of(machine: Machine) -> int:
+    assert machine.process is not None
+    assert machine.process.broker is not None
+    return node_of(machine.process.broker).begin_index
+
+
+def end_of(machine: Machine) -> int:
+    assert machine.process is not None
+    assert machine.process.broker is not None
+    return node_of(machine.process.broker).end_index
+
+
+def flush_queues(script: Script) -> None:
+    """Otherwise they go to the disk each ten seconds."""
+    for machine in script.world.nodes.values():
+        if is_serving(machine):
+            context_of(machine).log._index._flusher.flush_soon()  # type: ignore[attr-defined]
+
+
+async def send(client: Client, topic: str, value: str, size_bytes: int = 40) -> RemotingCommand | None:
+    header = SendMessageRequestHeader(
+        producer_group="producers", topic=topic, default_topic="", default_topic_queue_nums=0, queue_id=0,
+        sys_flag=0, born_timestamp_ms=client.history.now // 1_000, properties="",
+    )  # fmt: skip
+    address = await client.leader()
+    if address is None:
+        return None
+    request = RemotingCommand(
+        RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body_of(value, size_bytes)
+    )
+    try:
+        return await client.remoting.invoke(address, request)
+    except Exception:  # noqa: BLE001 (the node it went to died: another one is asked next)
+        return None
+
+
+async def fill(client: Client) -> None:
+    """About two data files a second."""
+    for number in range(1_000_000):
+        await send(client, TOPIC, f"{client.name}-{number}", 700)
+        await asyncio.sleep(0.015)
+
+
+async def prepare(client: Client) -> None:
+    """What is written first, and must be known for ever."""
+    header = CreateTopicRequestHeader(QUIET, "TBW102", 1, 1)
+    await client.ask_until_done(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    for number in range(QUIET_MESSAGES):
+        answer = await send(client, QUIET, f"quiet-{number}")
+        assert answer is not None
+        assert answer.code == ResponseCode.SUCCESS
+    commit = UpdateConsumerOffsetRequestHeader("G", QUIET, 0, 3)
+    await client.ask_until_done(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+
+
+def begun(script: Script) -> None:
+    """The log has lost its first files on every node that runs."""
+    script.client("prepare", prepare)
+    script.start_client("filler", fill)
+    script.run(3_000)
+    until_begin(script, QUIET_MESSAGES + 20)
+
+
+def until_begin(script: Script, index: int) -> None:
+    def has_begun() -> bool:
+        flush_queues(script)
+        return all(
+            begin_of(machine) > index for machine in script.world.nodes.values() if is_serving(machine)
+        )
+
+    script.until(has_begun, f"logs begin behind {index}")
+
+
+def tables_of(machine: Machine) -> tuple[object, ...]:
+    state = context_of(machine).state
+    offsets = sorted((topic, group, sorted(row.items())) for topic, group, row in state.offsets.items())
+    return dict(state.topics), dict(state.groups), offsets, dict(state.delay_offsets), state.trim_position
+
+
+def check_nodes(script: Script) -> None:
+    """All nodes know the same, and how far every queue is, and show what their logs hold."""
+    script.until(script.world.is_converged, "all nodes at one end")
+    script.run(500)
+    machines = list(script.world.nodes.values())
+    assert all(tables_of(machine) == tables_of(machines[0]) for machine in machines)
+    assert tables_of(machines[0])[2] == [(QUIET, "G", [(0, 3)])]
+    checker = script.world.checker
+    for machine in machines:
+        queues = context_of(machine).log.queues
+        for (topic, queue_id), expected in checker._next_offsets.items():
+            assert queues.next_offset(topic, queue_id) == expected, (machine.name, topic, queue_id)
+        queue = queues.get(TOPIC, 0)
+        assert queue is not None
+        units = queue.units(queue.min_offset, 1_000_000)
+        assert len(units) == queue.max_offset - queue.min_offset > 0
+        assert len(context_of(machine).log.read_many([unit[:2] for unit in units])) > 0
+        quiet = queues.get(QUIET, 0)
+        assert quiet is not None
+        assert quiet.min_offset == quiet.max_offset == QUIET_MESSAGES
+    checker.check_logs()
+
+
+def finish(script: Script) -> None:
+    end_clients(script)
+    script.until_writable()
+    check_nodes(script)
+
+
+def end_clients(script: Script) -> None:
+    for machine in script.clients:
+        if machine.is_up:
+            machine.stop_by_force(is_power_lost=False)
+    script.run(2_000)
+
+
+def make_leader(script: Script, machine: Machine) -> None:
+    """The leader hands over to this node."""
+    for _ in range(10):
+        other = script.leader()
+        if other is machine:
+            return
+        engine, process = context_of(other).engine, other.process
+        assert engine is not None
+        assert process is not None
+        process.loop.call_soon(engine.transfer_leadership, machine.name)
+        script.run(1_500)
+        script.until_writable()
+    pytest.fail(f"{machine.name} does not take leadership over: {script.world.describe()}")
+
+
+async def send_quiet(client: Client) -> int:
+    while True:
+        answer = await send(client, QUIET, f"{client.name}-quiet")
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
+            return int(answer.ext_fields["queueOffset"])
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("is_power_lost", [False, True])
+def test_s6_follower_down_longer_than_retention_comes_back_and_can_lead(is_power_lost: bool) -> None:
+    """apache/rocketmq#1778, openmessaging/dledger#87: it never caught up, and asked for ever."""
+    with Script(config=EAGER) as script:
+        script.client("prepare", prepare)
+        late = script.followers()[0]
+        script.kill(late, is_power_lost=is_power_lost)
+        missed = script.world.checker.commit_index
+        script.start_client("filler", fill)
+        script.run(3_000)
+        until_begin(script, missed + 50)
+        late.start()
+        script.until(lambda: is_serving(late) and begin_of(late) > missed, "it begins anew")
+        script.kill(late, is_power_lost=is_power_lost)  # its state is not taken from a checkpoint yet
+        script.run(1_000)
+        late.start()
+        script.until(script.world.is_writable, "a writable leader")
+        script.run(2_000)
+        check_begins = begin_of(late)
+        assert check_begins > missed
+        make_leader(script, late)
+        assert script.client("after", send_quiet) == QUIET_MESSAGES
+        end_clients(script)
+        script.until_writable()
+        script.until(script.world.is_converged, "all nodes at one end")
+        assert len({str(tables_of(machine)) for machine in script.world.nodes.values()}) == 1
+
+
+def test_leader_waits_for_a_follower_that_is_away_while_its_disk_has_room() -> None:
+    with Script(config=PATIENT) as script:
+        begun(script)
+        late = script.followers()[0]
+        end_index = end_of(late)
+        script.kill(late)
+        for _ in range(10):
+            script.run(500)
+            flush_queues(script)
+        assert begin_of(script.leader()) <= end_index + 1
+        resets = begin_of(script.leader())
+        late.start()
+        until_begin(script, end_index)
+        assert begin_of(late) >= resets
+        finish(script)
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+@pytest.mark.parametrize("is_power_lost", [False, True])
+def test_node_that_dies_between_any_two_steps_of_deleting_starts_again(who: str, is_power_lost: bool) -> None:
+    with Script(config=EAGER) as script:
+        begun(script)
+        for changes in range(12):
+            victim = script.leader() if who == "leader" else script.followers()[0]
+            die_while_deleting(script, victim, changes, is_power_lost)
+            victim.start()
+            script.until_writable()
+            script.run(500)
+        finish(script)
+
+
+def die_while_deleting(script: Script, machine: Machine, changes: int, is_power_lost: bool) -> None:
+    """The next time it deletes, it dies before the change of a file with this number."""
+    process, removal = machine.process, context_of(machine).removal
+    assert process is not None
+    assert removal is not None
+    remove_before = removal._remove_before
+
+    async def dying(index: int) -> int:
+        process.changes_until_crash, process.is_power_crash = changes, is_power_lost
+        return await remove_before(index)
+
+    removal._remove_before = dying
+
+    def is_dead() -> bool:
+        flush_queues(script)
+        return machine.process is not process
+
+    script.until(is_dead, f"{machine.name} dies while it deletes")
+
+
+@pytest.mark.parametrize("lost", [("consumequeue",), ("state",), ("consumequeue", "state")])
+def test_derived_files_that_are_lost_come_back_from_a_log_without_its_begin(lost: tuple[str, ...]) -> None:
+    with Script(config=EAGER) as script:
+        begun(script)
+        for machine in list(script.world.nodes.values()):
+            script.kill(machine)
+            for name in lost:
+                for path in [path for path in machine.fs.paths() if path.is_relative_to(ROOT / name)]:
+                    machine.fs.remove(path)
+            machine.start()
+            script.until_writable()
+            script.run(1_500)
+        finish(script)
+
+
+def test_wiped_node_takes_the_state_from_the_log() -> None:
+    with Script(config=EAGER) as script:
+        begun(script)
+        victim = script.followers()[0]
+        script.kill(victim)
+        for path in list(victim.fs.paths()):
+            victim.fs.remove(path)
+        victim.start()
+        script.run(3_000)
+        end_clients(script)  # a beat between pushes tells the leader that it is healed
+        make_leader(script, victim)
+        finish(script)
+
+
+@pytest.mark.parametrize("seed", range(FAULTY_SEEDS))
+def test_logs_lose_their_begin_under_faults(seed: int) -> None:
+    """Nodes die between two changes of a file, lose power, are cut off, while all delete what they can."""
+    with Script(seed=seed, config=EAGER, faults=FAULTS) as script:
+        begun(script)
+        script.world.faults.start()
+        for _ in range(24):
+            script.run(500)
+            flush_queues(script)
+        script.world.faults.stop()
+        script.until_writable()
+        begin = begin_of(script.leader())
+        script.run(3_000)
+        until_begin(script, begin)
+        finish(script)
+
+
+def test_nearly_full_disk_loses_its_oldest_files_and_goes_on() -> None:
+    """Nothing is old, so nothing goes before the disk is nearly full; then what is oldest does."""
+    config = PATIENT | {"file_reserved_hours": 72, "clean_forcibly_enable": 1}
+    with Script(config=config) as script:
+        script.client("prepare", prepare)
+        script.start_client("filler", fill)
+        script.run(4_000)
+        flush_queues(script)
+        script.run(2_000)
+        assert [begin_of(machine) for machine in script.world.nodes.values()] == [0, 0, 0]
+        for machine in script.world.nodes.values():
+            machine.fs.used = 0.87
+        until_begin(script, QUIET_MESSAGES + 20)
+        for machine in script.world.nodes.values():
+            machine.fs.used = 0.5
+        finish(script)
+
+
+def test_pull_before_the_begin_is_moved_to_the_first_message() -> None:
+    with Script(config=EAGER) as script:
+        begun(script)
+
+        async def pull(client: Client) -> RemotingCommand | None:
+            return await client.ask(RequestCode.PULL_MESSAGE, pull_header(Queue(TOPIC, 0), 0))
+
+        answer = script.client("reader", pull)
+        assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+        assert int(answer.ext_fields["nextBeginOffset"]) == int(answer.ext_fields["minOffset"]) > 0
+        finish(script)
+
+
+def test_files_are_gone_from_the_disk() -> None:
+    with Script(config=EAGER) as script:
+        begun(script)
+        until_begin(script, 200)
+        finish(script)
+        for machine in script.world.nodes.values():
+            flush_queues(script)
+            script.run(1_000)
+            directory = store_directory(ROOT, machine.name)
+            removal = context_of(machine).removal
+            assert removal is not None
+            for name, begin in (("data", removal.begin_position), ("index", begin_of(machine) * 32)):
+                kept = [int(path.name) for path in machine.fs.paths() if path.parent == directory / name]
+                size = {"data": 16 << 10, "index": FILES["index_file_bytes"]}[name]
+                assert min(kept) + size > begin, (machine.name, name)

@@ -1,0 +1,152 @@
+"""Checkpoints of the state in the log: their parts, and what a node makes of the whole."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.state.changes import CommitOffsets, DropOffsets, PutTopic, TrimLog, TrimQueues
+from broker.state.checkpoints import (
+    CHECKPOINT_TOPIC,
+    Assembler,
+    Base,
+    CheckpointRecordError,
+    WholeCheckpoint,
+    piece_of,
+    split,
+)
+from broker.state.state import ReplicatedState
+from broker.state.topics import TopicConfig
+from commitlog.dispatch_batch import DispatchBatch
+from commitlog.log import PutStatus
+from commitlog.record import Message
+from tests.support.fake_log import FakeLog
+from tests.unit.broker.test_state import make_config, make_state
+
+
+def put(log: FakeLog, topic: str, count: int) -> None:
+    for _ in range(count):
+        log.put([Message(topic, 0, b"x")], lambda _: None)
+    log.commit()
+
+
+def test_parts_are_put_together_again() -> None:
+    data = bytes(range(200)) * 5
+    parts = list(split(41, data, 64))
+    assert len(parts) == 16
+    assert b"".join(map(piece_of, parts)) == data
+    assembler = Assembler()
+    found = [assembler.take(part, (number, 64)) for number, part in enumerate(parts)]
+    assert found == [None] * 15 + [WholeCheckpoint(41, tuple((number, 64) for number in range(16)))]
+
+
+def test_part_that_is_told_again_changes_nothing() -> None:
+    parts = list(split(41, bytes(200), 64))
+    assembler = Assembler()
+    for number in (0, 1, 0, 1, 2, 1, 2):
+        assert assembler.take(parts[number], (number, 9)) is None
+    whole = assembler.take(parts[3], (3, 9))
+    assert whole == WholeCheckpoint(41, ((0, 9), (1, 9), (2, 9), (3, 9)))
+    assert assembler.take(parts[3], (3, 9)) == whole
+
+
+def test_checkpoint_that_lacks_a_part_is_none() -> None:
+    """Its leader died, or the log begins within it; the next one counts."""
+    one, two = list(split(41, bytes(200), 64)), list(split(50, bytes(100), 64))
+    assembler = Assembler()
+    assert [assembler.take(part, (0, 1)) for part in (*one[1:], one[0], one[1])] == [None] * 5
+    assert assembler.take(one[3], (0, 1)) is None
+    assert assembler.take(two[0], (7, 1)) is None
+    assert assembler.take(two[1], (8, 1)) == WholeCheckpoint(50, ((7, 1), (8, 1)))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", bytes(16), bytes(17), b"\x01" + bytes(16), b"\x02" + b"\0" * 15 + b"\x01"]
+)
+def test_what_is_no_part_is_refused(body: bytes) -> None:
+    with pytest.raises(CheckpointRecordError):
+        Assembler().take(body, (0, 1))
+
+
+async def test_checkpoint_is_found_in_the_log_and_kept_with_the_snapshot(tmp_path: Path) -> None:
+    log = FakeLog()
+    state = make_state(tmp_path, log)
+    put(log, "T", 5)
+    covered = state.applied_index
+    assert await state.write_checkpoint(40) is PutStatus.PUT_OK
+    assert len([message for message in log.messages if message.topic == CHECKPOINT_TOPIC]) > 3
+    assert state.base.covered_index == covered == 4
+    assert state.base.known_index == state.applied_index
+    assert ["T", [[0, 5]]] in state.base.offsets
+    assert state.saved_covered_index == -1
+    await state.stop()
+    assert state.saved_covered_index == covered
+    again = make_state(tmp_path, log.reopened())
+    assert (again.base, again.saved_covered_index) == (state.base, covered)
+
+
+class CutLog(FakeLog):
+    """A log whose first entries are gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_index = 0
+        self.calls: list[object] = []
+
+    @property
+    def begin_index(self) -> int:
+        return self.first_index
+
+    def hold_back(self, is_held_back: bool) -> None:
+        self.calls.append(is_held_back)
+
+    def give_again(self, listener: object, index: int) -> None:
+        self.calls.append(index)
+
+
+async def test_node_without_the_begin_of_its_log_takes_the_state_from_a_checkpoint(tmp_path: Path) -> None:
+    log = FakeLog()
+    state = make_state(tmp_path / "one", log)
+    await asyncio.gather(
+        state.propose(PutTopic(TopicConfig("T")), CommitOffsets("g", "T", {0: 3}), TrimLog(77)),
+        state.propose(TrimQueues("T", {0: 2}), TrimQueues("T", {0: 1, 1: 4})),
+    )
+    put(log, "T", 5)
+    covered = state.applied_index
+    assert await state.write_checkpoint(100) is PutStatus.PUT_OK
+    await state.propose(CommitOffsets("g", "T", {0: 4}))
+
+    late = CutLog()
+    late.first_index = covered + 1
+    other = ReplicatedState(make_config(tmp_path / "two"), late, lambda: 0)
+    other.restore()
+    late._records = log._records
+    late._readable_end, late._applied_index = log._readable_end, log._applied_index
+    remaining = [request for request in log._committed if request.index > covered]
+    for number in range(0, len(remaining), 2):
+        other._on_dispatch(DispatchBatch.of(remaining[number : number + 2]))
+    assert late.calls == [True, covered + 1, False]
+    assert late.fake_queues.next_offset("T", 0) == 5
+    assert dict(other.topics) == dict(state.topics)
+    assert other.first_shown == {"T": {0: 2, 1: 4}}
+    assert other.trim_position == 77
+    other._on_dispatch(DispatchBatch.of(remaining))  # what the log gives again
+    assert other.offsets.get("g", "T", 0) == 4
+    assert other.applied_index == state.applied_index
+
+
+async def test_dropped_offsets_are_gone(tmp_path: Path) -> None:
+    state = make_state(tmp_path, FakeLog())
+    await state.propose(
+        CommitOffsets("g", "T", {0: 3}), CommitOffsets("g", "U", {0: 3}), DropOffsets("g", "T")
+    )
+    assert state.offsets.to_json() == [["U", "g", [(0, 3)]]]
+    assert len(state.offsets) == 1
+    await state.propose(DropOffsets("g", "T"))
+    assert len(state.offsets) == 1
+
+
+@pytest.mark.parametrize("data", [{"base": [1]}, {"base": [1, 2]}, {"base": [1, "x"], "queues": []}])
+def test_base_that_is_none_is_told(data: dict[str, object]) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        Base.from_json(data)
