@@ -277,6 +277,17 @@ async def test_a_group_that_is_moved_goes_on_there(bench: PopBench) -> None:
     assert [message.body for message in await bench.pop(queueId=0)] == [b"b"]
 
 
+async def test_a_group_that_is_reset_goes_on_there_and_is_not_moved_again(bench: PopBench) -> None:
+    await bench.put(b"a", b"b")
+    for message in await bench.pop(queueId=0):
+        await bench.ack(message)
+    bench.commits.reset("g", "t", {0: 1})
+    bench.context.offset_resets.mark("g", "t", {0: 1})
+    await bench.settle()
+    assert [message.body for message in await bench.pop(queueId=0)] == [b"b"]
+    assert len(bench.context.offset_resets) == 0
+
+
 async def test_the_queues_of_a_deleted_topic_are_forgotten(bench: PopBench) -> None:
     await bench.put(b"a")
     await bench.pop()
