@@ -77,7 +77,7 @@ def test_timers_under_faults(seed: int) -> None:
 @pytest.mark.parametrize("options", [KILLS, POWER, ROLLS], ids=["kills", "power", "rolls"])
 def test_timers_whose_leaders_die(options: Options) -> None:
     workloads = [run(replace(options, seed=seed)) for seed in BUSY_SEEDS[:2]]
-    assert sum(len(workload.stored) for workload in workloads) > 100
+    assert sum(len(workload.stored) for workload in workloads) > 40
     assert any(workload.recalled for workload in workloads)
 
 
