@@ -30,7 +30,9 @@ class _Behind:
 
 
 class Losses:
-    """Looks for losses at every trigger."""
+    """Looks for losses at every trigger. `looked` is what was looked at last: the stream's places, and where
+    the queues with more messages began.
+    """
 
     def __init__(self, cluster: Cluster, fail_on_data_loss: bool, group: str = DEFAULT_GROUP) -> None:
         self._cluster = cluster
@@ -38,6 +40,7 @@ class Losses:
         self._group = group
         self._behind: dict[MessageQueue, _Behind] = {}
         self._fine_ms: dict[MessageQueue, int] = {}
+        self.looked: tuple[Offsets, Offsets] = ({}, {})
 
     def overtaken(self, start: Offsets, ends: Offsets) -> Offsets:
         """Where queues begin whose next messages retention has taken.
@@ -47,9 +50,9 @@ class Losses:
         """
         waiting = [queue for queue in sorted(ends) if start.get(queue, ends[queue]) < ends[queue]]
         kept = min_offsets(self._cluster, waiting)
-        lost = [
-            QueueRange(queue, start[queue], kept[queue]) for queue in waiting if kept[queue] > start[queue]
-        ]
+        self.looked = (start, kept)
+        ranges = [QueueRange(queue, start[queue], kept[queue]) for queue in waiting]
+        lost = [one for one in ranges if len(one)]
         if lost:
             report_lost(lost, self._fails)
         return {one.queue: one.stop for one in lost}

@@ -140,10 +140,12 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             DataLossError: naming all that is lost.
         """
-        common = self._options.common
-        ranges = ranges_between(from_json(start), from_json(end))
+        common, begins = self._options.common, from_json(start)
+        ranges = ranges_between(begins, from_json(end))
         cluster = self._connected()
-        kept = min_offsets(cluster, (wanted.queue for wanted in ranges))
+        looked_at, kept = self._known_losses().looked
+        if looked_at != begins or any(wanted.queue not in kept for wanted in ranges):
+            kept = min_offsets(cluster, (wanted.queue for wanted in ranges))
         lost = [
             QueueRange(wanted.queue, max(wanted.start, self._passed.get(wanted.queue, 0)), kept[wanted.queue])
             for wanted in ranges

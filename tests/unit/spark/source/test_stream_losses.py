@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from remoting.codes import RequestCode
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.client.range_reader import QueueRange
 from rocketmq_spark.errors import DataLossError
@@ -136,3 +137,16 @@ def test_tasks_are_told_who_leads(clock: Clock) -> None:
     topics = filled(A)
     parts: list[Any] = reader(topics).partitions(offsets(a0=0), offsets(a0=5))
     assert [part.leader for part in parts] == ["a:1"]
+
+
+def test_beginnings_are_asked_for_once_a_batch(clock: Clock) -> None:
+    topics = filled(A, B)
+    made = reader(topics)
+    start = offsets(a0=0, b0=10)
+    end = made.latestOffset(start, ALL)
+    made.partitions(start, end)
+    asked = [request for request in topics.asked if request.code == RequestCode.GET_MIN_OFFSET]
+    assert [request.ext_fields["topic"] for request in asked] == ["T"]  # of the only queue with more to read
+    made.partitions(offsets(a0=5, b0=10), end)  # another batch, as one that is repeated after a restart
+    asked = [request for request in topics.asked if request.code == RequestCode.GET_MIN_OFFSET]
+    assert len(asked) == 2
