@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.failover import is_whole, kill_once, summary
+from bench.processes import end_on_signals
 from bench.results_file import save
 from commitlog.record import Record, format_properties, get_property
 from remoting.client import RemotingClient
@@ -158,6 +159,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="kills of each part")
     parser.add_argument("--save", help="name of the file in bench/results")
     arguments = parser.parse_args()
+    end_on_signals()
     loads = [round(value, 2) for value in os.getloadavg()]
     result = {
         "none": asyncio.run(measure(0, delayed, arguments.rounds, is_probed=False)),
