@@ -97,7 +97,10 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets = self._known_ends().newest()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
-        """Where the batch that begins at `start` ends; never before it. Raises RocketmqSparkError."""
+        """Where the batch that begins at `start` ends; before it only in a queue that is not what it was.
+
+        Raises RocketmqSparkError.
+        """
         begins, start_ms = from_json(start), start_time_ms(start)
         self._commit(begins)
         newest = self._newest(begins)
