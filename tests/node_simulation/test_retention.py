@@ -374,3 +374,63 @@ def test_files_are_gone_from_the_disk() -> None:
                 kept = [int(path.name) for path in machine.fs.paths() if path.parent == directory / name]
                 size = {"data": 16 << 10, "index": FILES["index_file_bytes"]}[name]
                 assert min(kept) + size > begin, (machine.name, name)
+
+
+def test_checkpoint_larger_than_a_data_file_brings_a_node_back() -> None:
+    """Its parts stand in several files, and no further one is written for those."""
+    groups = 120
+
+    async def commit_much(client: Client) -> None:
+        for number in range(groups):
+            header = UpdateConsumerOffsetRequestHeader(f"{'group':_<200}{number}", QUIET, 0, 2)
+            await client.ask_until_done(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    with Script(config=EAGER) as script:
+        script.client("prepare", prepare)
+        script.client("committer", commit_much)
+        late = script.followers()[0]
+        script.kill(late)
+        missed = script.world.checker.commit_index
+        script.start_client("filler", fill)
+        script.run(4_000)
+        until_begin(script, missed + 50)
+        end = context_of(script.leader()).state.base
+        assert end.known_index - end.covered_index > 10
+        late.start()
+        script.until(lambda: is_serving(late) and begin_of(late) > missed, "it begins anew")
+        end_clients(script)
+        script.until(script.world.is_converged, "all nodes at one end")
+        script.run(500)
+        assert tables_of(late) == tables_of(script.leader())
+        assert len(context_of(late).state.offsets) == groups + 1
+
+
+def test_topic_shows_its_messages_for_its_own_time_on_every_node() -> None:
+    async def make_short(client: Client) -> None:
+        header = CreateTopicRequestHeader("SHORT", "TBW102", 1, 1, attributes="+retention.ms=2000")
+        await client.ask_until_done(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def send_some(client: Client) -> None:
+        for number in range(10):
+            assert await send(client, "SHORT", f"{client.name}-{number}") is not None
+
+    def min_offsets(script: Script) -> set[int]:
+        queues = [context_of(machine).log.queues.get("SHORT", 0) for machine in script.world.nodes.values()]
+        return {queue.min_offset for queue in queues if queue is not None}
+
+    with Script(config=PATIENT | {"file_reserved_hours": 72}) as script:
+        script.client("maker", make_short)
+        script.client("early", send_some)
+        script.run(1_000)
+        assert min_offsets(script) == {0}
+        script.run(4_000)
+        script.client("late", send_some)
+        script.until(lambda: min_offsets(script) == {10}, "the early ones are hidden everywhere")
+        victim = script.leader()
+        script.kill(victim, is_power_lost=True)
+        script.until_writable()
+        victim.start()
+        script.until(lambda: is_serving(victim), "it serves again")
+        script.run(500)
+        assert min(min_offsets(script)) >= 10
+        assert [begin_of(machine) for machine in script.world.nodes.values()] == [0, 0, 0]
