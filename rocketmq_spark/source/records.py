@@ -21,6 +21,8 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 HOST_V4_BYTES: Final = 8
 HOST_V6_BYTES: Final = 20
+RUN_MIN: Final = 64
+"""A look at so many records at once costs about as much as a walk over the half of them."""
 RECORD_HEAD: Final = np.dtype(
     [
         ("size", ">i4"),
@@ -130,16 +132,57 @@ def take(raw: Bytes, positions: Ints, count: int) -> Bytes:
 
 
 def _starts(data: bytes) -> Ints:
-    starts: list[int] = []
-    note = starts.append
-    at, end = 0, len(data)
-    while at < end:
-        size = _read_size(data, at)[0] if end - at >= RECORD_BYTES_MIN else 0
-        if not RECORD_BYTES_MIN <= size <= end - at:
-            raise CorruptDataError(f"no record begins at byte {at} of {end}: its size would be {size}")
-        note(at)
+    """Where each record begins.
+
+    Many producers make records of one size, whose places need no walk. Where a look finds few of them, the
+    walk goes on for longer and longer before the next look.
+    """
+    pieces: list[Ints] = [np.empty(0, np.int64)]
+    at, ahead, walked = 0, RUN_MIN, RUN_MIN
+    while at < len(data):
+        size = _size_at(data, at)
+        count = _run(data, at, size, ahead)
+        pieces.append(at + size * np.arange(count))
+        at += size * count
+        if count == ahead:
+            ahead, walked = ahead * 2, RUN_MIN
+            continue
+        ahead = RUN_MIN
+        if count < RUN_MIN:
+            starts = _walk(data, at, walked)
+            pieces.append(np.array(starts[:-1], np.int64))
+            at, walked = starts[-1], walked * 2
+    return np.concatenate(pieces)
+
+
+def _run(data: bytes, at: int, size: int, count_max: int) -> int:
+    """How many records of this size stand at `at` one behind the other; the first is known to."""
+    count = min(count_max, (len(data) - at) // size)
+    is_same = np.ndarray(count, ">i4", data, at, (size,)) == size
+    return count if bool(is_same.all()) else int(np.argmin(is_same))
+
+
+def _walk(data: bytes, at: int, count_max: int) -> list[int]:
+    """Where so many records begin at most, and where the last of them ends."""
+    starts = [at]
+    note, read, end = starts.append, _read_size, len(data) - RECORD_BYTES_MIN
+    while at <= end and len(starts) <= count_max:
+        size = read(data, at)[0]
         at += size
-    return np.array(starts, np.int64)
+        if size < RECORD_BYTES_MIN:
+            break
+        note(at)
+    if starts[-1] > len(data):
+        starts.pop()
+    return starts
+
+
+def _size_at(data: bytes, at: int) -> int:
+    end = len(data)
+    size: int = _read_size(data, at)[0] if end - at >= RECORD_BYTES_MIN else 0
+    if not RECORD_BYTES_MIN <= size <= end - at:
+        raise CorruptDataError(f"no record begins at byte {at} of {end}: its size would be {size}")
+    return size
 
 
 def _host_bytes(v6_bit: npt.NDArray[np.int32]) -> Ints:

@@ -71,13 +71,17 @@ def send(namesrv: str, topic: str, messages: Iterable[Out]) -> list[Stored]:
     Raises AssertionError when an acknowledgement does not come: the message may be stored or not.
     """
     with Cluster(namesrv) as cluster:
-        broker_name = cluster.write_queues(topic)[0].broker_name
-        waiting = list(messages)
-        stored: list[Stored] = []
-        for start in range(0, len(waiting), IN_FLIGHT_MAX):
-            stored += _send_stretch(cluster, broker_name, topic, waiting[start : start + IN_FLIGHT_MAX])
-        _wait_readable(cluster, broker_name, topic, stored)
-        return stored
+        return send_to(cluster, cluster.write_queues(topic)[0].broker_name, topic, messages)
+
+
+def send_to(cluster: Cluster, broker_name: str, topic: str, messages: Iterable[Out]) -> list[Stored]:
+    """The same to one broker of a cluster that is known."""
+    waiting = list(messages)
+    stored: list[Stored] = []
+    for start in range(0, len(waiting), IN_FLIGHT_MAX):
+        stored += _send_stretch(cluster, broker_name, topic, waiting[start : start + IN_FLIGHT_MAX])
+    _wait_readable(cluster, broker_name, topic, stored)
+    return stored
 
 
 def _wait_readable(cluster: Cluster, broker_name: str, topic: str, stored: Sequence[Stored]) -> None:

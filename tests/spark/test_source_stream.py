@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from rocketmq_spark.client.cluster import Cluster as Client
 from rocketmq_spark.client.queues import consumer_offset
@@ -104,24 +105,75 @@ def test_lag_is_what_was_not_admitted(
     assert waiting == [300 - sum(counts[: number + 1]) for number in range(len(counts))]
 
 
-def test_a_queue_that_ends_before_the_query_has_lost_messages(
+def test_a_topic_made_anew_is_told_or_read_from_its_beginning(
     spark: SparkSession, cluster: Cluster, topic_name: TopicName, tmp_path: Path
 ) -> None:
-    """As with a checkpoint of another topic of the same name."""
-    topic = topic_name("Short")
+    """By a checkpoint of another topic, which is all that is left of the one that was deleted."""
+    deleted, topic = topic_name("Deleted"), topic_name("MadeNew")
+    for name, count in ((deleted, 20), (topic, 5)):
+        create_topic(cluster.namesrv, name, 1)
+        send(cluster.namesrv, name, [Out(b"%d of %b" % (n, name.encode())) for n in range(count)])
+    options = {"startingOffsets": "earliest", "retryTimeout": "1s"}
+    sink = Sink(spark, tmp_path)
+    sink.run_available(stream(spark, cluster.namesrv, subscribe=deleted, **options))
+    for path in offsets_files(sink):
+        path.write_text(path.read_text().replace(deleted, topic))
+        path.with_name(f".{path.name}.crc").unlink()
+    with pytest.raises(StreamingQueryException, match=r"ends at offset 5, but the query has read up to 20"):
+        sink.run_available(stream(spark, cluster.namesrv, subscribe=topic, **options))
+    sink.run_available(stream(spark, cluster.namesrv, subscribe=topic, failOnDataLoss=False, **options))
+    rows = sink.rows().where(f"topic = '{topic}'").collect()
+    assert sorted(row.queueOffset for row in rows) == list(range(5))
+
+
+def test_a_batch_is_repeated_in_other_parts_after_a_restart(
+    spark: SparkSession, cluster: Cluster, topic_name: TopicName, tmp_path: Path
+) -> None:
+    """minPartitions changed between two tries of a batch that failed in its middle: everything once."""
+    topic, mark = topic_name("Parts"), tmp_path / "mark"
+    create_topic(cluster.namesrv, topic, QUEUES)
+    sent = send(cluster.namesrv, topic, numbered(600, QUEUES))
+    sink = Sink(spark, tmp_path)
+
+    def step(offset: int) -> int:
+        if offset == 150 and not mark.exists():
+            raise RuntimeError("this try was to fail")
+        return offset
+
+    def frame(parts: int) -> DataFrame:
+        read = stream(
+            spark, cluster.namesrv, subscribe=topic, startingOffsets="earliest", minPartitions=parts
+        )
+        failing = F.udf(step, "long", useArrow=False)
+        return read.select("topic", "queueId", failing("queueOffset").alias("queueOffset"), "body")
+
+    with pytest.raises(StreamingQueryException, match="this try was to fail"):
+        sink.run_available(frame(0))
+    assert (sink.checkpoint / "offsets/0").exists()
+    assert not (sink.checkpoint / "commits/0").exists()
+    mark.touch()
+    query = sink.run_available(frame(7))
+    assert sink.bodies() == places(sent)
+    assert [progress.numInputRows for progress in query.recentProgress][:1] == [600]
+
+
+def test_available_now_reads_a_new_queue_within_limits(
+    spark: SparkSession, cluster: Cluster, topic_name: TopicName, tmp_path: Path
+) -> None:
+    topic = topic_name("Grows")
     create_topic(cluster.namesrv, topic, 1)
-    send(cluster.namesrv, topic, [Out(b"%d" % number) for number in range(20)])
-    options = {"subscribe": topic, "retryTimeout": "1s"}
-    starts = json.dumps({topic: {"broker-a:0": 50}})
-    frame = stream(spark, cluster.namesrv, startingOffsets=starts, **options)
-    with pytest.raises(StreamingQueryException, match=r"ends at offset 20, but the query has read up to 50"):
-        Sink(spark, tmp_path / "fails").run_available(frame)
-    frame = stream(spark, cluster.namesrv, startingOffsets=starts, failOnDataLoss=False, **options)
-    sink = Sink(spark, tmp_path / "waits")
+    sent = send(cluster.namesrv, topic, numbered(10, 1))
+    sink = Sink(spark, tmp_path)
+    frame = stream(
+        spark, cluster.namesrv, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=12
+    )
     sink.run_available(frame)
-    send(cluster.namesrv, topic, [Out(b"%d" % number) for number in range(20, 52)])
-    sink.run_available(frame)
-    assert sink.bodies() == {(0, 50): b"50", (0, 51): b"51"}
+    create_topic(cluster.namesrv, topic, 2)
+    sent += send(cluster.namesrv, topic, numbered(30, 2))
+    query = sink.run_available(frame)
+    assert sink.bodies() == places(sent)
+    assert sum(progress.numInputRows for progress in query.recentProgress) == 30
+    assert max(progress.numInputRows for progress in query.recentProgress) <= 12
 
 
 def test_wrong_options_are_named_before_the_query_runs(

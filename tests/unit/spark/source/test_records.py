@@ -71,3 +71,24 @@ def test_error_names_the_place() -> None:
         find_records(first + bytes(second))
     with pytest.raises(CorruptDataError, match=f"begins at byte {len(first)} of"):
         find_records(first + b"\x00" * 100)
+
+
+RUNS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([1, 2, 60, 63, 64, 65, 130])), max_size=6)
+
+
+@given(RUNS, st.data())
+def test_runs_of_one_size_are_found_as_any_others(runs: list[tuple[int, int]], draw: st.DataObject) -> None:
+    sizes = [size for size, count in runs for _ in range(count)]
+    data = stored([Message("T", 0, bytes(size)) for size in sizes])
+    records = find_records(data)
+    assert records.queue_offset.tolist() == list(range(len(sizes)))
+    assert (records.body_end - records.body_at).tolist() == sizes
+    if sizes:
+        damaged = draw.draw(st.integers(0, len(sizes) - 1))
+        at = int(records.body_at[damaged]) - (int(records.body_at[0]))
+        size = draw.draw(st.sampled_from([0, -1, 1, len(data) + 1]))
+        broken = data[:at] + struct.pack(">i", size) + data[at + 4 :]
+        with pytest.raises(CorruptDataError, match=f"no record begins at byte {at} of"):
+            find_records(broken)
+        with pytest.raises(CorruptDataError, match="no record begins at byte"):
+            find_records(data[:-1])

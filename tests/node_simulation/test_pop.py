@@ -1,0 +1,85 @@
+"""The POP workload under each seed's faults; and that it sees what it is there to see."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.pop import ledger
+from broker.pop.ledger import OnDone, PopLedger
+from broker.pop.revival import Revival
+from broker.pop.table import PopTable
+from commitlog.log import MessageLog, PutStatus
+from tests.node_simulation.options import FaultOptions, Options
+from tests.node_simulation.workloads_pop import PopWorkload, pop_options, pop_workload
+from tests.node_simulation.world import World
+from tests.simulation.invariants import InvariantError
+
+SEEDS = range(5_000, 5_000 + int(os.environ.get("LEDGERMQ_POP_SEEDS", "2")))
+FILES = {"data_file_bytes": 64 << 10, "index_file_bytes": 16 << 10, "queue_file_bytes": 2_000}
+CALM = Options(seed=1, safety_ms=6_000, config=FILES)
+KILLS = replace(CALM, faults=FaultOptions(crash_ms=1_000, leader_bias=0.9, down_max_ms=500))
+
+
+pytestmark = pytest.mark.usefixtures("collect_between_runs")
+
+
+def run(options: Options) -> PopWorkload:
+    world = World(options, workload=pop_workload)
+    world.run()
+    assert isinstance(world.workload, PopWorkload)
+    return world.workload
+
+
+def run_seeds(options: Options) -> None:
+    for seed in range(5):
+        run(replace(options, seed=seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pops_under_faults(seed: int) -> None:
+    run(pop_options(seed))
+
+
+def test_pops_whose_leaders_die() -> None:
+    """Messages were acknowledged in number, and others came back."""
+    workload = run(KILLS)
+    assert len(workload.acked) > 50
+    assert workload.revived > 1
+
+
+def test_a_leader_that_does_not_know_what_is_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def load(log: MessageLog) -> tuple[PopTable, int]:
+        return PopTable(), 0
+
+    monkeypatch.setattr(ledger, "load", load)
+    with pytest.raises(InvariantError, match="is handed out"):
+        run_seeds(KILLS)
+
+
+def test_answers_before_the_commit_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(self: PopLedger, on_done: OnDone) -> None:
+        on_done(PutStatus.PUT_OK)
+
+    monkeypatch.setattr(PopLedger, "when_committed", at_once)
+    with pytest.raises(InvariantError, match="is handed out"):
+        run_seeds(KILLS)
+
+
+@pytest.mark.long
+def test_messages_that_nobody_revives_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Revival, *_: Any) -> None:
+        """Whatever is due stays out."""
+
+    monkeypatch.setattr(Revival, "revive_due", nothing)
+    with pytest.raises(InvariantError, match="not within"):
+        run_seeds(KILLS)
+
+
+@pytest.mark.long
+def test_world_repeats_a_seed() -> None:
+    first, second = (World(pop_options(5_001), workload=pop_workload) for _ in range(2))
+    assert first.run() == second.run()

@@ -1,0 +1,356 @@
+"""The POP workload: producers that send, consumers that pop, acknowledge, give up, hold back or forget what
+they got, and one that does so in order.
+
+Whatever is answered is remembered: a message of one place in the log is handed out once at most to those who
+pop without order, and never after its acknowledgement was answered; who pops in order gets nothing before all
+that lies below was acknowledged. What was sent is acknowledged in the end, by whatever copy of it.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+from broker.pop.names import pop_retry_topic
+from commitlog.record import Record, format_properties
+from ledgermq.client.consumer import decode_records
+from ledgermq.client.errors import ClientError
+from ledgermq.client.routes import RouteTable
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.headers import SendMessageRequestHeader
+from remoting.pop_headers import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    PopMessageRequestHeader,
+)
+from tests.node_simulation.clients import History, body_of, value_of
+from tests.node_simulation.machine import Process, Program
+from tests.node_simulation.options import Options, draw_options
+from tests.node_simulation.workload import NAME_SERVER, Workload
+from tests.simulation.invariants import require
+
+TOPIC = "T0"
+GROUP = "poppers"
+ORDER_GROUP = "in-order"
+TIMEOUT_S = 3.0
+POLL_MS = 1_000
+PAUSE_S = 0.2
+MAYBE_ACKED = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE)
+"""After any of these the message may never come again."""
+
+
+class Place(NamedTuple):
+    """Where a message lies, for one group."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PopOptions:
+    """What a seed draws. Probabilities by message: to forget it, to give it up, to hold it back first."""
+
+    producers: int = 2
+    consumers: int = 2
+    interval_ms: int = 100
+    messages_max: int = 8
+    invisible_ms: int = 1_500
+    forget_probability: float = 0.1
+    give_up_probability: float = 0.1
+    hold_back_probability: float = 0.1
+    body_bytes_max: int = 64
+
+
+def draw_pop_options(seed: int) -> PopOptions:
+    """Always the same for a seed."""
+    rng = random.Random(f"pop workload {seed}")
+    return PopOptions(
+        producers=rng.choice((1, 2, 3)),
+        consumers=rng.choice((1, 2, 4)),
+        interval_ms=rng.choice((30, 100, 300)),
+        messages_max=rng.choice((1, 4, 32)),
+        invisible_ms=rng.choice((1_500, 4_000)),
+        forget_probability=rng.choice((0.0, 0.1, 0.3)),
+        give_up_probability=rng.choice((0.0, 0.2)),
+        hold_back_probability=rng.choice((0.0, 0.2)),
+        body_bytes_max=rng.choice((16, 200, 3_000)),
+    )
+
+
+class PopWorkload:
+    """See the module; the world's `Workload`. `revived` counts copies that were popped."""
+
+    def __init__(self, options: PopOptions, seed: int, history: History, queues: int) -> None:
+        self.options = options
+        self.history = history
+        self.sent: set[str] = set()
+        self.done: dict[str, set[str]] = {GROUP: set(), ORDER_GROUP: set()}
+        """Values whose acknowledgement was answered, or not refused, by group."""
+        self.popped: Counter[Place] = Counter()
+        self.acked: dict[Place, int] = {}
+        """When the acknowledgement was answered."""
+        self.maybe_acked: set[Place] = set()
+        self.unanswered: dict[Place, str] = {}
+        """Values whose acknowledgement was sent. Those of a client that was killed stay: it may have come in
+        time.
+        """
+        self.revived = 0
+        self.is_stopping = False
+        self._queues = queues
+        self._rng = random.Random(f"pop workload's choices {seed}")
+        self._values = 0
+
+    def programs(self) -> dict[str, Program]:
+        programs: dict[str, Program] = {
+            f"p{number}": partial(self._produce, f"p{number}") for number in range(self.options.producers)
+        }
+        for number in range(self.options.consumers):
+            programs[f"c{number}"] = self._consume
+        programs["o0"] = self._consume_in_order
+        return programs
+
+    def stop(self) -> None:
+        self.is_stopping = True
+
+    def is_done(self) -> bool:
+        return self.is_stopping and not any(self._missing(group) for group in self.done)
+
+    def _missing(self, group: str) -> set[str]:
+        unanswered = {value for place, value in self.unanswered.items() if place.group == group}
+        return self.sent - self.done[group] - unanswered
+
+    def describe(self) -> str:
+        missing = {group: sorted(self._missing(group))[:3] for group in self.done}
+        return f"{len(self.sent)} sent, {len(self.acked)} acknowledged, missing {missing}"
+
+    def crashed(self, name: str) -> None:
+        """What it had comes to another."""
+
+    # -- producers
+
+    async def _produce(self, name: str, process: Process) -> int:
+        client = RemotingClient()
+        routes = RouteTable(client, NAME_SERVER)
+        rng = process.environment.rng
+        while True:
+            await asyncio.sleep(rng.random() * 2 * self.options.interval_ms / 1_000)
+            address = None if self.is_stopping else await _leader(routes)
+            if address is None:
+                continue
+            self._values += 1
+            value = f"v{self._values}"
+            answer = await _invoke(client, address, self._send(value, rng))
+            if answer is None or answer.code != ResponseCode.SUCCESS:
+                routes.forget(TOPIC)
+            else:
+                self.sent.add(value)
+
+    def _send(self, value: str, rng: random.Random) -> RemotingCommand:
+        header = SendMessageRequestHeader(
+            producer_group="p",
+            topic=TOPIC,
+            default_topic="TBW102",
+            default_topic_queue_nums=self._queues,
+            queue_id=rng.randrange(self._queues),
+            sys_flag=0,
+            born_timestamp_ms=self.history.now // 1_000,
+            properties=format_properties({"UNIQ_KEY": value}).decode(),
+        )
+        body = body_of(value, rng.randint(0, self.options.body_bytes_max))
+        return RemotingCommand(RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body)
+
+    # -- consumers
+
+    async def _consume(self, process: Process) -> int:
+        client = RemotingClient()
+        routes = RouteTable(client, NAME_SERVER)
+        while True:
+            address = await _leader(routes)
+            if address is None:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            asked = self.history.now
+            answer = await _invoke(client, address, self._pop(GROUP, -1))
+            if answer is None or answer.code != ResponseCode.SUCCESS:
+                await self._pause(routes, answer)
+                continue
+            found = []
+            for record in decode_records(answer.body):
+                place = Place(GROUP, record.topic, record.queue_id, record.queue_offset)
+                self.popped[place] += 1
+                require(self.popped[place] == 1, place, "is handed out", self.popped[place], "times")
+                self._check_not_acked(place, asked)
+                self.revived += record.topic != TOPIC
+                found.append(self._deal_with(client, routes, place, record, answer))
+            await asyncio.gather(*found)
+
+    async def _consume_in_order(self, process: Process) -> int:
+        client = RemotingClient()
+        routes = RouteTable(client, NAME_SERVER)
+        queue_id = 0
+        while True:
+            address = await _leader(routes)
+            if address is None:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            queue_id = (queue_id + 1) % self._queues
+            asked = self.history.now
+            answer = await _invoke(client, address, self._pop(ORDER_GROUP, queue_id))
+            if answer is None or answer.code != ResponseCode.SUCCESS:
+                await self._pause(routes, answer)
+                continue
+            await self._take_in_order(client, routes, answer, asked)
+
+    async def _take_in_order(
+        self, client: RemotingClient, routes: RouteTable, answer: RemotingCommand, asked: int
+    ) -> None:
+        batch = [
+            (Place(ORDER_GROUP, record.topic, record.queue_id, record.queue_offset), record)
+            for record in decode_records(answer.body)
+        ]
+        first = batch[0][0]
+        below = (first._replace(offset=offset) for offset in range(first.offset))
+        open_below = [place for place in below if place not in self.acked and place not in self.maybe_acked]
+        require(not open_below, "before", open_below[:1], "was acknowledged,", first, "is handed out")
+        for place, record in batch:
+            self._check_not_acked(place, asked)
+            await self._deal_with(client, routes, place, record, answer)
+
+    def _check_not_acked(self, place: Place, asked: int) -> None:
+        acked = self.acked.get(place)
+        require(acked is None or acked >= asked, place, "is handed out after its acknowledgement")
+
+    async def _deal_with(
+        self,
+        client: RemotingClient,
+        routes: RouteTable,
+        place: Place,
+        record: Record,
+        answer: RemotingCommand,
+    ) -> None:
+        rng, options = self._rng, self.options
+        calm = self.is_stopping
+        choice = rng.random()
+        times = [answer.ext_fields[name] for name in ("popTime", "invisibleTime", "reviveQid")]
+        if not calm and choice < options.forget_probability:
+            return
+        choice -= options.forget_probability
+        if not calm and choice < options.give_up_probability:
+            await self._change(client, routes, place, times, rng.choice((0, 200)))
+            return
+        choice -= options.give_up_probability
+        if not calm and choice < options.hold_back_probability:
+            changed = await self._change(client, routes, place, times, 2 * options.invisible_ms)
+            if changed is None:
+                return
+            times = [changed.ext_fields[name] for name in ("popTime", "invisibleTime", "reviveQid")]
+        await self._ack(client, routes, place, record, times)
+
+    async def _ack(
+        self,
+        client: RemotingClient,
+        routes: RouteTable,
+        place: Place,
+        record: Record,
+        times: list[str],
+    ) -> None:
+        header = AckMessageRequestHeader(
+            place.group, place.topic, place.queue_id, _handle(place, times), place.offset
+        )
+        address = await _leader(routes)
+        self.maybe_acked.add(place)
+        if address is None:
+            return
+        command = RemotingCommand(RequestCode.ACK_MESSAGE, ext_fields=header.ext_fields())
+        self.unanswered[place] = value_of(record.body)
+        answer = await _invoke(client, address, command)
+        del self.unanswered[place]
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
+            self.acked[place] = self.history.now
+        if answer is None or answer.code in MAYBE_ACKED:
+            self.done[place.group].add(value_of(record.body))
+
+    async def _change(
+        self,
+        client: RemotingClient,
+        routes: RouteTable,
+        place: Place,
+        times: list[str],
+        invisible_ms: int,
+    ) -> RemotingCommand | None:
+        """The answer; None when it was none of success."""
+        header = ChangeInvisibleTimeRequestHeader(
+            place.group, place.topic, place.queue_id, _handle(place, times), place.offset, invisible_ms
+        )
+        address = await _leader(routes)
+        if address is None:
+            return None
+        command = RemotingCommand(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext_fields=header.ext_fields())
+        answer = await _invoke(client, address, command)
+        return answer if answer is not None and answer.code == ResponseCode.SUCCESS else None
+
+    def _pop(self, group: str, queue_id: int) -> RemotingCommand:
+        header = PopMessageRequestHeader(
+            consumer_group=group,
+            topic=TOPIC,
+            queue_id=queue_id,
+            max_msg_nums=min(self.options.messages_max, 4 if group == ORDER_GROUP else 32),
+            invisible_time_ms=self.options.invisible_ms,
+            poll_time_ms=POLL_MS,
+            exp_type="TAG",
+            exp="*",
+            order=group == ORDER_GROUP,
+        )
+        return RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=header.ext_fields())
+
+    @staticmethod
+    async def _pause(routes: RouteTable, answer: RemotingCommand | None) -> None:
+        if answer is None or answer.code != ResponseCode.POLLING_TIMEOUT:
+            routes.forget(TOPIC)
+            await asyncio.sleep(PAUSE_S)
+
+    # -- the end
+
+    async def read_back(self, process: Process, address: str) -> int:
+        for group in self.done:
+            require(not self._missing(group), "never acknowledged by", group, sorted(self._missing(group)))
+        return 0
+
+
+def _handle(place: Place, times: list[str]) -> str:
+    mark = "0" if place.topic == TOPIC else "1"
+    require(place.topic in (TOPIC, pop_retry_topic(TOPIC, GROUP)), "popped from", place.topic)
+    return " ".join([str(place.offset), *times, mark, "broker-a", str(place.queue_id), str(place.offset)])
+
+
+async def _leader(routes: RouteTable) -> str | None:
+    try:
+        queues = await routes.publish_queues(TOPIC)
+    except ClientError:
+        return None
+    return queues[0].address if queues else None
+
+
+async def _invoke(client: RemotingClient, address: str, command: RemotingCommand) -> RemotingCommand | None:
+    try:
+        return await client.invoke(address, command, TIMEOUT_S)
+    except RemotingError:
+        return None
+
+
+def pop_options(seed: int) -> Options:
+    """A seed's options."""
+    return replace(draw_options(seed))
+
+
+def pop_workload(options: Options, history: History) -> Workload:
+    """For `World(options, workload=pop_workload)`."""
+    drawn = draw_pop_options(options.seed)
+    return PopWorkload(drawn, options.seed, history, options.workload.queues)

@@ -1,0 +1,100 @@
+"""Topics on two brokers, one of which is away at times, and so is the name server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from rocketmq_spark.client.cluster import Cluster as Client
+from tests.integration.waiting import wait_for
+from tests.spark.producing import Out, create_topic, send_to
+from tests.spark.queries import QUERY_LIMIT_S, Sink, batch, stopping, stream
+from tests.spark.two_groups import NAMES, TwoGroups
+
+TOPIC = "Both"
+NAMESRV_AWAY_S = 15.0
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Iterator[TwoGroups]:
+    folder = tmp_path / "groups"
+    folder.mkdir()
+    running = TwoGroups(folder)
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+def bodies(sink: Sink) -> list[str]:
+    return sorted(bytes(row.body).decode() for row in sink.rows().collect()) if sink.out.exists() else []
+
+
+def test_no_broker_and_no_name_server_is_needed_all_the_time(
+    spark: SparkSession, groups: TwoGroups, tmp_path: Path
+) -> None:
+    """A stream begins while one broker is away, reads it from its own start when it comes, and then goes on
+    while no name server answers.
+    """
+    create_topic(groups.namesrv, TOPIC, 1)
+    with Client(groups.namesrv) as client:
+        client.queues(TOPIC)  # from here on the leaders are known
+
+        def send(text: str, *names: str) -> list[str]:
+            for name in names:
+                send_to(client, name, TOPIC, [Out(f"{text} {name}".encode())])
+            return [f"{text} {name}" for name in names]
+
+        old = send("old", *NAMES)
+        rows = batch(spark, groups.namesrv, subscribe=TOPIC, requireBrokers="broker-a,broker-b").collect()
+        assert sorted((row.brokerName, bytes(row.body).decode()) for row in rows) == [
+            *zip(NAMES, old, strict=True)
+        ]
+        time.sleep(0.05)
+        start_ms = time.time_ns() // 1_000_000
+        groups.end("broker-b")
+        groups.wait_listed("broker-b", is_wanted=False)
+        strict = batch(
+            spark, groups.namesrv, subscribe=TOPIC, requireBrokers="broker-a,broker-b", retryTimeout="1s"
+        )
+        with pytest.raises(PySparkException, match=r"no leader of broker-b is registered"):
+            strict.count()
+        sink = Sink(spark, tmp_path)
+        options = {"startingTimestamp": start_ms, "startingOffsetsByTimestampStrategy": "latest"}
+        frame = stream(spark, groups.namesrv, subscribe=TOPIC, **options)
+        with stopping(sink.start(frame, processingTime="200 milliseconds")) as query:
+
+            def wait_written(wanted: list[str]) -> None:
+                def is_written() -> bool:
+                    assert query.exception() is None, query.exception()
+                    return len(bodies(sink)) >= len(wanted)
+
+                wait_for(f"{len(wanted)} rows", is_written, QUERY_LIMIT_S)
+                assert bodies(sink) == sorted(wanted)
+
+            wanted = send("without b", "broker-a")
+            wait_written(wanted)
+            groups.start_broker("broker-b")
+            client.forget_leader("broker-b")  # that connection is gone
+            wanted += send("with b", *NAMES)
+            wait_written(wanted)
+            for name in NAMES:
+                client.leader_connection(name)
+            groups.end("namesrv")
+            away_s = time.monotonic()
+            wanted += send("no name server", *NAMES)
+            wait_written(wanted)
+            time.sleep(max(0.0, away_s + NAMESRV_AWAY_S - time.monotonic()))
+            wanted += send("still none", *NAMES)
+            wait_written(wanted)
+            groups.start_namesrv()
+            for name in NAMES:
+                groups.wait_listed(name)
+            wanted += send("all again", *NAMES)
+            wait_written(wanted)
