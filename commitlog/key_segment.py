@@ -64,8 +64,10 @@ class OpenSegment:
         self.unit_count = 0
         self._pieces: list[bytes] = []
         self._tail = bytearray()
-        self._spans: list[Span] = []
-        self._span_units = UNITS_PER_SPAN
+        self._whole_spans: list[Span] = []
+        self._span_units = 0
+        self._span_end = begin_position
+        self._earliest_ms, self._latest_ms = NEVER
 
     def add(self, last_index: int, end_position: int, found: KeyUnits) -> None:
         """Take the keys of all entries up to one that ends there."""
@@ -77,7 +79,7 @@ class OpenSegment:
         self._tail += units
         count = len(units) // UNIT_BYTES
         self.unit_count += count
-        self._add_span(Span(end_position, earliest_ms, latest_ms), count)
+        self._extend_span(count, end_position, earliest_ms, latest_ms)
         if len(self._tail) >= PIECE_BYTES:
             self._pieces.append(bytes(self._tail))
             self._tail = bytearray()
@@ -93,16 +95,17 @@ class OpenSegment:
         self.end_position = max(self.end_position, extent.end_position)
         self.unit_count += extent.unit_count
         for number, span in enumerate(spans):
-            self._add_span(span, extent.unit_count if number == len(spans) - 1 else UNITS_PER_SPAN)
+            is_whole = number < len(spans) - 1
+            self._extend_span(UNITS_PER_SPAN if is_whole else extent.unit_count, *span)
         self._pieces.append(units)
 
     @property
     def extent(self) -> Extent:
         """What it covers now."""
         earliest_ms, latest_ms = NEVER
-        if self._spans:
-            earliest_ms = min(span.earliest_ms for span in self._spans)
-            latest_ms = max(span.latest_ms for span in self._spans)
+        if spans := self.spans:
+            earliest_ms = min(span.earliest_ms for span in spans)
+            latest_ms = max(span.latest_ms for span in spans)
         return Extent(
             self.begin_index,
             self.last_index,
@@ -115,7 +118,9 @@ class OpenSegment:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        return tuple(self._spans)
+        if not self._span_units:
+            return tuple(self._whole_spans)
+        return (*self._whole_spans, Span(self._span_end, self._earliest_ms, self._latest_ms))
 
     @property
     def pieces(self) -> tuple[bytes, ...]:
@@ -124,17 +129,20 @@ class OpenSegment:
 
     def newest(self, word: bytes, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Positions of records that may have the key of this hash, of what is here now, the newest first."""
-        window = window_of(self.extent, self._spans, begin_ms, end_ms)
+        window = window_of(self.extent, self.spans, begin_ms, end_ms)
         return _newest_in(self.pieces, word, self.begin_position, window)
 
-    def _add_span(self, span: Span, unit_count: int) -> None:
-        if self._span_units < UNITS_PER_SPAN:
-            before = self._spans.pop()
-            earliest_ms = min(before.earliest_ms, span.earliest_ms)
-            span = Span(span.end_position, earliest_ms, max(before.latest_ms, span.latest_ms))
-            unit_count += self._span_units
-        self._spans.append(span)
-        self._span_units = unit_count
+    def _extend_span(self, unit_count: int, end_position: int, earliest_ms: int, latest_ms: int) -> None:
+        if self._span_units >= UNITS_PER_SPAN:
+            self._whole_spans.append(Span(self._span_end, self._earliest_ms, self._latest_ms))
+            self._span_units = 0
+            self._earliest_ms, self._latest_ms = NEVER
+        self._span_units += unit_count
+        self._span_end = end_position
+        if earliest_ms < self._earliest_ms:
+            self._earliest_ms = earliest_ms
+        if latest_ms > self._latest_ms:
+            self._latest_ms = latest_ms
 
 
 def _newest_in(pieces: Sequence[bytes], word: bytes, base: int, window: tuple[int, int]) -> Iterator[int]:

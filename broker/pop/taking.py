@@ -95,6 +95,7 @@ class Taker:
         self._topics = context.state
         self._ledger = ledger
         self._commits = commits
+        self._resets = context.offset_resets
         self._reader = QueueReader(context.log, ReadLimits())
         self._lane_max = config.pop_in_flight_max
         self._total_max = config.pop_in_flight_total_max
@@ -165,6 +166,8 @@ class Taker:
 
     def _take_from(self, pop: Pop, key: LaneKey, queue: ConsumeQueue, taken: Taken) -> None:
         header = pop.header
+        if self._resets:
+            self._resets.take(*key)  # the ledger knows; whoever pulls the queue one day is not to be moved
         lane = self._lane(key)
         start = self.next_offset(key, queue, header.init_mode)
         if header.order and lane is not None:

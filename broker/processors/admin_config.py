@@ -9,7 +9,7 @@ import orjson
 from broker.admin_answers import committed_answer, invalid
 from broker.config import ConfigError
 from broker.context import BrokerContext
-from broker.readiness import Readiness
+from broker.leader_requests import LeaderRequests
 from broker.runtime_settings import FixedKeyError, check_settings
 from broker.state.changes import PutSettings
 from remoting.codes import RequestCode, ResponseCode
@@ -26,7 +26,6 @@ class ConfigAdmin:
     def __init__(self, context: BrokerContext) -> None:
         self._config = context.config
         self._state = context.state
-        self._readiness = Readiness.of(context)
 
     def show(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """26: every key with its value in force."""
@@ -47,11 +46,10 @@ class ConfigAdmin:
             raise RequestError(ResponseCode.NO_PERMISSION, str(error)) from error
         if not changes:
             return success_response(request)
-        self._readiness.check()
         return committed_answer(request, self._state.propose(PutSettings(changes)))
 
 
 def register(context: BrokerContext) -> None:
     admin, router = ConfigAdmin(context), context.router
-    router.register(RequestCode.UPDATE_BROKER_CONFIG, admin.update)
+    router.register(RequestCode.UPDATE_BROKER_CONFIG, LeaderRequests(context).handler(admin.update))
     router.register(RequestCode.GET_BROKER_CONFIG, admin.show)

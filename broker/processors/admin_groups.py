@@ -8,6 +8,7 @@ from typing import Any
 from broker.admin_answers import committed_answer, invalid, json_answer, message_queue, progress
 from broker.clients import Member
 from broker.context import BrokerContext
+from broker.leader_requests import LeaderRequests
 from broker.state.changes import DeleteGroup, PutGroup
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import ConfigFormatError
@@ -156,8 +157,9 @@ def _connections(members: Iterable[Member]) -> list[dict[str, Any]]:
 
 def register(context: BrokerContext) -> None:
     admin, router = GroupAdmin(context), context.router
-    router.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, admin.put_group)
-    router.register(RequestCode.DELETE_SUBSCRIPTIONGROUP, admin.delete_group)
+    on_leader = LeaderRequests(context).handler
+    router.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, on_leader(admin.put_group))
+    router.register(RequestCode.DELETE_SUBSCRIPTIONGROUP, on_leader(admin.delete_group))
     router.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, admin.all_groups)
     router.register(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, admin.one_group)
     router.register(RequestCode.GET_CONSUMER_CONNECTION_LIST, admin.consumers)

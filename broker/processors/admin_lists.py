@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from broker.admin_answers import invalid, json_answer
 from broker.context import BrokerContext
+from broker.leader_requests import LeaderRequests
 from broker.processors.admin_topics import merge_attributes, system_topic_error
 from broker.put_errors import put_error
-from broker.readiness import Readiness
 from broker.state.changes import Change, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import SYSTEM_TOPICS, ConfigFormatError, TopicConfig, topic_name_error
@@ -34,11 +34,9 @@ class ListAdmin:
 
     def __init__(self, context: BrokerContext) -> None:
         self._state = context.state
-        self._readiness = Readiness.of(context)
 
     async def put_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """18"""
-        self._readiness.check()
         configs = [self._topic(row) for row in _rows(request.body, "topicConfigList")]
         changes = [PutTopic(each) for each in configs if each != self._state.topics.get(each.name)]
         return await self._commit(request, changes)
@@ -64,7 +62,6 @@ class ListAdmin:
 
     async def put_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """225"""
-        self._readiness.check()
         try:
             rows = _rows(request.body, "groupConfigList")
             configs = [SubscriptionGroupConfig.from_json(row) for row in rows]
@@ -100,6 +97,7 @@ def _rows(body: bytes, key: str) -> list[Mapping[str, Any]]:
 
 def register(context: BrokerContext) -> None:
     admin, router = ListAdmin(context), context.router
-    router.register(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, admin.put_topics)
-    router.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, admin.put_groups)
+    on_leader = LeaderRequests(context).handler
+    router.register(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, on_leader(admin.put_topics))
+    router.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, on_leader(admin.put_groups))
     router.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, admin.system_topics)

@@ -11,8 +11,8 @@ from typing import Any
 
 from broker.admin_answers import committed_answer, invalid, json_answer, message_queue, store_timestamp_ms
 from broker.context import BrokerContext
+from broker.leader_requests import LeaderRequests
 from broker.offset_commits import OFFSETS_PER_CHANGE_MAX, OffsetCommits
-from broker.readiness import Readiness
 from broker.state.changes import CommitOffsets
 from broker.state.groups import group_name_error
 from broker.state.topics import TopicConfig
@@ -70,16 +70,14 @@ class CorrectionOffsetRequestHeader(RequestHeader):
 class OffsetAdmin:
     """Shows and changes groups' offsets."""
 
-    def __init__(self, context: BrokerContext, commits: OffsetCommits, readiness: Readiness) -> None:
+    def __init__(self, context: BrokerContext, commits: OffsetCommits) -> None:
         self._context = context
         self._state = context.state
         self._log = context.log
         self._commits = commits
-        self._readiness = readiness
 
     async def reset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """222: answered with the new offsets once they are committed."""
-        self._readiness.check()
         header = ResetOffsetRequestHeader.parse(request.ext_fields)
         topic = self._topic(header.topic)
         if header.group not in self._state.groups:
@@ -131,7 +129,6 @@ class OffsetAdmin:
 
     def clone(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
         """314: the destination goes on where the source is."""
-        self._readiness.check()
         header = CloneGroupOffsetRequestHeader.parse(request.ext_fields)
         error = group_name_error(header.dest_group)
         if error is not None:
@@ -219,9 +216,10 @@ class OffsetAdmin:
 
 
 def register(context: BrokerContext) -> None:
-    admin, router = OffsetAdmin(context, OffsetCommits.of(context), Readiness.of(context)), context.router
-    router.register(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, admin.reset)
-    router.register(RequestCode.CLONE_GROUP_OFFSET, admin.clone)
+    admin, router = OffsetAdmin(context, OffsetCommits.of(context)), context.router
+    on_leader = LeaderRequests(context).handler
+    router.register(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, on_leader(admin.reset))
+    router.register(RequestCode.CLONE_GROUP_OFFSET, on_leader(admin.clone))
     router.register(RequestCode.GET_ALL_CONSUMER_OFFSET, admin.all_offsets)
     router.register(RequestCode.GET_ALL_DELAY_OFFSET, admin.all_delay_offsets)
     router.register(RequestCode.QUERY_CONSUME_TIME_SPAN, admin.time_spans)

@@ -11,6 +11,7 @@ from typing import Any
 
 from broker.admin_answers import committed_answer, invalid, json_answer, message_queue, store_timestamp_ms
 from broker.context import BrokerContext
+from broker.leader_requests import LeaderRequests
 from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import (
     ConfigFormatError,
@@ -152,8 +153,9 @@ def merge_attributes(known: dict[str, str], text: str) -> dict[str, str]:
 
 def register(context: BrokerContext) -> None:
     admin, router = TopicAdmin(context), context.router
-    router.register(RequestCode.UPDATE_AND_CREATE_TOPIC, admin.put_topic)
-    router.register(RequestCode.DELETE_TOPIC_IN_BROKER, admin.delete_topic)
+    on_leader = LeaderRequests(context).handler
+    router.register(RequestCode.UPDATE_AND_CREATE_TOPIC, on_leader(admin.put_topic))
+    router.register(RequestCode.DELETE_TOPIC_IN_BROKER, on_leader(admin.delete_topic))
     router.register(RequestCode.GET_ALL_TOPIC_CONFIG, admin.all_topics)
     router.register(RequestCode.GET_TOPIC_CONFIG, admin.one_topic)
     router.register(RequestCode.GET_TOPIC_STATS_INFO, admin.topic_stats)

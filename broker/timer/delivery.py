@@ -83,6 +83,8 @@ class TimerDelivery:
         """Of the index, when it was looked at."""
         self._in_flight = -1
         """Offset of the deliveries that are on their way into the log and back."""
+        self._put_end = -1
+        """Where the last message stands that this node put."""
         self._damaged: dict[int, None] = {}
         self._is_refused = False
         self._timer: asyncio.TimerHandle | None = None
@@ -127,7 +129,7 @@ class TimerDelivery:
     def _lead(self) -> None:
         self._leadership += 1
         self._is_leading = True
-        self._kept, self._in_flight = None, -1
+        self._kept, self._in_flight, self._put_end = None, -1, -1
         self._clock_steps.forget()
         self._batch_max = self._most
         self._arm(self._context.clock())
@@ -145,7 +147,9 @@ class TimerDelivery:
         journal = self._journal
         if self._kept is None or self._life != journal.index.life:
             self._kept = None
-            if journal.is_caught_up:
+            if self._log.max_position <= self._put_end:
+                self._arm(self._context.clock() + RETRY_MS)
+            elif journal.is_caught_up:
                 self._kept, self._life = self._take_over(), journal.index.life
         return self._kept is not None
 
@@ -254,7 +258,7 @@ class TimerDelivery:
             self._refused(batch, result.status)
             return
         self._kept = len(batch.delivered)
-        self._in_flight = result.queue_offsets[0]
+        self._in_flight, self._put_end = result.queue_offsets[0], result.positions[-1]
         self._batch_max, self._is_refused = self._most, False
 
     def _done(self, leadership: int, batch: _Batch, status: PutStatus) -> None:

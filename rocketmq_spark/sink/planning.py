@@ -20,6 +20,11 @@ from rocketmq_spark.sink_options import Delivery, SinkOptions
 SEQUENCED_SENDS: Final = "sequencedSends"
 """The figure of a broker's runtime info that says it keeps writers' numbers."""
 
+JAVA: Final = "java."
+"""RocketMQ 4.9 answers with an exception of its own while it has just started: this tells nothing, but that
+it is no LedgerMQ.
+"""
+
 logger = logging.getLogger(__name__)
 
 
@@ -93,6 +98,8 @@ def runtime_info(cluster: Cluster, broker_name: str) -> dict[str, str]:
     """The leader's figures. Raises ClusterUnavailableError, and RequestRefusedError of any odd answer."""
     answer = cluster.invoke_leader(broker_name, lambda: RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
     what = f"the figures of broker {broker_name}"
+    if answer.code == ResponseCode.SYSTEM_ERROR and (answer.remark or "").startswith(JAVA):
+        return {}
     if answer.code != ResponseCode.SUCCESS:
         raise RequestRefusedError(what, answer.code, answer.remark)
     try:

@@ -21,6 +21,7 @@ SETTINGS = {
     "enablePropertyFilter": "true",
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "500",
+    "traceTopicEnable": "true",
     "recallMessageEnable": "true",
 }
 """Of all nodes: what some behaviour needs, and waiting times that suit a test."""

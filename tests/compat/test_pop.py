@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,30 @@ def test_what_a_killed_consumer_had_comes_to_another(stage: Stage, java: Driver)
         wait_for("what it had comes", lambda: len(consumer.bodies()) >= 25, SEEN_LIMIT_S)
         assert had | consumer.bodies() == bodies
         assert 1 in {line["reconsume_times"] for line in consumer.messages()}
+
+
+@pytest.mark.long
+def test_pullers_share_the_queues_that_the_broker_assigns(stage: Stage, java: Driver) -> None:
+    """Without a mode the broker tells consumers to pull, each its own queues."""
+    topic = stage.topic("PopAssigned", queues=4)
+    group = stage.unique("PullGroup")
+    with (
+        popper(java, stage, topic, group, "first") as first,
+        popper(java, stage, topic, group, "second") as second,
+    ):
+        done: set[str] = set()
+        kinds = cycle(("sync", "ordered", "async", "batch"))
+
+        def both_have_some() -> bool:
+            """They learn of each other within 20 s; until then one may have all queues."""
+            done.update(produce(java, stage, topic, next(kinds), 40))
+            wait_for("all are seen", lambda: done <= first.bodies() | second.bodies(), SEEN_LIMIT_S)
+            return bool(first.messages()) and bool(second.messages())
+
+        wait_for("both consume", both_have_some, SEEN_LIMIT_S)
+        last = [line["queue"] for line in first.messages()[-1:] + second.messages()[-1:]]
+    assert len(set(last)) == 2
+    assert all(line["handle"] is None for line in first.messages() + second.messages())
 
 
 def ask(stage: Stage, code: RequestCode, body: bytes = b"", **fields: object) -> RemotingCommand:

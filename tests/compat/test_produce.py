@@ -49,8 +49,8 @@ class Sent:
         """The record at the place that the case's answer named."""
         line = self.cases[case]
         assert line.get("status") == "SEND_OK", line
-        records: list[Record] = self.stored[line["queue"]]
-        return records[line["offset"]]
+        queue, offset = int(line["queue"]), int(line["offset"])
+        return self.stored[queue][offset]
 
 
 @pytest.fixture(scope="module", params=versions(JAVA))

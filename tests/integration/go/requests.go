@@ -11,6 +11,17 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
+// warmUp asks till there is a reply: this client's first heartbeat may come long after its first request, and no broker
+// can bring a reply to a client that it does not know.
+func warmUp(client rocketmq.Producer, topic string) {
+	for i := 0; i < 30; i++ {
+		reply, err := client.Request(context.Background(), 2*time.Second, sample(topic, "warm", i))
+		if err == nil && reply != nil {
+			return
+		}
+	}
+}
+
 func isThere(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
@@ -25,6 +36,7 @@ func ask(o options, out *report) {
 	)
 	check(err)
 	check(client.Start())
+	warmUp(client, o.topic)
 	timeout := time.Duration(o.timeoutMs) * time.Millisecond
 	for i := 0; i < o.count && !isThere(o.stop); i++ {
 		message := sample(o.topic, "request", i)
@@ -97,8 +109,9 @@ func answer(o options, out *report) {
 
 func answerOne(replier rocketmq.Producer, message *primitive.MessageExt, out *report) {
 	body := string(message.Body)
-	reply, err := consumer.CreateReplyMessage(message, []byte("re: "+body))
+	reply, err := consumer.CreateReplyMessage(message, nil)
 	check(err)
+	reply.Body = []byte("re: " + body) // this version takes what it is given for properties
 	if _, err := replier.SendSync(context.Background(), reply); err != nil {
 		out.line(map[string]any{"event": "failed", "body": body, "error": err.Error()})
 		return

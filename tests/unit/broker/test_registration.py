@@ -65,6 +65,7 @@ class Node:
         self.context = make_context(
             tmp_path,
             self.log,
+            None,
             namesrvAddr=addresses,
             dLegerSelfId="n1",
             dLegerPeers="n0-127.0.0.1:1;n1-127.0.0.1:2",

@@ -22,6 +22,7 @@ final class Produce {
         topic = options.text("topic", null);
         producer = new DefaultMQProducer(options.text("group", null));
         producer.setNamesrvAddr(options.text("namesrv", null));
+        producer.setSendMsgTimeout(10_000); // on a busy machine the first send alone can take the usual three seconds
     }
 
     void run() throws Exception {

@@ -87,6 +87,7 @@ final class Sends {
         DefaultMQProducer made = new DefaultMQProducer(options.text("group", null) + name);
         made.setNamesrvAddr(options.text("namesrv", null));
         made.setInstanceName(name + System.nanoTime());
+        made.setSendMsgTimeout(10_000);
         return made;
     }
 

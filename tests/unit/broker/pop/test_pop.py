@@ -16,7 +16,7 @@ from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.support.broker_context import FakeEngine
-from tests.support.pop_bench import INVISIBLE_MS, SECOND, PopBench, make_pop_bench, messages_of
+from tests.support.pop_bench import INVISIBLE_MS, SECOND, PopBench, PoppedMessage, make_pop_bench, messages_of
 
 RETRY = "%RETRY%g_t"
 
@@ -188,6 +188,37 @@ async def test_batches_of_acknowledgements(bench: PopBench) -> None:
     assert [message.body for message in await bench.pop()] == [b"b"]
 
 
+async def test_retry_topics_of_the_second_version(tmp_path: Path) -> None:
+    """With the first version's still popped, as after a change of the setting."""
+    old = await make_pop_bench(tmp_path)
+    await old.put(b"first")
+    await old.pop()
+    old.at(INVISIBLE_MS + SECOND)
+    await old.revive()
+    bench = await old.next_leader(enableRetryTopicV2=True)
+    await bench.put(b"second")
+    await bench.pop(queueId=0, maxMsgNums=1)
+    bench.at(2 * INVISIBLE_MS + 2 * SECOND)
+    await bench.revive()
+    found = {message.record.topic: message for message in await bench.pop()}
+    assert set(found) == {"%RETRY%g+t", RETRY}
+    for topic, mark in ((RETRY, "1"), ("%RETRY%g+t", "2")):
+        assert found[topic].handle.split(" ")[4] == mark
+        body = orjson.dumps({"acks": [_batch_entry(found[topic], mark)]})
+        assert (await bench.ask(bench.request(RequestCode.BATCH_ACK_MESSAGE, body))).code == 0
+    bench.at(9 * INVISIBLE_MS)
+    await bench.revive()
+    assert await bench.pop() == []
+    await bench.stop()
+
+
+def _batch_entry(message: PoppedMessage, mark: str) -> dict[str, object]:
+    parts = message.handle.split(" ")
+    entry: dict[str, object] = {"c": "g", "t": "t", "r": mark, "so": message.record.queue_offset}
+    entry |= {"q": message.record.queue_id, "rq": int(parts[3]), "pt": int(parts[1]), "it": int(parts[2])}
+    return entry | {"b": base64.b64encode(b"\x01").decode()}
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"[]", b'{"acks":[]}', b'{"acks":[1]}', b'{"acks":[{"c":"g"}]}', b"\xff"]
 )
@@ -275,6 +306,17 @@ async def test_a_group_that_is_moved_goes_on_there(bench: PopBench) -> None:
     assert (await bench.ask(move)).code == 0
     assert await bench.ack(first) == ResponseCode.NO_MESSAGE
     assert [message.body for message in await bench.pop(queueId=0)] == [b"b"]
+
+
+async def test_a_group_that_is_reset_goes_on_there_and_is_not_moved_again(bench: PopBench) -> None:
+    await bench.put(b"a", b"b")
+    for message in await bench.pop(queueId=0):
+        await bench.ack(message)
+    bench.commits.reset("g", "t", {0: 1})
+    bench.context.offset_resets.mark("g", "t", {0: 1})
+    await bench.settle()
+    assert [message.body for message in await bench.pop(queueId=0)] == [b"b"]
+    assert len(bench.context.offset_resets) == 0
 
 
 async def test_the_queues_of_a_deleted_topic_are_forgotten(bench: PopBench) -> None:

@@ -34,6 +34,7 @@ class FakeCluster(Cluster):
         self.infos = infos
         self.topics_known = topics
         self.code = 0
+        self.remark: str | None = None
 
     def cluster_info(self):  # type: ignore[no-untyped-def]
         return SimpleNamespace(brokers=dict.fromkeys(self.infos))
@@ -49,7 +50,7 @@ class FakeCluster(Cluster):
             self.topics_known[command.ext_fields["topic"]] = int(command.ext_fields["writeQueueNums"])
             return RemotingCommand(0, flag=RESPONSE_FLAG)
         body = orjson.dumps({"table": self.infos[broker_name]})
-        return RemotingCommand(self.code, flag=RESPONSE_FLAG, body=body)
+        return RemotingCommand(self.code, flag=RESPONSE_FLAG, remark=self.remark, body=body)
 
 
 def test_the_brokers_say_it_in_the_words_that_the_sink_reads() -> None:
@@ -72,6 +73,18 @@ def test_exactly_once_is_refused_where_a_broker_cannot() -> None:
     with pytest.raises(DeliveryError, match=r"broker b \(V5_1_4\) does not keep .* delivery=auto"):
         is_sequenced(cluster, Delivery.EXACTLY_ONCE, ["a", "b"])
     assert is_sequenced(cluster, Delivery.EXACTLY_ONCE, ["a"])
+
+
+def test_an_exception_of_java_is_no_ledgermq() -> None:
+    """What RocketMQ 4.9.7 answers until it has counted for a while."""
+    cluster = FakeCluster({"a": OURS}, {})
+    cluster.code, cluster.remark = (
+        1,
+        "java.util.NoSuchElementException, java.base/java.util.LinkedList.getLast",
+    )
+    assert not is_sequenced(cluster, Delivery.AUTO, ["a"])
+    with pytest.raises(DeliveryError, match="of an unknown version"):
+        is_sequenced(cluster, Delivery.EXACTLY_ONCE, ["a"])
 
 
 @pytest.mark.parametrize("delivery", [Delivery.AUTO, Delivery.EXACTLY_ONCE])
