@@ -3,7 +3,7 @@
 The leader decides what may go because of its age and puts that into the log (TrimLog), so that all nodes
 delete alike; each does so as soon as its own disk can do without. A node whose disk is nearly full deletes
 its oldest files by itself. Before anything goes the state is in a later part of the log, as a checkpoint.
-See docs/retention.md and docs/decisions/0017-retention.md.
+See docs/retention.md and docs/decisions/0019-retention.md.
 """
 
 import asyncio
@@ -16,8 +16,7 @@ from broker.context import BrokerContext
 from broker.log_holds import earliest_hold
 from broker.state.changes import TrimLog
 from broker.state.checkpoints import PART_BYTES_MAX
-from broker.state.topics import LEDGERMQ_PREFIX
-from broker.topic_retention import TopicRetention
+from broker.topic_retention import TopicRetention, is_system
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
 from commitlog.log_removal import LogRemoval, OldFile
@@ -98,8 +97,8 @@ class Retention:
             if self._removal.begin_position != self._cleaned_position:
                 self._cleaned_position = self._removal.begin_position
                 await self._clean_queues()
-                self._forget_topics()
                 await self._topics.drop_stale_offsets()
+                self._forget_topics()
             return removed
 
     # -- the leader ----------------------------------------------------------------------------------------
@@ -196,9 +195,12 @@ class Retention:
         return cut
 
     def _forget_topics(self) -> int:
-        queues, topics = self._context.log.queues, self._context.state.topics
-        names = (name for name in queues.topics() if not name.startswith(LEDGERMQ_PREFIX))
-        return sum(queues.forget(name) for name in list(names) if name not in topics)
+        """A topic that still has offsets of consumers stays: made again, it must not begin before them."""
+        queues, state = self._context.log.queues, self._context.state
+        gone = {name for name in queues.topics() if name not in state.topics and not is_system(name)}
+        if gone:
+            gone -= {topic for topic, _, _ in state.offsets.items()}
+        return sum(queues.forget(name) for name in sorted(gone))
 
 
 def register(context: BrokerContext) -> None:

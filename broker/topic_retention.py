@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.context import BrokerContext
 from broker.state.changes import DropOffsets, TrimQueues
-from broker.state.topics import TopicConfig
+from broker.state.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, TopicConfig
 
 RETENTION_ATTRIBUTE: Final = "retention.ms"
 """A topic attribute: how long the topic shows its messages."""
@@ -21,6 +21,11 @@ def retention_ms(topic: TopicConfig) -> int | None:
     """The topic's own time; None when it has none, or one that cannot be read."""
     text = topic.attributes.get(RETENTION_ATTRIBUTE, "")
     return int(text) if text.isascii() and text.isdigit() and 0 < len(text) <= 15 else None
+
+
+def is_system(topic: str) -> bool:
+    """Whether the broker itself counts on the topic's offsets."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 class TopicRetention:
@@ -65,18 +70,21 @@ class TopicRetention:
         return kept
 
     async def drop_stale_offsets(self) -> None:
-        """On the leader: the offsets of groups that were deleted, once all that they speak of is gone."""
-        context = self._context
+        """On the leader: the offsets of deleted groups, and in deleted topics, once all that they speak of is
+        gone.
+        """
+        context, state = self._context, self._context.state
         if not context.log.is_writable():
             return
         stale = []
-        for number, (topic, group, offsets) in enumerate(list(context.state.offsets.items()), 1):
-            if group not in context.state.groups and self._are_behind(topic, dict(offsets)):
+        for number, (topic, group, offsets) in enumerate(list(state.offsets.items()), 1):
+            is_gone = group not in state.groups or (topic not in state.topics and not is_system(topic))
+            if is_gone and self._are_behind(topic, dict(offsets)):
                 stale.append(DropOffsets(group, topic))
             if number % LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         if stale:
-            await context.state.propose(*stale[:CHANGES_AT_ONCE])
+            await state.propose(*stale[:CHANGES_AT_ONCE])
 
     def _are_behind(self, topic: str, offsets: dict[int, int]) -> bool:
         for queue_id, offset in offsets.items():

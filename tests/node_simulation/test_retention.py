@@ -9,190 +9,49 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from commitlog.dledger_commit_log import store_directory
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.headers import (
-    CreateTopicRequestHeader,
-    SendMessageRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
+from remoting.headers import CreateTopicRequestHeader, UpdateConsumerOffsetRequestHeader
 from tests.histories.operations import Queue
-from tests.node_simulation.clients import body_of
-from tests.node_simulation.invariants import node_of
+from tests.node_simulation.deleting import (
+    EAGER,
+    PATIENT,
+    QUIET,
+    QUIET_MESSAGES,
+    begin_of,
+    begun,
+    context_of,
+    end_clients,
+    end_of,
+    fill,
+    finish,
+    flush_queues,
+    is_serving,
+    make_leader,
+    prepare,
+    send,
+    tables_of,
+    until_begin,
+)
 from tests.node_simulation.options import FaultOptions
 from tests.node_simulation.script import FILES, TOPIC, Client, Script
 from tests.node_simulation.workloads import pull_header
 from tests.node_simulation.world import ROOT
 
 if TYPE_CHECKING:
-    from broker.context import BrokerContext
     from tests.node_simulation.machine import Machine
 
-QUIET = "QUIET"
-"""A topic that gets its messages first: they go with the begin of the log."""
-QUIET_MESSAGES = 5
-EVERY_HOUR = ";".join(f"{hour:02}" for hour in range(24))
-PATIENT: dict[str, Any] = FILES | {
-    "data_file_bytes": 16 << 10,
-    "state_snapshot_interval_ms": 200,
-    "clean_interval_ms": 200,
-    "file_reserved_hours": 0,
-    "delete_when": EVERY_HOUR,
-}
-"""Everything is old at once; a follower that is away is waited for."""
 FAULTY_SEEDS = int(os.environ.get("LEDGERMQ_RETENTION_SEEDS", "2"))
 FAULTS = FaultOptions(
     crash_ms=1_500, crash_majority_probability=0.2, crash_all_probability=0.2, power_probability=0.5,
     mid_write_probability=0.7, down_max_ms=4_000, partition_ms=4_000, partition_max_ms=3_000,
     transfer_ms=4_000,
 )  # fmt: skip
-EAGER = PATIENT | {"disk_max_used_percent": 0}
-"""Nobody is waited for."""
-
-
-def context_of(machine: Machine) -> BrokerContext:
-    assert machine.process is not None, f"{machine.name} is down"
-    assert machine.process.broker is not None, f"{machine.name} is starting"
-    return machine.process.broker.context
-
-
-def is_serving(machine: Machine) -> bool:
-    return machine.process is not None and machine.process.broker is not None
-
-
-def begin_of(machine: Machine) -> int:
-    assert machine.process is not None
-    assert machine.process.broker is not None
-    return node_of(machine.process.broker).begin_index
-
-
-def end_of(machine: Machine) -> int:
-    assert machine.process is not None
-    assert machine.process.broker is not None
-    return node_of(machine.process.broker).end_index
-
-
-def flush_queues(script: Script) -> None:
-    """Otherwise they go to the disk each ten seconds."""
-    for machine in script.world.nodes.values():
-        if is_serving(machine):
-            context_of(machine).log._index._flusher.flush_soon()  # type: ignore[attr-defined]
-
-
-async def send(client: Client, topic: str, value: str, size_bytes: int = 40) -> RemotingCommand | None:
-    header = SendMessageRequestHeader(
-        producer_group="producers", topic=topic, default_topic="", default_topic_queue_nums=0, queue_id=0,
-        sys_flag=0, born_timestamp_ms=client.history.now // 1_000, properties="",
-    )  # fmt: skip
-    address = await client.leader()
-    if address is None:
-        return None
-    request = RemotingCommand(
-        RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body_of(value, size_bytes)
-    )
-    try:
-        return await client.remoting.invoke(address, request)
-    except Exception:  # noqa: BLE001 (the node it went to died: another one is asked next)
-        return None
-
-
-async def fill(client: Client) -> None:
-    """About two data files a second."""
-    for number in range(1_000_000):
-        await send(client, TOPIC, f"{client.name}-{number}", 700)
-        await asyncio.sleep(0.015)
-
-
-async def prepare(client: Client) -> None:
-    """What is written first, and must be known for ever."""
-    header = CreateTopicRequestHeader(QUIET, "TBW102", 1, 1)
-    await client.ask_until_done(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    for number in range(QUIET_MESSAGES):
-        answer = await send(client, QUIET, f"quiet-{number}")
-        assert answer is not None
-        assert answer.code == ResponseCode.SUCCESS
-    commit = UpdateConsumerOffsetRequestHeader("G", QUIET, 0, 3)
-    await client.ask_until_done(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
-
-
-def begun(script: Script) -> None:
-    """The log has lost its first files on every node that runs."""
-    script.client("prepare", prepare)
-    script.start_client("filler", fill)
-    script.run(3_000)
-    until_begin(script, QUIET_MESSAGES + 20)
-
-
-def until_begin(script: Script, index: int) -> None:
-    def has_begun() -> bool:
-        flush_queues(script)
-        return all(
-            begin_of(machine) > index for machine in script.world.nodes.values() if is_serving(machine)
-        )
-
-    script.until(has_begun, f"logs begin behind {index}")
-
-
-def tables_of(machine: Machine) -> tuple[object, ...]:
-    state = context_of(machine).state
-    offsets = sorted((topic, group, sorted(row.items())) for topic, group, row in state.offsets.items())
-    return dict(state.topics), dict(state.groups), offsets, dict(state.delay_offsets), state.trim_position
-
-
-def check_nodes(script: Script) -> None:
-    """All nodes know the same, and how far every queue is, and show what their logs hold."""
-    script.until(script.world.is_converged, "all nodes at one end")
-    script.run(500)
-    machines = list(script.world.nodes.values())
-    assert all(tables_of(machine) == tables_of(machines[0]) for machine in machines)
-    assert tables_of(machines[0])[2] == [(QUIET, "G", [(0, 3)])]
-    checker = script.world.checker
-    for machine in machines:
-        queues = context_of(machine).log.queues
-        for (topic, queue_id), expected in checker._next_offsets.items():
-            assert queues.next_offset(topic, queue_id) == expected, (machine.name, topic, queue_id)
-        queue = queues.get(TOPIC, 0)
-        assert queue is not None
-        units = queue.units(queue.min_offset, 1_000_000)
-        assert len(units) == queue.max_offset - queue.min_offset > 0
-        assert len(context_of(machine).log.read_many([unit[:2] for unit in units])) > 0
-        quiet = queues.get(QUIET, 0)
-        assert quiet is not None
-        assert quiet.min_offset == quiet.max_offset == QUIET_MESSAGES
-    checker.check_logs()
-
-
-def finish(script: Script) -> None:
-    end_clients(script)
-    script.until_writable()
-    check_nodes(script)
-
-
-def end_clients(script: Script) -> None:
-    for machine in script.clients:
-        if machine.is_up:
-            machine.stop_by_force(is_power_lost=False)
-    script.run(2_000)
-
-
-def make_leader(script: Script, machine: Machine) -> None:
-    """The leader hands over to this node."""
-    for _ in range(10):
-        other = script.leader()
-        if other is machine:
-            return
-        engine, process = context_of(other).engine, other.process
-        assert engine is not None
-        assert process is not None
-        process.loop.call_soon(engine.transfer_leadership, machine.name)
-        script.run(1_500)
-        script.until_writable()
-    pytest.fail(f"{machine.name} does not take leadership over: {script.world.describe()}")
 
 
 async def send_quiet(client: Client) -> int:
@@ -374,3 +233,63 @@ def test_files_are_gone_from_the_disk() -> None:
                 kept = [int(path.name) for path in machine.fs.paths() if path.parent == directory / name]
                 size = {"data": 16 << 10, "index": FILES["index_file_bytes"]}[name]
                 assert min(kept) + size > begin, (machine.name, name)
+
+
+def test_checkpoint_larger_than_a_data_file_brings_a_node_back() -> None:
+    """Its parts stand in several files, and no further one is written for those."""
+    groups = 120
+
+    async def commit_much(client: Client) -> None:
+        for number in range(groups):
+            header = UpdateConsumerOffsetRequestHeader(f"{'group':_<200}{number}", QUIET, 0, 2)
+            await client.ask_until_done(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    with Script(config=EAGER) as script:
+        script.client("prepare", prepare)
+        script.client("committer", commit_much)
+        late = script.followers()[0]
+        script.kill(late)
+        missed = script.world.checker.commit_index
+        script.start_client("filler", fill)
+        script.run(4_000)
+        until_begin(script, missed + 50)
+        end = context_of(script.leader()).state.base
+        assert end.known_index - end.covered_index > 10
+        late.start()
+        script.until(lambda: is_serving(late) and begin_of(late) > missed, "it begins anew")
+        end_clients(script)
+        script.until(script.world.is_converged, "all nodes at one end")
+        script.run(500)
+        assert tables_of(late) == tables_of(script.leader())
+        assert len(context_of(late).state.offsets) == groups + 1
+
+
+def test_topic_shows_its_messages_for_its_own_time_on_every_node() -> None:
+    async def make_short(client: Client) -> None:
+        header = CreateTopicRequestHeader("SHORT", "TBW102", 1, 1, attributes="+retention.ms=2000")
+        await client.ask_until_done(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def send_some(client: Client) -> None:
+        for number in range(10):
+            assert await send(client, "SHORT", f"{client.name}-{number}") is not None
+
+    def min_offsets(script: Script) -> set[int]:
+        queues = [context_of(machine).log.queues.get("SHORT", 0) for machine in script.world.nodes.values()]
+        return {queue.min_offset for queue in queues if queue is not None}
+
+    with Script(config=PATIENT | {"file_reserved_hours": 72}) as script:
+        script.client("maker", make_short)
+        script.client("early", send_some)
+        script.run(1_000)
+        assert min_offsets(script) == {0}
+        script.run(4_000)
+        script.client("late", send_some)
+        script.until(lambda: min_offsets(script) == {10}, "the early ones are hidden everywhere")
+        victim = script.leader()
+        script.kill(victim, is_power_lost=True)
+        script.until_writable()
+        victim.start()
+        script.until(lambda: is_serving(victim), "it serves again")
+        script.run(500)
+        assert min(min_offsets(script)) >= 10
+        assert [begin_of(machine) for machine in script.world.nodes.values()] == [0, 0, 0]

@@ -259,6 +259,7 @@ async def test_topic_shows_its_messages_for_its_own_time(tmp_path: Path) -> None
 async def test_offsets_of_a_group_that_is_gone_go_with_what_they_speak_of(tmp_path: Path) -> None:
     log = FakeLog()
     context = make_context(tmp_path, log)
+    await context.state.propose(PutTopic(TopicConfig("T")), PutTopic(TopicConfig("U")))
     for topic in ("T", "T", "U", "U"):
         log.put([Message(topic, 0, b"")], lambda _: None)
     log.commit()
@@ -271,6 +272,21 @@ async def test_offsets_of_a_group_that_is_gone_go_with_what_they_speak_of(tmp_pa
     assert sorted((topic, group) for topic, group, _ in context.state.offsets.items()) == [
         ("T", "here"), ("U", "gone"), ("U", "here"),
     ]  # fmt: skip
+
+
+async def test_queues_of_a_deleted_topic_are_forgotten_when_no_offset_speaks_of_them(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [])
+    state, queues = bench.context.state, bench.log.fake_queues
+    await state.propose(PutGroup(SubscriptionGroupConfig("here")), PutTopic(TopicConfig("KEPT")))
+    for topic in ("GONE", "KEPT", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"):
+        queues.raise_to(topic, 0, 5)
+    queues.raise_to("FULL", 0, 5)
+    queues.by_key["FULL", 0].rows.append((0, 0, 0))
+    await state.propose(CommitOffsets("here", "GONE", {0: 5}), CommitOffsets("here", "KEPT", {0: 5}))
+    assert await bench.retention.clean_unused_topics() == 0
+    await TopicRetention(bench.context).drop_stale_offsets()
+    assert await bench.retention.clean_unused_topics() == 1
+    assert queues.topics()[1:] == ["KEPT", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "FULL"]
 
 
 async def test_operators_are_told_how_much_went(tmp_path: Path) -> None:
