@@ -16,7 +16,7 @@ CLUSTER = "DefaultCluster"
 BROKER = "broker-a"
 MESSAGES = 20
 QUEUES = 4
-SEEN_LIMIT_S = 10.0
+SEEN_LIMIT_S = 30.0
 RESET_LIMIT_S = 40.0
 CHANGED_KEY, CHANGED_VALUE = "shortPollingTimeMills", "987"
 
