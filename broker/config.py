@@ -141,7 +141,7 @@ class BrokerConfig(BaseModel):
     short_polling_time_ms: int = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
     pop_in_flight_max: int = Field(default=10_000, alias="popInflightMessageThreshold", ge=1, le=1_000_000)
     """Messages of one queue that one group may have out at once."""
-    pop_in_flight_total_max: int = Field(default=200_000, alias="popInflightTotal", ge=1, le=10_000_000)
+    pop_in_flight_total_max: int = Field(default=100_000, alias="popInflightTotal", ge=1, le=10_000_000)
     enable_retry_topic_v2: bool = Field(default=False, alias="enableRetryTopicV2")
     default_message_request_mode: Literal["PULL", "POP"] = Field(
         default="PULL", alias="defaultMessageRequestMode"

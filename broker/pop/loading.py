@@ -14,7 +14,7 @@ from broker.pop.ops import (
     SnapshotPart,
     decode_record_body,
 )
-from broker.pop.table import PopTable
+from broker.pop.table import PopTable, Restoring
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import MessageLog
@@ -68,12 +68,23 @@ async def _snapshot(log: MessageLog, queue: ConsumeQueue) -> tuple[PopTable, int
         last = await _last_part(log, queue, end)
         if last is None:
             continue
-        parts = [part async for part in _bodies(log, queue, end - last.parts, end)]
-        found = [part for part in parts if isinstance(part, SnapshotPart)]
-        numbers = [(part.part, part.parts) for part in found]
-        if numbers == [(at, last.parts) for at in range(last.parts)]:
-            return PopTable.restored(row for part in found for row in part.rows), end
+        table = await _restored(log, queue, end - last.parts, end)
+        if table is not None:
+            return table, end
     return PopTable(), queue.min_offset
+
+
+async def _restored(log: MessageLog, queue: ConsumeQueue, start: int, end: int) -> PopTable | None:
+    """The table of the snapshot whose parts lie there; None when that is not all of it."""
+    restoring = Restoring()
+    found = 0
+    async for part in _bodies(log, queue, start, end):
+        if not isinstance(part, SnapshotPart) or (part.part, part.parts) != (found, end - start):
+            return None
+        restoring.add(part.rows)
+        found += 1
+        await asyncio.sleep(0)
+    return restoring.table() if found == end - start else None
 
 
 async def _last_part(log: MessageLog, queue: ConsumeQueue, end: int) -> SnapshotPart | None:

@@ -12,6 +12,7 @@ record is written before anybody is told what it says.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from operator import index
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ SNAPSHOT_TAGS_CODE = tags_code(TAG_SNAPSHOT)
 OPS_VERSION = 1
 RECORD_BYTES_MAX = 256 * 1024
 """A record is closed when its ops reach this."""
+PART_ROWS_MAX = 1_000
+"""Of a part of a snapshot; a row has at most the 32 messages of a pop."""
 _LONG_MAX = 2**63 - 1
 _RUN_MAX = 1 << 20
 
@@ -130,17 +133,10 @@ def join_ops(encoded: Iterable[bytes]) -> bytes:
 
 def snapshot_bodies(rows: Iterable[list[Any]]) -> list[bytes]:
     """The bodies of the records of a snapshot, in order; at least one."""
-    parts: list[list[bytes]] = [[]]
-    room = RECORD_BYTES_MAX
-    for row in rows:
-        encoded = orjson.dumps(row)
-        if room < len(encoded):
-            parts.append([])
-            room = RECORD_BYTES_MAX
-        parts[-1].append(encoded)
-        room -= len(encoded)
-    head = b'{"version":%d,"part":%d,"parts":%d,"rows":[%s]}'
-    return [head % (OPS_VERSION, at, len(parts), b",".join(part)) for at, part in enumerate(parts)]
+    each = iter(rows)
+    parts = list(iter(lambda: list(islice(each, PART_ROWS_MAX)), [])) or [[]]
+    head = b'{"version":%d,"part":%d,"parts":%d,"rows":%s}'
+    return [head % (OPS_VERSION, at, len(parts), orjson.dumps(part)) for at, part in enumerate(parts)]
 
 
 def decode_record_body(body: bytes) -> list[Op] | SnapshotPart:

@@ -57,7 +57,7 @@ class PopTable:
             case Popped(_, offsets, next_offset, pop_time_ms, invisible_ms):
                 lane = self._lane(key)
                 self._finish(lane, offsets)
-                self._check_out(lane, offsets, pop_time_ms, invisible_ms, now_ms)
+                self.check_out(lane, offsets, pop_time_ms, invisible_ms, now_ms)
                 lane.next_offset = next_offset
             case PoppedInOrder():
                 self._pop_in_order(self._lane(key), op)
@@ -82,9 +82,10 @@ class PopTable:
             lane = self.lanes[key] = Lane(key)
         return lane
 
-    def _check_out(
+    def check_out(
         self, lane: Lane, offsets: tuple[int, ...], pop_time_ms: int, invisible_ms: int, now_ms: int
     ) -> None:
+        """These are out from now on. Part of an op."""
         if not offsets:
             return
         checkout = Checkout(lane, offsets, pop_time_ms, invisible_ms, len(offsets))
@@ -117,7 +118,7 @@ class PopTable:
         old = lane.out.get(offset)
         if old is not None:
             self._leave(old)
-            self._check_out(lane, (offset,), pop_time_ms, invisible_ms, now_ms)
+            self.check_out(lane, (offset,), pop_time_ms, invisible_ms, now_ms)
         elif lane.order is not None and offset in lane.order.pending:
             lane.order.pending[offset] = pop_time_ms + invisible_ms
 
@@ -149,7 +150,8 @@ class PopTable:
         for lane in [lane for lane in self.lanes.values() if lane.key not in without]:
             yield ["l", *lane.key, lane.next_offset, sorted(lane.acked_ahead)]
             for checkout in dict.fromkeys(lane.out.values()):
-                runs = to_runs(tuple(checkout.still_out()))
+                is_whole = checkout.left == len(checkout.offsets)
+                runs = to_runs(checkout.offsets if is_whole else tuple(checkout.still_out()))
                 yield ["c", checkout.pop_time_ms, checkout.invisible_ms, runs]
             order = lane.order
             if order is not None:
@@ -160,26 +162,42 @@ class PopTable:
     @classmethod
     def restored(cls, rows: Iterable[list[Any]]) -> "PopTable":
         """The table that had these rows. Raises PopRecordError."""
-        table = cls()
-        lane: Lane | None = None
+        restoring = Restoring()
+        restoring.add(rows)
+        return restoring.table()
+
+
+class Restoring:
+    """Makes a table of its rows, a part at a time: there may be very many."""
+
+    def __init__(self) -> None:
+        self._table = PopTable()
+        self._lane: Lane | None = None
+
+    def add(self, rows: Iterable[list[Any]]) -> None:
+        """The next rows. Raises PopRecordError."""
+        table = self._table
         try:
             for row in rows:
                 if row[0] == "l":
-                    lane = table._lane(read_key(row))
-                    lane.next_offset = whole(row[4])
-                    lane.acked_ahead = {whole(offset) for offset in row[5]}
-                elif lane is None:
+                    self._lane = table.lanes.setdefault(key := read_key(row), Lane(key))
+                    self._lane.next_offset = whole(row[4])
+                    self._lane.acked_ahead = {whole(offset) for offset in row[5]}
+                elif self._lane is None:
                     raise ValueError(f"a row {row[0]!r} of no lane")
                 elif row[0] == "c":
-                    table._check_out(lane, from_runs(row[3]), whole(row[1]), whole(row[2]), 0)
+                    table.check_out(self._lane, from_runs(row[3]), whole(row[1]), whole(row[2]), 0)
                 else:
-                    lane.order = _order_batch(row)
-                    table.in_flight += len(lane.order.pending)
+                    order = self._lane.order = _order_batch(row)
+                    table.in_flight += len(order.pending)
         except (ValueError, TypeError, IndexError) as error:
             raise PopRecordError(f"a snapshot of what is out cannot be read: {error!r}") from error
-        for each in table.lanes.values():
-            each.out = dict(sorted(each.out.items()))
-        return table
+
+    def table(self) -> PopTable:
+        """Made of all of them."""
+        for lane in self._table.lanes.values():
+            lane.out = dict(sorted(lane.out.items()))
+        return self._table
 
 
 def _order_batch(row: list[Any]) -> OrderBatch:
