@@ -6,11 +6,14 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from remoting.codes import RequestCode
 from tests.compat.mqadmin import MqAdmin
 from tests.compat.stage import Stage
 from tests.integration.waiting import wait_for
+from tests.integration.wire import Wire
 
 CLUSTER = "DefaultCluster"
 BROKER = "broker-a"
@@ -79,12 +82,13 @@ class Performance:
     def _topics(self) -> None:
         topic, leader = self.topic, self.leader
         self.run("updateTopic", "-b", leader, "-t", topic, "-r", str(QUEUES), "-w", str(QUEUES))
-        self.until(BROKER, "topicRoute", "-t", topic)
+        self._await_route(topic)
+        self.run("topicRoute", "-t", topic)
         listed = [{"topicName": f"{topic}-{n}", "readQueueNums": 2, "writeQueueNums": 2} for n in (1, 2)]
         self.run("updateTopicList", "-b", leader, "-f", self._file("topics.json", listed))
         self.run("updateTopicPerm", "-c", CLUSTER, "-t", f"{topic}-1", "-p", "4")
         self.run("topicClusterList", "-t", topic)
-        self.until(f"{topic}-2", "topicList", "-c")
+        self.run("topicList", "-c")
         self.run("updateOrderConf", "-t", topic, "-m", "put", "-v", f"{BROKER}:{QUEUES}")
         self.run("updateOrderConf", "-t", topic, "-m", "get")
         self.run("updateOrderConf", "-t", topic, "-m", "delete")
@@ -100,6 +104,8 @@ class Performance:
     def _traffic(self) -> None:
         topic = self.topic
         for group in (self.again, self.group):
+            with suppress(AssertionError):  # the tests will say so
+                wait_for("the messages", partial(self._has_all, group), SEEN_LIMIT_S)
             self.until(r"Consume Diff Total: 0\b", "consumerProgress", "-g", group)
         # The running consumers of this group are sent back to the beginning while the other commands run.
         self.run("resetOffsetByTime", "-g", self.again, "-t", topic, "-s", "0")
@@ -151,9 +157,10 @@ class Performance:
         self.run("clusterList", "-m")
         self.run("brokerStatus", "-b", leader)
         self.run("updateBrokerConfig", "-b", leader, "-k", CHANGED_KEY, "-v", CHANGED_VALUE)
+        self.mqadmin.finish()
         for node_id in self.stage.follower_ids():
-            wanted = rf"{CHANGED_KEY}\s*=\s*{CHANGED_VALUE}"
-            self.until(wanted, "getBrokerConfig", "-b", self.stage.cluster.address(node_id))
+            self._await_setting(node_id)
+            self.run("getBrokerConfig", "-b", self.stage.cluster.address(node_id))
         self.run("updateBrokerConfig", "-b", leader, "-k", CHANGED_KEY, "-v", "1000")
         self.run("cleanExpiredCQ", "-b", leader)
         self.run("cleanUnusedTopic", "-b", leader)
@@ -196,8 +203,32 @@ class Performance:
         with suppress(AssertionError):  # the tests will say so
             wait_for("the messages again", self.has_consumed_again, RESET_LIMIT_S)
 
+    def _await_route(self, topic: str) -> None:
+        self.mqadmin.finish()
+
+        def is_there() -> bool:
+            with Wire(self.stage.namesrv) as wire:
+                return wire.invoke(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
+
+        wait_for(f"the route of {topic}", is_there, SEEN_LIMIT_S)
+
+    def _await_setting(self, node_id: str) -> None:
+        line = f"{CHANGED_KEY}={CHANGED_VALUE}\n".encode()
+
+        def is_there() -> bool:
+            with Wire(self.stage.cluster.address(node_id)) as wire:
+                return line in wire.invoke(RequestCode.GET_BROKER_CONFIG).body
+
+        wait_for(f"the setting on {node_id}", is_there, SEEN_LIMIT_S)
+
     def has_consumed_again(self) -> bool:
-        return int(self.mqadmin.run("@consumed", self.again)) >= 2 * MESSAGES
+        return self._consumed(self.again) >= 2 * MESSAGES
+
+    def _has_all(self, group: str) -> bool:
+        return self._consumed(group) >= MESSAGES
+
+    def _consumed(self, group: str) -> int:
+        return int(self.mqadmin.run("@consumed", group))
 
     def _removals(self) -> None:
         self.run("deleteSubGroup", "-c", CLUSTER, "-g", self.copy, "-r", "true")

@@ -13,7 +13,15 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.compat.mqadmin import ERROR_TEXT, MqAdmin, compile_runner
-from tests.compat.mqadmin_performance import BROKER, CLUSTER, MESSAGES, QUEUES, Performance
+from tests.compat.mqadmin_performance import (
+    BROKER,
+    CHANGED_KEY,
+    CHANGED_VALUE,
+    CLUSTER,
+    MESSAGES,
+    QUEUES,
+    Performance,
+)
 from tests.compat.stage import Stage
 from tests.integration.client_runs import ROOT
 
@@ -160,6 +168,13 @@ def test_brokers_tell_of_themselves(performed: Performance) -> None:
     for key in ("putTps", "getTotalTps", "commitLogMaxOffset", "bootTimestamp", "brokerVersionDesc"):
         assert re.search(rf"{key}\s*:\s*\S", status), key
     assert re.search(r"putMessageTimesTotal\s*:\s*[1-9]", status)
+
+
+def test_a_setting_changed_on_the_leader_is_in_force_on_every_node(performed: Performance) -> None:
+    of_followers = performed.printed["getBrokerConfig"]
+    assert len(of_followers) == 2
+    for shown in of_followers:
+        assert re.search(rf"{CHANGED_KEY}\s*=\s*{CHANGED_VALUE}\b", shown)
 
 
 def test_the_name_server_is_configured(performed: Performance) -> None:
