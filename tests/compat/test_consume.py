@@ -43,6 +43,14 @@ def consumer_ids(stage: Stage, group: str) -> list[str]:
     return json.loads(answer.body)["consumerIdList"] if answer.code == ResponseCode.SUCCESS else []
 
 
+def committed(stage: Stage, group: str, topic: str, queues: int) -> int:
+    """How many messages of the topic the group has consumed, as its consumers told the leader."""
+    asked = [{"consumerGroup": group, "topic": topic, "queueId": str(queue)} for queue in range(queues)]
+    with Wire(stage.leader_address()) as wire:
+        answers = [wire.invoke(RequestCode.QUERY_CONSUMER_OFFSET, ext) for ext in asked]
+    return sum(int(answer.ext_fields["offset"]) for answer in answers if answer.code == ResponseCode.SUCCESS)
+
+
 def test_three_consumers_share_the_queues_and_take_over_those_of_one_that_leaves(
     stage: Stage, client: Client
 ) -> None:
@@ -53,7 +61,7 @@ def test_three_consumers_share_the_queues_and_take_over_those_of_one_that_leaves
         time.sleep(BALANCED_S)
         first = samples(sync=40)
         produce(client, topic, sync=40)
-        consumers.wait_until("all consumed", lambda: len(messages_of(consumers)) >= len(first))
+        consumers.wait_until("all consumed", lambda: committed(stage, group, topic, QUEUES) == len(first))
         consumers.tell("leave")
         consumers.wait_lines("one left", event="left")
         consumers.wait_until("two are registered", lambda: len(consumer_ids(stage, group)) == 2)
@@ -195,8 +203,7 @@ def test_consumer_that_runs_goes_back_to_where_its_group_is_reset(stage: Stage, 
     topic, group = stage.topic("Reset", 2), stage.unique("Reset")
     produce(client, topic, sync=20)
     with client.start("consumers", topic, group) as consumers:
-        consumers.wait_until("all consumed", lambda: len(messages_of(consumers)) >= 20)
-        time.sleep(2.0)  # the offsets are committed
+        consumers.wait_until("all consumed", lambda: committed(stage, group, topic, 2) == 20)
         ext = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
         stage.invoke_leader(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext)
         consumers.wait_until("all again", lambda: len(messages_of(consumers)) >= 40, 90.0)

@@ -12,6 +12,7 @@ from tests.integration.messages import Sample
 
 pytestmark = pytest.mark.integration
 COUNT = 20
+ENDLESS: dict[str, int] = {"count": 100_000, "pause_ms": 50, "poll_ms": 500, "timeout_ms": 3_000}
 PAIRS = (
     ("5.4.0", GO),
     pytest.param(GO, "4.9.8", marks=pytest.mark.long),
@@ -52,7 +53,7 @@ def test_reply_finds_who_asked_at_another_node_after_a_hand_over(stage: Stage, t
     client = Client(JAVA[0], stage.namesrv, tmp_path)
     with (
         client.start("answer", topic, group, poll_ms=500) as answering,
-        client.start("ask", topic, stage.unique("Askers"), count=100_000, pause_ms=50, poll_ms=500) as asking,
+        client.start("ask", topic, stage.unique("Askers"), **ENDLESS) as asking,
     ):
         asking.wait_lines("replies before", 10, status="OK")
         stage.transfer_leader(stage.follower_ids()[0])
@@ -73,10 +74,9 @@ def oks_since(report: list[dict[str, object]], first: int) -> int:
 def test_requests_go_on_after_the_leader_died(stage: Stage, tmp_path: Path, version: str) -> None:
     topic, group = stage.topic("Died"), stage.unique("Repliers")
     client = Client(version, stage.namesrv, tmp_path)
-    options = {"count": 100_000, "pause_ms": 50, "poll_ms": 500, "timeout_ms": 3000}
     with (
         client.start("answer", topic, group, poll_ms=500) as answering,
-        client.start("ask", topic, stage.unique("Askers"), **options) as asking,
+        client.start("ask", topic, stage.unique("Askers"), **ENDLESS) as asking,
     ):
         asking.wait_lines("replies before", 10, status="OK")
         with stage.leader_dead():
