@@ -290,6 +290,11 @@ class EntryFiles:
         self.index.drop_before(begin.begin_index * UNIT_BYTES)
         return self.data.drop_before(begin.begin_position)
 
+    def close_removed(self) -> None:
+        """The reading thread: close what `remove_before` deleted."""
+        self.data.close_removed()
+        self.index.close_removed()
+
     def write_leading_blank(self, begin_position: int) -> None:
         """Begin the first data file of an empty log that begins inside that file."""
         into_file = begin_position % self.data.file_bytes

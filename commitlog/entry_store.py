@@ -229,6 +229,10 @@ class EntryStore:
         with self._failing():
             return 0 if removal is None else self._files.remove_before(removal)
 
+    def close_removed(self) -> None:
+        """Loop thread: give back the room of the files that `remove_files` deleted."""
+        self._files.close_removed()
+
     def old_files(self) -> Iterator[tuple[int, int | None]]:
         """The end of each data file but the last, and the entry that stands there, if it can be read."""
         for end in self._files.data.starts()[1:]:
@@ -243,12 +247,9 @@ class EntryStore:
         """All changes since the last call; None when there are none."""
         if not self._ops:
             return None
-        begin = None
-        if self._has_new_epochs:
-            begin = self._log_begin()
+        begin = self._log_begin() if self._has_new_epochs else None
         writes = Writes(self._ops, self._new_chunks, begin)
-        self._ops = []
-        self._new_chunks = []
+        self._ops, self._new_chunks = [], []
         self._has_new_epochs = False
         return writes
 

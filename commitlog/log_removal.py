@@ -93,4 +93,6 @@ class LogRemoval:
         """Delete this file and all before it; how many. Raises OSError."""
         for end_position in [end for end in self._newest_ms if end <= file.end_position]:
             del self._newest_ms[end_position]
-        return await self._remove_before(file.next_index)
+        removed = await self._remove_before(file.next_index)
+        self._entries.close_removed()
+        return removed

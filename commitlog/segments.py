@@ -3,7 +3,7 @@
 A file is named by the 20-digit position of its first byte and has its full length from its creation on;
 blocks are reserved ahead of the writing, so that a full disk is an OSError before data is lost. Bytes never
 written read as zero. One thread writes, another may read: descriptors are opened by `load` and by the
-writer, and closed only by `close_retired` and `close`, which the reading thread calls.
+writer, and closed only by `close_retired`, `close_removed` and `close`, which the reading thread calls.
 """
 
 import errno
@@ -42,6 +42,7 @@ class Segments:
         self._unsynced: set[int] = set()
         self._is_directory_unsynced = False
         self._retired_fds: list[int] = []
+        self._removed_fds: list[int] = []
         self._direct_start = -1
         self._direct_fd: int | None = None
 
@@ -224,7 +225,7 @@ class Segments:
         """
         for start in reversed(self.starts()):
             if start >= position:
-                self._delete(start)
+                self._retired_fds.append(self._delete(start))
         self._fs.fsync_directory(self.directory)
         start = position - position % self.file_bytes
         fd = self._fds.get(start)
@@ -239,10 +240,15 @@ class Segments:
         """Delete the files that end at `position` or before it, durably; how many."""
         ended = [start for start in self.starts() if start + self.file_bytes <= position]
         for start in ended:
-            self._delete(start)
+            self._removed_fds.append(self._delete(start))
         if ended:
             self._fs.fsync_directory(self.directory)
         return len(ended)
+
+    def close_removed(self) -> None:
+        """Close what `drop_before` deleted: only then has the disk its room back."""
+        while self._removed_fds:
+            self._fs.close(self._removed_fds.pop())
 
     def close_retired(self) -> None:
         """Close the descriptors of deleted files."""
@@ -253,6 +259,7 @@ class Segments:
         """Close all. The files stay as they are."""
         self._retire_direct()
         self.close_retired()
+        self.close_removed()
         while self._fds:
             self._fs.close(self._fds.popitem()[1])
 
@@ -282,13 +289,15 @@ class Segments:
             self._fs.allocate(self._fds[start], reserved_to - start, window_end - reserved_to)
         self._reserved_to[start] = window_end
 
-    def _delete(self, start: int) -> None:
+    def _delete(self, start: int) -> int:
+        """The descriptor, which somebody may be reading from."""
         if start == self._direct_start:
             self._retire_direct()
         self._fs.delete(self.directory / file_name(start))
-        self._retired_fds.append(self._fds.pop(start))
+        fd = self._fds.pop(start)
         self._reserved_to.pop(start, None)
         self._unsynced.discard(start)
+        return fd
 
 
 def _raise_corrupt(reason: str) -> None:

@@ -1,11 +1,14 @@
 """The begin of an entry store and the files of consume queues go: in order, for good, over any crash."""
 
 import random
+from typing import cast
 
 import pytest
 
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.entry_store import EntryStore
+from commitlog.indexer import Indexer
+from commitlog.log_removal import LogRemoval, OldFile
 from tests.support.log_entries import DIRECTORY, Stored, open_small, read_all, write_all
 from tests.support.made_up_log import ROOT, STEP, MadeUpLog, flush, open_queues, positions, put
 from tests.support.memory_fs import MemoryFs
@@ -51,6 +54,25 @@ def test_files_go_and_the_log_goes_on() -> None:
     assert again.log_state().epochs == store.log_state().epochs
     assert remove(again, 110) == 7
     assert read_all(open_small(fs)) == expected(110, 120)
+
+
+async def test_room_of_deleted_files_is_given_back_though_nothing_is_written() -> None:
+    """Else a nearly full disk, whose leader takes no sends, stays full and loses one file after another."""
+    fs = MemoryFs()
+    store = open_small(fs)
+    fill(store)
+
+    async def remove_before(begin_index: int) -> int:
+        return remove(store, begin_index)
+
+    removal = LogRemoval(store, cast("Indexer", None), lambda: 99, remove_before)
+    files = len(file_starts(fs, "data")) + len(file_starts(fs, "index"))
+    open_files = fs.open_files
+    assert await removal.remove_before(OldFile(4096, 40, 0)) == 4
+    gone = files - len(file_starts(fs, "data")) - len(file_starts(fs, "index"))
+    assert gone > 4
+    assert fs.open_files == open_files - gone
+    assert read_all(store) == expected(40, 100)
 
 
 def test_removal_that_a_reset_overtakes_is_void() -> None:
