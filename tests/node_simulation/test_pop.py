@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 from typing import Any
@@ -61,10 +62,17 @@ def test_a_leader_that_does_not_know_what_is_out_is_found(monkeypatch: pytest.Mo
 
 
 def test_answers_before_the_commit_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They leave at once, and what they say is put in the log a little later."""
+    flush = PopLedger.flush
+
     def at_once(self: PopLedger, on_done: OnDone) -> None:
         on_done(PutStatus.PUT_OK)
 
+    def later(self: PopLedger) -> None:
+        asyncio.get_running_loop().call_later(0.3, lambda: self.table is not None and flush(self))
+
     monkeypatch.setattr(PopLedger, "when_committed", at_once)
+    monkeypatch.setattr(PopLedger, "flush", later)
     with pytest.raises(InvariantError, match="is handed out"):
         run_seeds(KILLS)
 
