@@ -160,8 +160,3 @@ def test_an_index_that_is_lost_is_built_again(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(TimerJournal, "start", start_anew)
     run(replace(KILLS, seed=1))
-
-
-def test_world_repeats_a_seed() -> None:
-    first, second = (World(timer_options(7_003), workload=timer_workload) for _ in range(2))
-    assert first.run() == second.run()
