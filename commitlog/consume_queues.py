@@ -190,10 +190,10 @@ class ConsumeQueues:
         """Have `callback` called with the name of every topic that is deleted."""
         self._delete_callbacks.append(callback)
 
-    def raise_to(self, topic: str, queue_id: int, next_offset: int) -> None:
-        """What the queue misses of its messages before this offset is gone from the log."""
+    def raise_to(self, topic: str, queue_id: int, next_offset: int, position: int) -> None:
+        """What is missing before this offset is gone from the log, unless the queue has later ones."""
         queue = self._queue(topic, queue_id)
-        if queue.max_offset < next_offset:
+        if queue.max_offset < next_offset and queue.last_position < position:
             queue.begin_at(next_offset)
 
     def cut_files(self, queue: ConsumeQueue) -> bool:

@@ -9,6 +9,7 @@ from broker.state.checkpoints import (
     CHECKPOINT_TOPIC,
     Assembler,
     Base,
+    OffsetRow,
     WholeCheckpoint,
     next_offsets,
     offset_rows,
@@ -45,13 +46,15 @@ class BaseKeeper:
         whole = self.take(batch)
         if whole is None or whole.covered_index <= self.base.covered_index:
             return False
-        self.base = Base(whole.covered_index, self._log.queued_index, next_offsets(self._log.queues))
+        self.base = self._base_of(whole.covered_index, next_offsets(self._log.queues))
         return True
+
+    def _base_of(self, covered_index: int, rows: tuple[OffsetRow, ...]) -> Base:
+        return Base(covered_index, self._log.queued_index, rows, self._log.max_position)
 
     def begin_behind(self, snapshot: Snapshot) -> None:
         """The state was taken from this checkpoint; the queues have all that is behind it."""
-        rows = offset_rows(snapshot.tables["queues"])
-        self.begin_with(Base(snapshot.applied_index, self._log.queued_index, rows))
+        self.begin_with(self._base_of(snapshot.applied_index, offset_rows(snapshot.tables["queues"])))
 
     def find(self, batch: DispatchBatch) -> Snapshot | None:
         """What the batch completes, if the log has all behind it. Raises DamagedRecordError,
@@ -98,7 +101,7 @@ class BaseKeeper:
     def _raise_due(self) -> None:
         if not self._is_raised and self._log.queued_index >= self.base.known_index:
             self._is_raised = True
-            raise_queues(self._log.queues, self.base.offsets)
+            raise_queues(self._log.queues, self.base)
 
 
 def _resolve(done: asyncio.Future[PutStatus], status: PutStatus) -> None:

@@ -24,6 +24,7 @@ CHECKPOINT_TOPIC: Final = LEDGERMQ_PREFIX + "CHECKPOINT"
 PART_VERSION: Final = 1
 PART_BYTES_MAX: Final = 512 * 1024
 PARTS_MAX: Final = 1 << 16
+POSITION_MAX: Final = (1 << 63) - 1
 _HEAD: Final = struct.Struct(">BQII")
 
 OffsetRow = list[Any]
@@ -44,18 +45,24 @@ class Base:
     """Queues that were dispatched up to here and miss offsets below those in `offsets` have lost them with
     the log's begin."""
     offsets: tuple[OffsetRow, ...] = ()
+    known_position: int = NO_INDEX
+    """Where that entry ends. A queue with a message behind it goes by that one's offset: its topic may have
+    been deleted and made again since.
+    """
 
     def rows(self) -> dict[str, Any]:
         """For a snapshot file."""
-        return {"base": [self.covered_index, self.known_index], "queues": iter(self.offsets)}
+        base = [self.covered_index, self.known_index, self.known_position]
+        return {"base": base, "queues": iter(self.offsets)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Base":
         """Raises ValueError, KeyError or TypeError when it is none."""
         if "base" not in data:
             return cls()
-        covered_index, known_index = map(index, data["base"])
-        return cls(covered_index, known_index, offset_rows(data["queues"]))
+        covered_index, known_index, *more = map(index, data["base"])
+        known_position = more[0] if more else POSITION_MAX  # older snapshots did not say
+        return cls(covered_index, known_index, offset_rows(data["queues"]), known_position)
 
 
 def offset_rows(rows: Iterable[Any]) -> tuple[OffsetRow, ...]:
@@ -71,11 +78,11 @@ def next_offsets(queues: ConsumeQueues) -> tuple[OffsetRow, ...]:
     )
 
 
-def raise_queues(queues: ConsumeQueues, rows: Iterable[OffsetRow]) -> None:
+def raise_queues(queues: ConsumeQueues, base: Base) -> None:
     """Let queues whose messages are gone go on at the offsets that they had."""
-    for topic, offsets in rows:
+    for topic, offsets in base.offsets:
         for number, offset in offsets:
-            queues.raise_to(topic, number, offset)
+            queues.raise_to(topic, number, offset, base.known_position)
 
 
 def split(covered_index: int, data: bytes, part_bytes: int) -> Iterator[bytes]:

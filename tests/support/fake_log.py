@@ -99,9 +99,9 @@ class FakeQueues:
     def queue_ids(self, topic: str) -> list[int]:
         return sorted(queue_id for name, queue_id in self.by_key if name == topic)
 
-    def raise_to(self, topic: str, queue_id: int, next_offset: int) -> None:
+    def raise_to(self, topic: str, queue_id: int, next_offset: int, position: int) -> None:
         queue = self.by_key.setdefault((topic, queue_id), FakeQueue())
-        if queue.max_offset < next_offset:
+        if queue.max_offset < next_offset and (not queue.rows or queue.rows[-1][0] < position):
             queue.rows.clear()
             queue.min_offset = next_offset
 

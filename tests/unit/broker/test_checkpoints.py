@@ -85,6 +85,29 @@ async def test_checkpoint_is_found_in_the_log_and_kept_with_the_snapshot(tmp_pat
     assert (again.base, again.saved_covered_index) == (state.base, covered)
 
 
+async def test_topic_that_was_made_again_keeps_its_messages_over_a_start(tmp_path: Path) -> None:
+    """The last checkpoint knows the queue of the deleted topic, which had come farther."""
+    log = FakeLog()
+    state = make_state(tmp_path, log)
+    put(log, "T", 5)
+    put(log, "U", 5)
+    assert await state.write_checkpoint(4000) is PutStatus.PUT_OK
+    log.fake_queues.by_key["T", 0].drop_before(5)  # its messages are gone from the log
+    assert log.fake_queues.forget("T")
+    del log._next_offsets["T", 0]
+    put(log, "T", 2)
+    await state.stop()
+    again = FakeLog()
+    again.fake_queues = log.fake_queues
+    again._readable_end, again._applied_index = log._readable_end, log._applied_index
+    del again.fake_queues.by_key["U", 0]  # not written, since it has no message
+    make_state(tmp_path, again)
+    queue = again.fake_queues.get("T", 0)
+    assert queue is not None
+    assert (queue.min_offset, queue.max_offset) == (0, 2)
+    assert again.fake_queues.next_offset("U", 0) == 5
+
+
 class CutLog(FakeLog):
     """A log whose first entries are gone."""
 

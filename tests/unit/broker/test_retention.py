@@ -279,8 +279,8 @@ async def test_queues_of_a_deleted_topic_are_forgotten_when_no_offset_speaks_of_
     state, queues = bench.context.state, bench.log.fake_queues
     await state.propose(PutGroup(SubscriptionGroupConfig("here")), PutTopic(TopicConfig("KEPT")))
     for topic in ("GONE", "KEPT", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"):
-        queues.raise_to(topic, 0, 5)
-    queues.raise_to("FULL", 0, 5)
+        queues.raise_to(topic, 0, 5, 0)
+    queues.raise_to("FULL", 0, 5, 0)
     queues.by_key["FULL", 0].rows.append((0, 0, 0))
     await state.propose(CommitOffsets("here", "GONE", {0: 5}), CommitOffsets("here", "KEPT", {0: 5}))
     assert await bench.retention.clean_unused_topics() == 0

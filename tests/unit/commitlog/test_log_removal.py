@@ -220,12 +220,12 @@ def test_queue_goes_on_at_the_offset_that_it_had() -> None:
     fs, log = MemoryFs(), MadeUpLog()
     queues, _ = open_queues(fs, log)
     put(queues, log, "T", 0, range(5))
-    queues.raise_to("T", 0, 5)
-    queues.raise_to("T", 0, 3)
+    queues.raise_to("T", 0, 5, 5 * STEP)
+    queues.raise_to("T", 0, 3, 5 * STEP)
     queue = queues.get("T", 0)
     assert queue is not None
     assert len(queue.units(0, 10)) == 5
-    queues.raise_to("U", 1, 7)
+    queues.raise_to("U", 1, 7, 5 * STEP)
     assert queues.next_offset("U", 1) == 7
     raised = queues.get("U", 1)
     assert raised is not None
@@ -238,11 +238,24 @@ def test_queue_goes_on_at_the_offset_that_it_had() -> None:
     assert (again.min_offset, again.max_offset) == (7, 9)
 
 
+def test_queue_with_a_later_message_is_not_raised() -> None:
+    """Its topic was deleted, and made again behind what is said of it."""
+    fs, log = MemoryFs(), MadeUpLog()
+    queues, _ = open_queues(fs, log)
+    put(queues, log, "T", 0, range(5))
+    queues.raise_to("T", 0, 50, 4 * STEP)
+    queue = queues.get("T", 0)
+    assert queue is not None
+    assert (len(queue.units(0, 10)), queue.max_offset) == (5, 5)
+    queues.raise_to("T", 0, 50, 5 * STEP)
+    assert queue.max_offset == 50
+
+
 def test_messages_that_come_with_lower_offsets_than_raised_take_their_place() -> None:
     """A queue that is built again from the log, after it was said how far it had come."""
     fs, log = MemoryFs(), MadeUpLog()
     queues, _ = open_queues(fs, log)
-    queues.raise_to("T", 0, 9)
+    queues.raise_to("T", 0, 9, 9 * STEP)
     queues.put_all(DispatchBatch.of([log.request("T", 0, offset) for offset in range(6, 9)]))
     queue = queues.get("T", 0)
     assert queue is not None
