@@ -155,6 +155,8 @@ class TimerJournal:
         if queue is None or not self._is_known:
             return False
         start = max(index.end, queue.min_offset)
+        if start > index.end:  # the log begins later: what waited, and how it ended, is gone
+            index.pending.drop_before(start)
         units = queue.units(start, READ_AT_ONCE)
         for offset, (position, size, _) in enumerate(units, start):
             record = self._read(position, size)

@@ -50,6 +50,16 @@ class PendingSet:
         self.count -= 1
         return True
 
+    def drop_before(self, offset: int) -> None:
+        """Take out all that are lower."""
+        for number in [number for number in self._pieces if number * PIECE < offset]:
+            bits = self._pieces.pop(number)
+            gone = min(offset - number * PIECE, PIECE)
+            left = bits >> gone << gone
+            self.count -= (bits ^ left).bit_count()
+            if left:
+                self._pieces[number] = left
+
     def rows(self) -> Iterator[bytes]:
         """What `restored` makes the set of."""
         for number, bits in self._pieces.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from broker.timer.names import TIMER_TOPIC
 from broker.timer.records import ALL_KEPT
 from commitlog.record import Message
-from tests.support.broker_context import NOW_MS
+from tests.support.broker_context import NOW_MS, FakeEngine, make_context
 from tests.support.fake_log import FakeLog
 from tests.support.timer_bench import SECOND, TimerBench, make_timer_bench
 from tests.unit.broker.consume_bench import ignore
@@ -170,3 +170,28 @@ async def test_rows_of_another_record_are_not_believed(tmp_path: Path) -> None:
     assert bench.waiting == 1
     assert await bench.at(5 * SECOND) == [b"a"]
     await bench.stop()
+
+
+async def test_a_node_that_missed_deliveries_with_the_begin_of_the_log_holds_nothing_for_them(
+    tmp_path: Path,
+) -> None:
+    """It was away for longer than the log goes back; by itself it would hold the log for ever."""
+    away = await make_timer_bench(tmp_path / "away")
+    await away.send(b"1", TIMER_DELAY_SEC=1)
+    await away.send(b"2", TIMER_DELAY_SEC=2)
+    leader = await away.next_leader(None, tmp_path / "leader")
+    assert await leader.at(3 * SECOND) == [b"1", b"2"]
+    await leader.send(b"over", TIMER_DELAY_SEC=1)
+    assert await leader.at(5 * SECOND) == [b"over"]
+    await leader.send(b"waits", TIMER_DELAY_SEC=60)
+    late = leader.log.reopened()
+    queue = late.fake_queues.by_key[TIMER_TOPIC, 0]
+    queue.drop_before(3)
+    await leader.stop()
+    late.set_writable(False)
+    back = TimerBench(tmp_path / "away", late, make_context(tmp_path / "away", late, FakeEngine()))
+    await late.start()
+    await back.start()
+    assert back.waiting == 1
+    assert back.journal.hold() == queue.rows[-1][0]
+    await back.stop()

@@ -52,6 +52,17 @@ def test_a_pending_set_is_a_set(steps: list[tuple[bool, int]]) -> None:
     assert pending.held_bytes <= 128 * len(expected)
 
 
+@given(st.sets(st.integers(0, 3 * PIECE), max_size=30), st.integers(0, 3 * PIECE + 1))
+def test_a_pending_set_loses_what_is_before_an_offset(offsets: set[int], begin: int) -> None:
+    pending = PendingSet()
+    for offset in offsets:
+        pending.add(offset)
+    pending.drop_before(begin)
+    kept = {offset for offset in offsets if offset >= begin}
+    assert {offset for offset in range(3 * PIECE + 1) if offset in pending} == kept
+    assert (pending.count, pending.first) == (len(kept), min(kept, default=None))
+
+
 @given(st.integers(0, 200), st.binary(max_size=8))
 def test_a_checkpoint_that_was_changed_anywhere_is_refused(at: int, change: bytes) -> None:
     pending = PendingSet()
