@@ -129,7 +129,8 @@ class Retention:
         position = 0
         for number, file in enumerate(self._removable()):
             is_spared = spared_index is not None and file.next_index > spared_index + 1
-            if file.newest_ms >= oldest_kept_ms or is_spared or number >= FILES_PER_ROUND:
+            is_old = file.newest_ms is not None and file.newest_ms < oldest_kept_ms
+            if not is_old or is_spared or number >= FILES_PER_ROUND:
                 break
             position = file.end_position
         if position > self._context.state.trim_position:

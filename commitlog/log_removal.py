@@ -16,8 +16,8 @@ class OldFile:
     end_position: int
     next_index: int
     """The first entry behind it."""
-    newest_ms: int
-    """When its last record was stored."""
+    newest_ms: int | None
+    """When its last record was stored; None when that is damaged."""
 
 
 class LogRemoval:
@@ -66,16 +66,13 @@ class LogRemoval:
         return min(self._index.queues.flushed_index, self._committed_index())
 
     def old_files(self) -> Iterator[OldFile]:
-        """The oldest first; up to one that cannot be judged, because it is damaged or was not dispatched."""
+        """The oldest first; up to one whose end is not known."""
         for end_position, next_index in self._entries.old_files():
             if next_index is None:
                 return
             if next_index <= self._entries.begin_index:
                 continue  # it is being deleted
-            newest_ms = self._newest_of(end_position, next_index)
-            if newest_ms is None:
-                return
-            yield OldFile(end_position, next_index, newest_ms)
+            yield OldFile(end_position, next_index, self._newest_of(end_position, next_index))
 
     def _newest_of(self, end_position: int, next_index: int) -> int | None:
         known = self._newest_ms.get(end_position)

@@ -1,6 +1,6 @@
 """What may be deleted, when, and who decides: against a log whose files the test makes up."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -38,7 +38,7 @@ NOW = f"{datetime.fromtimestamp(NOW_MS / 1000).hour:02}"  # noqa: DTZ006 (the sa
 class FakeRemoval:
     """Ten entries a file; as many files as there are times, and one that is written."""
 
-    def __init__(self, times_ms: list[int]) -> None:
+    def __init__(self, times_ms: Sequence[int | None]) -> None:
         self.files = [
             OldFile(FILE_BYTES * number, 10 * number, newest_ms)
             for number, newest_ms in enumerate(times_ms, 1)
@@ -71,7 +71,7 @@ class FakeRemoval:
 class Bench:
     """A leader whose state knows a checkpoint behind all of the files."""
 
-    def __init__(self, tmp_path: Path, times_ms: list[int], **values: Any) -> None:
+    def __init__(self, tmp_path: Path, times_ms: Sequence[int | None], **values: Any) -> None:
         self.log = FakeLog()
         self.context: BrokerContext = make_context(tmp_path, self.log, **values)
         self.removal = FakeRemoval(times_ms)
@@ -165,6 +165,17 @@ async def test_follower_obeys_what_the_leader_said(tmp_path: Path) -> None:
     await bench.context.state.propose(TrimLog(FILE_BYTES))
     bench.log.set_writable(False)
     assert await bench.retention.round() == 1
+
+
+async def test_damaged_file_goes_where_the_others_have_none_left_to_mend_it(tmp_path: Path) -> None:
+    """A leader that cannot say how old a file is keeps it; a node that is told that it is over does not."""
+    bench = Bench(tmp_path, [OLD_MS, None, OLD_MS], deleteWhen=NOW)
+    await bench.retention.round()
+    assert bench.left == [2, 3]
+    await bench.context.state.propose(TrimLog(2 * FILE_BYTES))
+    bench.log.set_writable(False)
+    await bench.retention.round()
+    assert bench.left == [3]
 
 
 async def test_checkpoint_is_written_once_for_each_file(tmp_path: Path) -> None:

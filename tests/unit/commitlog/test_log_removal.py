@@ -7,6 +7,7 @@ import pytest
 
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.entry_store import EntryStore
+from commitlog.errors import DamagedRecordError
 from commitlog.indexer import Indexer
 from commitlog.log_removal import LogRemoval, OldFile
 from tests.support.log_entries import DIRECTORY, Stored, open_small, read_all, write_all
@@ -73,6 +74,25 @@ async def test_room_of_deleted_files_is_given_back_though_nothing_is_written() -
     assert gone > 4
     assert fs.open_files == open_files - gone
     assert read_all(store) == expected(40, 100)
+
+
+def test_file_whose_last_record_is_damaged_has_no_time() -> None:
+    fs = MemoryFs()
+    store = open_small(fs)
+    fill(store)
+
+    class DamagedIndex:
+        def store_timestamp_at(self, position: int) -> int | None:
+            if position < 1024:
+                raise DamagedRecordError("damaged")
+            return position
+
+    async def remove_before(begin_index: int) -> int:
+        return remove(store, begin_index)
+
+    removal = LogRemoval(store, cast("Indexer", DamagedIndex()), lambda: 99, remove_before)
+    found = [(file.next_index, file.newest_ms is None) for file in removal.old_files()]
+    assert found[:3] == [(10, True), (20, False), (30, False)]
 
 
 def test_removal_that_a_reset_overtakes_is_void() -> None:
