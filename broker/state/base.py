@@ -31,6 +31,8 @@ class BaseKeeper:
         self._log = log
         self._assembler = Assembler()
         self._is_raised = True
+        # The last entries may be such that no listener hears of them, as that of a new leader.
+        log.on_writable_change(lambda _: self._raise_due())
 
     def begin_with(self, base: Base) -> None:
         """What a snapshot says; queues that miss something of it get it once they are as far."""

@@ -108,6 +108,22 @@ async def test_topic_that_was_made_again_keeps_its_messages_over_a_start(tmp_pat
     assert again.fake_queues.next_offset("U", 0) == 5
 
 
+async def test_queues_go_on_where_they_were_before_a_new_leader_puts_anything(tmp_path: Path) -> None:
+    """Though the last entry that they have to pass is one of which nobody is told."""
+    log = FakeLog()
+    state = make_state(tmp_path, log)
+    put(log, "T", 5)
+    assert await state.write_checkpoint(4000) is PutStatus.PUT_OK
+    await state.stop()
+    again = FakeLog(is_writable=False)
+    again._applied_index = state.base.known_index - 1
+    make_state(tmp_path, again)
+    assert again.fake_queues.next_offset("T", 0) == 0
+    again._applied_index += 1
+    again.set_writable(True)
+    assert again.fake_queues.next_offset("T", 0) == 5
+
+
 class CutLog(FakeLog):
     """A log whose first entries are gone."""
 
