@@ -1,7 +1,7 @@
 """Operators' changes that reach a follower: it hands them on to the leader.
 
-mqadmin and the Dashboard send some changes to every node of a broker (deleting a group, they delete its topics
-on the slaves too), others to the address they know as the master's, which it may not be any more.
+mqadmin and the Dashboard send some changes to every node of a broker (deleting a group, they delete its
+topics on the slaves too), others to the address they know as the master's, which it may not be any more.
 """
 
 from typing import Final

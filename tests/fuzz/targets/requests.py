@@ -51,10 +51,6 @@ class StrictRouter(Router):
     def _report(self, request: RemotingCommand, error: BaseException) -> None:
         self.faults.append(error)
 
-    @property
-    def codes(self) -> list[int]:
-        return sorted({*self._handlers, *self._batch_handlers})
-
 
 class Handlers:
     """A router in a loop of its own, made anew every so often."""
@@ -67,7 +63,7 @@ class Handlers:
 
     def codes(self) -> list[int]:
         with asyncio.Runner() as runner:
-            return runner.run(self._make()).codes
+            return sorted(runner.run(self._make()).codes)
 
     def check(self, payload: bytes) -> None:
         try:
