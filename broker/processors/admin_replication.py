@@ -98,7 +98,7 @@ class ReplicationAdmin:
             else log_end
             for epoch in status.epochs
         ]
-        ends = [*starts[1:], log_end]
+        ends = [*starts[1:], log_end] if starts else []
         rows = zip(terms, starts, ends, strict=True)
         return json_answer(
             request,
