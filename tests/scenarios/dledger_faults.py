@@ -23,8 +23,11 @@ from tests.scenarios.scenario import (
     POWER_LOSS,
     PROMISES,
     PULL,
+    QUERIES,
     QUEUE_DAMAGE,
     REPLICATION,
+    RETENTION,
+    RETENTION_OF_NODES,
     ROUTES,
     SCRUBBER,
     SEEDS,
@@ -105,8 +108,8 @@ SAFETY = (
                 "a_snapshot_cut_or_changed_at_any_byte_is_refused",
                 "a_snapshot_ahead_of_its_log_is_not_used_when_the_log_has_grown",
             ),
+            *RETENTION_OF_NODES("checkpoint_larger_than_a_data_file_brings_a_node_back"),
         ),
-        ("sending a snapshot to a follower",),
     ),
     Scenario(
         "vote-file-unsynced",
@@ -152,8 +155,10 @@ SAFETY = (
         "After a restart of all nodes messages are not found by their ids",
         "every acknowledged message is found by its id on every node",
         ("rocketmq#7477",),
-        NODES("rmq7477_every_acknowledged_message_is_found_by_its_id_after_a_full_restart"),
-        ("an index of message keys",),
+        (
+            *NODES("rmq7477_every_acknowledged_message_is_found_by_its_id_after_a_full_restart"),
+            *QUERIES("what_was_acknowledged_is_found_by_key_on_every_node_whoever_died"),
+        ),
     ),
     Scenario(
         "rocketmq#7355",
@@ -229,16 +234,18 @@ REPLICATION_AND_DISK = (
             *REPLICATION("s6_follower_down_longer_than_retention_begins_where_the_leader_begins"),
             *golden("reset_logs_do_not_meet"),
             *DISPATCHER("empty_peer_that_begins_inside_our_log_is_not_reset_again"),
+            *RETENTION_OF_NODES("wiped_node_takes_the_state_from_the_log"),
         ),
-        ("sending a snapshot of the state whose records were removed",),
     ),
     Scenario(
         "dledger#275",
         "A majority needs what the leader removed, and the cluster is out of service",
         "the followers begin anew, and the group takes writes",
         ("dledger#275",),
-        GROUP_FAULTS("dl275_group_is_available_when_the_majority_needs_what_the_leader_removed"),
-        ("sending a snapshot of the state whose records were removed",),
+        (
+            *GROUP_FAULTS("dl275_group_is_available_when_the_majority_needs_what_the_leader_removed"),
+            *RETENTION_OF_NODES("logs_lose_their_begin_under_faults"),
+        ),
     ),
     Scenario(
         "dledger#61",
@@ -305,16 +312,24 @@ REPLICATION_AND_DISK = (
         "Expired files are not deleted, and options for paths are ignored",
         "what has expired is removed, index and queues with it",
         ("rocketmq#1324",),
-        (),
-        ("retention that removes data files of a running node",),
+        (
+            *RETENTION(
+                "what_is_old_goes_at_its_hour",
+                "queues_of_a_deleted_topic_are_forgotten_when_no_offset_speaks_of_them",
+            ),
+            *RETENTION_OF_NODES("files_are_gone_from_the_disk"),
+        ),
     ),
     Scenario(
         "rocketmq#441",
         "No retention of its own for a topic",
         "each topic keeps its messages for as long as it says",
         ("rocketmq#441", "rocketmq#2226", "rocketmq#3231", "rocketmq#3232", "rocketmq#8129"),
-        (),
-        ("retention by topic",),
+        (
+            *RETENTION("topic_shows_its_messages_for_its_own_time"),
+            *RETENTION_OF_NODES("topic_shows_its_messages_for_its_own_time_on_every_node"),
+        ),
+        ("keeping a topic's messages for longer than the log",),
     ),
     Scenario(
         "slowest-follower-ignored",
@@ -324,7 +339,8 @@ REPLICATION_AND_DISK = (
         (
             *golden("reset_entry_removed_while_pushing"),
             *REPLICATION("retention_while_a_lower_index_is_compared_starts_the_comparison_anew"),
+            *RETENTION("follower_is_not_waited_for_when_room_is_short_or_it_is_said"),
+            *RETENTION_OF_NODES("leader_waits_for_a_follower_that_is_away_while_its_disk_has_room"),
         ),
-        ("retention that removes data files of a running node",),
     ),
 )

@@ -29,6 +29,7 @@ from tests.scenarios.scenario import (
     QUEUE_DAMAGE,
     REPLICATION,
     RESTART,
+    RETENTION_OF_NODES,
     SCRUBBER,
     SEEDS,
     STATE,
@@ -133,8 +134,8 @@ NAMED = (
             ),
             *GROUP_FAULTS("dl275_group_is_available_when_the_majority_needs_what_the_leader_removed"),
             *golden("reset_logs_do_not_meet", "reset_entry_removed_while_pushing"),
+            *RETENTION_OF_NODES("s6_follower_down_longer_than_retention_comes_back_and_can_lead"),
         ),
-        ("retention that removes data files of a running node (so far the replication core alone knows it)",),
     ),
     Scenario(
         "S7",
