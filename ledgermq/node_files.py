@@ -18,6 +18,12 @@ PLANNED_KEYS = {
     "storePathRootDir": "use --data",
 }
 
+LOCAL_DEFAULTS: Mapping[str, Scalar] = {
+    # A workstation's disk is full of other things: no messages are to go for that before their time.
+    "cleanFileForciblyEnable": False,
+}
+"""What a local cluster has otherwise than the broker by itself; settings may say otherwise again."""
+
 
 def read_settings(config: Path | None, overrides: Sequence[str]) -> dict[str, Scalar]:
     """The broker keys of the TOML file and of the KEY=VALUE overrides, the latter winning.
@@ -43,6 +49,7 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
     """The whole broker.toml of a node."""
     peers = ";".join(f"{peer.id}-{peer.replication_address}" for peer in plan.nodes)
     return {
+        **LOCAL_DEFAULTS,
         **plan.settings,
         "bindAddress": HOST,
         "brokerIP1": HOST,

@@ -25,6 +25,7 @@ SETTINGS = {
     "mappedFileSizeCommitLog": str(8 * MIB),
     "mappedFileSizeConsumeQueue": "2000",
     "diskMaxUsedSpaceRatio": "10",
+    "cleanFileForciblyEnable": "true",
     "diskSpaceCleanForciblyRatio": "10",
     "cleanResourceInterval": "500",
     "stateSnapshotIntervalMs": "500",

@@ -67,3 +67,10 @@ def test_read_settings_table_in_the_file_is_refused(tmp_path: Path) -> None:
 def test_node_file_is_plain_toml(tmp_path: Path) -> None:
     write_node_files(ClusterPlan(tmp_path, 1))
     assert tomllib.loads((tmp_path / "n0" / "broker.toml").read_text())["enableDLegerCommitLog"] is True
+
+
+def test_full_disk_takes_no_messages_of_a_local_cluster_unless_that_is_said(tmp_path: Path) -> None:
+    write_node_files(ClusterPlan(tmp_path / "plain"))
+    assert not load_config(tmp_path / "plain/n0/broker.toml").clean_forcibly_enable
+    write_node_files(ClusterPlan(tmp_path / "said", settings={"cleanFileForciblyEnable": "true"}))
+    assert load_config(tmp_path / "said/n0/broker.toml").clean_forcibly_enable
