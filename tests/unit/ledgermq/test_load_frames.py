@@ -45,7 +45,8 @@ def test_slots_go_through_all_targets(slots: int, pipes: int) -> None:
     assert len(set(seen)) == 20
 
 
-def test_take_joins_the_next_frame_of_each_slot() -> None:
+def test_take_joins_the_next_frame_of_each_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledgermq.load.frames.time.time_ns", lambda: 1_700_000_000_000_000_000)
     frames = slot_frames([("t", 0)], 3, b"x")
     keys = list(frames)
     assert take(frames, keys[:2]) == send_frame(("t", 0), 0, b"x") + send_frame(("t", 0), 1, b"x")
