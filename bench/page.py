@@ -19,6 +19,8 @@ from bench.summary import failed
 from bench.text_table import number, text_table
 
 PAGE = ROOT / "docs/performance.md"
+NOTES = ROOT / "bench/page_notes.txt"
+"""What the figures do not say by themselves: which aims are missed, and why."""
 PLOTS = "performance"
 CPU = "µs of CPU a message, busiest node"
 FIGURES = {
@@ -180,6 +182,7 @@ def page(document: Document | None) -> str:
     if document is not None:
         parts += compared(document)
     parts += growth_page.sections(read, PAGE.parent, PLOTS)
+    parts.append(NOTES.read_text(encoding="utf-8").strip())
     parts += profiled()
     commands = [one["load"]["command"] for one in growth_page.documents(read)]
     if document is not None:
