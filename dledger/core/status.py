@@ -47,6 +47,8 @@ class NodeStatus:
     elections: tuple[ElectionRecord, ...]
     impairment: str | None = None
     """Why this node does not vote or is not to lead; None when it is sound."""
+    elections_total: int = 0
+    """Changes of leader that this node saw since it started."""
 
 
 def unknown_peers(peers: Iterable[str]) -> tuple[PeerStatus, ...]:
