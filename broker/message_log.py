@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.measures import LogMeasures
 from broker.replication import ReplicationEngine
 from commitlog.commit_log import CommitLog
 from commitlog.consume_queues import ConsumeQueueConfig
@@ -38,6 +39,7 @@ class OpenedLog:
     engine: ReplicationEngine | None
     last_index: int
     end_position: Callable[[], int | None]
+    measures: LogMeasures
     position_of: Callable[[int], int]
     """Where an entry begins; of a plain log, whose entries have no numbers but these, itself."""
     removal: LogRemoval | None = None
@@ -72,7 +74,8 @@ def open_log(
         fs=environment.fs,
         clock=environment.wall_clock_ms,
     )
-    return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position, lambda index: index)
+    measures = LogMeasures(log.dispatch_seconds, log.write_measures)
+    return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position, measures, lambda index: index)
 
 
 def _open_group_log(
@@ -112,8 +115,11 @@ def _open_group_log(
     except BaseException:
         entries.close()
         raise
+    measures = LogMeasures(log.dispatch_seconds, engine.write_measures)
     position_of = entries.position_of
-    return OpenedLog(log, engine, last_index, lambda: entries.end_position, position_of, log.removal)
+    return OpenedLog(
+        log, engine, last_index, lambda: entries.end_position, measures, position_of, log.removal
+    )
 
 
 def _damage_marker(directory: Path, environment: Environment) -> Callable[[str], None]:

@@ -32,7 +32,7 @@ class NodeStatusBuilder:
             remoting_address=config.broker_address,
             applied_index=self._context.log.applied_index,
             committed_position=self._context.log.max_position,
-            started_at_ms=self._context.stats.started_at_ms,
+            started_at_ms=self._context.started_at_ms,
             pid=os.getpid(),
             **engine_fields,
         )

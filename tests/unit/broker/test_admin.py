@@ -9,6 +9,7 @@ from broker.admin_types import NodeRole, NodeStatusMessage
 from broker.rates import RateMeter
 from broker.state.changes import CommitOffsets, PutTopic
 from broker.state.topics import TopicConfig
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.log import PutStatus
 from dledger.core.status import ElectionRecord, NodeStatus, PeerStatus
 from dledger.core.types import Epoch, PushState, Role
@@ -166,9 +167,11 @@ async def test_configuration_and_figures_are_shown(operator: Operator) -> None:
     lines = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
     assert (lines["brokerName"], lines["autoCreateTopicEnable"]) == ("broker-a", "true")
     assert orjson.loads(answer.ext_fields["version"])["counter"] == 0
-    operator.context.stats.messages_put = 7
+    records = [DispatchRequest(n, "t", 0, n, 1_000 * n, 150, 0, 0, 0) for n in range(7)]
+    operator.context.statistics.put(DispatchBatch.of(records))
     table = (await operator.read(RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
     assert (table["putMessageTimesTotal"], table["brokerActive"]) == ("7", "true")
+    assert (table["putMessageSizeTotal"], table["putMessageAverageSize"]) == ("1050", "150.00")
     assert all(isinstance(value, str) for value in table.values())
 
 
