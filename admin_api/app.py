@@ -5,14 +5,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
+from admin_api.audit import AuditLog
+from admin_api.changes import Changes
 from admin_api.examples import CLUSTER_EXAMPLE
 from admin_api.feed import Feed
+from admin_api.gateway import Invoker
 from admin_api.problems import add_problem_handlers
-from admin_api.reader import ClusterReader, Invoker
+from admin_api.routes import audit as audit_routes
 from admin_api.routes import cluster, health, page
+from admin_api.security.http_guard import Guard
+from admin_api.security.policy import Policy
+from admin_api.security.rates import RateLimit
+from admin_api.services.context import open_services
 from admin_api.settings import Settings
-from remoting.client import RemotingClient
 
 _DESCRIPTION = """Reads a LedgerMQ cluster over the brokers' own protocol; it changes nothing.
 
@@ -22,6 +29,12 @@ Errors are `application/problem+json` (RFC 9457). A number nobody knows is null,
 class AdminApp(FastAPI):
     """FastAPI, with a description whose example keeps its nulls (FastAPI drops them)."""
 
+    policy = Policy()
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The guard stands before everything, the answers to our own faults included."""
+        return Guard(super().build_middleware_stack(), self.policy)
+
     def openapi(self) -> dict[str, Any]:
         described = super().openapi()
         answers = described["paths"]["/api/v1/cluster"]["get"]["responses"]
@@ -29,20 +42,27 @@ class AdminApp(FastAPI):
         return described
 
 
-def create_app(settings: Settings, client: Invoker | None = None) -> AdminApp:
-    """The application over one name server. A `client` that is given is the caller's to close."""
+def create_app(
+    settings: Settings,
+    client: Invoker | None = None,
+    *,
+    policy: Policy | None = None,
+    audit: AuditLog | None = None,
+) -> AdminApp:
+    """The application over one name server. `client` and `audit` that are given are the caller's to close.
+
+    Without `policy` it serves whoever calls it by a name of the loopback address; without `audit` changes
+    are remembered in memory.
+    """
+    audit = audit or AuditLog(None)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if client is not None:
-            app.state.feed = Feed(ClusterReader(client, settings).read, settings)
+        async with open_services(settings, client) as services:
+            app.state.services = services
+            app.state.feed = Feed(services.reader.read, settings)
             yield
-            return
-        own = RemotingClient()
-        app.state.feed = Feed(ClusterReader(own, settings).read, settings)
-        yield
-        app.state.feed.close()
-        await own.close()
+            app.state.feed.close()
 
     app = AdminApp(
         title="LedgerMQ admin",
@@ -52,8 +72,12 @@ def create_app(settings: Settings, client: Invoker | None = None) -> AdminApp:
         redoc_url=None,
         lifespan=lifespan,
     )
+    app.policy = policy or Policy()
+    app.state.audit = audit
+    app.state.changes = Changes(audit)
+    app.state.costly_limit = RateLimit(settings.costly_burst, settings.costly_per_s)
     add_problem_handlers(app)
-    for routes in (cluster, health, page):
+    for routes in (audit_routes, cluster, health, page):
         app.include_router(routes.router)
     page.mount_static(app)
     return app

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admin_api.memory import Memory, Sighting
-from admin_api.schemas import (
+from admin_api.schemas.cluster import (
     ClusterView,
     ElectionView,
     EpochView,
@@ -20,19 +20,10 @@ from admin_api.schemas import (
     NodeView,
     PushView,
 )
+from admin_api.sources.brokers import Listed
 from broker.admin_types import NodeRole, NodeStatusMessage, PeerView
 
 ELECTIONS_MAX = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One address the name server lists."""
-
-    cluster: str
-    broker_name: str
-    broker_id: int
-    address: str
 
 
 @dataclass(frozen=True, slots=True)

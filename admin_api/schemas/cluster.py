@@ -1,13 +1,10 @@
-"""What the HTTP interface answers: camelCase names, null for what is not known, never 0."""
+"""The cluster and its nodes, as `/api/v1/cluster`, `/healthz` and `/readyz` answer them."""
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
-
-class Schema(BaseModel):
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+from admin_api.schemas.common import Schema
 
 
 class NodeState(StrEnum):
@@ -113,11 +110,11 @@ class GroupView(Schema):
     )
     leader_id: str | None
     term: int | None
-    epochs: list[EpochView] = []
+    epochs: list[EpochView] = Field(default=[])
     watermarks_by_term: dict[str, dict[str, int]] = Field(
         default={}, description="term -> node id -> last index the leader knows to be held there"
     )
-    elections: list[ElectionView] = []
+    elections: list[ElectionView] = Field(default=[])
     nodes: list[NodeView]
 
 
@@ -149,13 +146,3 @@ class Readiness(Schema):
 
     status: str = "ready"
     leaders: dict[str, str] = Field(description="group -> id of its leader")
-
-
-class Problem(BaseModel):
-    """An error as RFC 9457 has it (application/problem+json)."""
-
-    type: str = "about:blank"
-    title: str
-    status: int
-    detail: str
-    instance: str | None = None

@@ -1,0 +1,40 @@
+"""What one process needs to serve operators: the web service keeps one, each command opens one."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from admin_api.gateway import Gateway, Invoker
+from admin_api.reader import ClusterReader
+from admin_api.settings import Settings
+from admin_api.sources.brokers import Brokers
+from remoting.client import RemotingClient
+
+
+class Services:
+    """Every service over one gateway. Made on a running loop; `client` is the caller's to close."""
+
+    def __init__(self, client: Invoker, settings: Settings) -> None:
+        self.settings = settings
+        self.gateway = Gateway(client, settings)
+        self.directory = Brokers(self.gateway, settings)
+        self.reader = ClusterReader(self.gateway, settings)
+
+    async def close(self) -> None:
+        """Ends what runs in the background."""
+        await self.gateway.close()
+
+
+@asynccontextmanager
+async def open_services(settings: Settings, client: Invoker | None = None) -> AsyncIterator[Services]:
+    """The services; over a client of their own, closed behind, unless one is given."""
+    if client is None:
+        client = own = RemotingClient()
+    else:
+        own = None
+    services = Services(client, settings)
+    try:
+        yield services
+    finally:
+        await services.close()
+        if own is not None:
+            await own.close()
