@@ -25,6 +25,7 @@ from admin_api.schemas.audit import AuditEntry, AuditOutcome
 from admin_api.schemas.changes import ChangeResult, EffectView, OutcomeView
 from admin_api.security.actor import Actor
 from admin_api.security.masking import masked
+from admin_api.services.errors import ServiceError
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class Change(Protocol):
         ...
 
 
-class ChangeRefusedError(Exception):
+class ChangeRefusedError(ServiceError):
     """The change makes no sense as things stand; the text is a sentence."""
 
 

@@ -44,5 +44,6 @@ def admin_command(plan: ClusterPlan) -> Command:
         *_PYTHON_MODULE,
         *("admin_api", "--namesrv", plan.namesrv_address),
         *("--host", HOST, "--port", str(plan.admin_port)),
+        *("--audit", str(plan.data_dir / "admin" / "audit.jsonl")),
     )
     return Command("admin", argv, plan.logs_dir / "admin.log", ADMIN_STAGE, _AGAIN)

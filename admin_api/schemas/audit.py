@@ -5,7 +5,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from admin_api.schemas.changes import EffectView
-from admin_api.schemas.common import Schema
+from admin_api.schemas.common import Page, Schema
 
 
 class AuditOutcome(StrEnum):
@@ -35,3 +35,9 @@ class AuditEntry(Schema):
     effects_total: int = Field(default=0, description="with many effects the first ones are kept")
     warnings: list[str] = Field(default=[])
     problem: str | None = None
+
+
+class AuditPage(Page[AuditEntry]):
+    """Changes, newest first."""
+
+    is_kept: bool = Field(description="written to a file; false: the last ones, in memory only")

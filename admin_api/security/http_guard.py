@@ -24,7 +24,9 @@ OWN_HEADER: Final = "x-ledgermq-request"
 """With it a request without a body shows that a script of ours or a program sent it, not a form elsewhere."""
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_WATCHED: Final = frozenset({"/metrics", "/healthz", "/readyz"})
+_PROTECTED: Final = ("/api/", "/metrics", "/readyz")
+"""The page itself, its files and the description tell nothing of the cluster."""
+_WATCHED: Final = frozenset({"/metrics", "/readyz"})
 """Read without a token by what runs on this machine."""
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; script-src 'self'; img-src 'self' data:; "
@@ -117,7 +119,7 @@ class Guard:
 
     def _require_least(self, scope: Scope, actor: Actor | None) -> None:
         """What holds for a route whatever it declares itself (security/access.py)."""
-        if not scope["path"].startswith("/api/"):
+        if not scope["path"].startswith(_PROTECTED):
             return
         if actor is None:
             detail = "A token is needed: send `Authorization: Bearer <token>`."
