@@ -42,7 +42,7 @@ def main() -> int:
     for warning in tokens.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     try:
-        return _serve(args, create_app(Settings(namesrv=args.namesrv), policy=policy, audit=audit))
+        return _serve(args, create_app(Settings(namesrv=args.namesrv), policy=policy, audit_log=audit))
     finally:
         audit.close()
 

@@ -13,15 +13,28 @@ from admin_api.examples import CLUSTER_EXAMPLE
 from admin_api.feed import Feed
 from admin_api.gateway import Invoker
 from admin_api.problems import add_problem_handlers
-from admin_api.routes import audit as audit_routes
-from admin_api.routes import cluster, health, page
+from admin_api.routes import (
+    audit,
+    cluster,
+    health,
+    page,
+    replication,
+)
 from admin_api.security.http_guard import Guard
 from admin_api.security.policy import Policy
 from admin_api.security.rates import RateLimit
 from admin_api.services.context import open_services
 from admin_api.settings import Settings
 
-_DESCRIPTION = """Reads a LedgerMQ cluster over the brokers' own protocol; it changes nothing.
+_ROUTES = (
+    audit,
+    cluster,
+    health,
+    page,
+    replication,
+)
+_DESCRIPTION = """Reads and changes a cluster over the brokers' own protocol. A change that loses something is
+first previewed (`dryRun`), and made with the `confirmation` that the preview gives.
 
 Errors are `application/problem+json` (RFC 9457). A number nobody knows is null, never 0."""
 
@@ -47,14 +60,14 @@ def create_app(
     client: Invoker | None = None,
     *,
     policy: Policy | None = None,
-    audit: AuditLog | None = None,
+    audit_log: AuditLog | None = None,
 ) -> AdminApp:
-    """The application over one name server. `client` and `audit` that are given are the caller's to close.
+    """The application over one name server. Given `client` and `audit_log` are the caller's to close.
 
-    Without `policy` it serves whoever calls it by a name of the loopback address; without `audit` changes
-    are remembered in memory.
+    Without `policy` it serves whoever calls it by a name of the loopback address; without `audit_log`
+    changes are remembered in memory.
     """
-    audit = audit or AuditLog(None)
+    audit_log = audit_log or AuditLog(None)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -73,11 +86,11 @@ def create_app(
         lifespan=lifespan,
     )
     app.policy = policy or Policy()
-    app.state.audit = audit
-    app.state.changes = Changes(audit)
+    app.state.audit = audit_log
+    app.state.changes = Changes(audit_log)
     app.state.costly_limit = RateLimit(settings.costly_burst, settings.costly_per_s)
     add_problem_handlers(app)
-    for routes in (audit_routes, cluster, health, page):
+    for routes in _ROUTES:
         app.include_router(routes.router)
     page.mount_static(app)
     return app

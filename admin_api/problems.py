@@ -8,6 +8,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from admin_api.audit import AuditError
+from admin_api.changes import ChangeRefusedError
 from admin_api.feed import TooManyWatchersError
 from admin_api.gateway import AskError
 from admin_api.schemas.common import Problem
@@ -15,6 +17,7 @@ from admin_api.services.errors import InvalidError, NotFoundError, ServiceError,
 
 MEDIA_TYPE = "application/problem+json"
 _SERVICE_STATUS = {
+    ChangeRefusedError: HTTPStatus.CONFLICT,
     NotFoundError: HTTPStatus.NOT_FOUND,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     InvalidError: HTTPStatus.BAD_REQUEST,
@@ -81,5 +84,6 @@ def add_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(TooManyWatchersError, _on_too_many)
     app.add_exception_handler(AskError, _on_unasked)
+    app.add_exception_handler(AuditError, _on_unasked)
     app.add_exception_handler(ServiceError, _on_unserved)
     app.add_exception_handler(Exception, _on_fault)

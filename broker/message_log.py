@@ -160,5 +160,5 @@ def engine_config(config: BrokerConfig) -> Config:
         throttle_bytes_per_s=config.peer_push_quota or None,
         throttle_lag_bytes=config.peer_push_throttle_point,
         small_pushes_max=SMALL_PUSHES_MAX,
-        preferred_leader_id=config.preferred_leader_id,
+        preference=lambda: config.preferred_leader_id,
     )

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from admin_api.gateway import Gateway, Invoker
 from admin_api.reader import ClusterReader
+from admin_api.services.replication import Replication
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
 from remoting.client import RemotingClient
@@ -18,6 +19,7 @@ class Services:
         self.gateway = Gateway(client, settings)
         self.directory = Brokers(self.gateway, settings)
         self.reader = ClusterReader(self.gateway, settings)
+        self.replication = Replication(self.gateway, self.directory, self.reader)
 
     async def close(self) -> None:
         """Ends what runs in the background."""
