@@ -29,9 +29,9 @@ Confirmation = Annotated[
 
 
 class ChangeProblem(Problem):
-    """A problem with the preview of now, or with what was tried."""
+    """A problem with the preview of now, or with what was tried, where there is one."""
 
-    result: ChangeResult
+    result: ChangeResult | None = None
 
 
 def _problem(description: str, model: type[Problem] = Problem) -> dict[str, Any]:
@@ -39,6 +39,7 @@ def _problem(description: str, model: type[Problem] = Problem) -> dict[str, Any]
 
 
 CHANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    400: _problem("It makes no sense, however the cluster is."),
     403: _problem("The token's role is not enough."),
     404: _problem("It does not exist."),
     409: _problem("The situation changed since the preview, or does not allow the change.", ChangeProblem),
