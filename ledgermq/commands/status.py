@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 @remote
 def status(call: Call) -> None:
-    """Show every node's role, term and log. Exit code 0 when every group has a writable leader, 1 otherwise."""
+    """Show every node's role, term and log. Exit code 1 unless every group has a writable leader."""
     from ledgermq.views.cluster import show_cluster
 
     view = read_cluster(call)
