@@ -2,24 +2,37 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from admin_api.gateway import Gateway, Invoker
 from admin_api.reader import ClusterReader
-from admin_api.services.replication import Replication
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
 from remoting.client import RemotingClient
 
+if TYPE_CHECKING:
+    from admin_api.services.replication import Replication
+
 
 class Services:
-    """Every service over one gateway. Made on a running loop; `client` is the caller's to close."""
+    """Every service over one gateway. Made on a running loop; `client` is the caller's to close.
+
+    A service is imported and made when it is first asked for: a command uses one, and the schemas of all take
+    longer to build than its answer takes to come.
+    """
 
     def __init__(self, client: Invoker, settings: Settings) -> None:
         self.settings = settings
         self.gateway = Gateway(client, settings)
         self.directory = Brokers(self.gateway, settings)
         self.reader = ClusterReader(self.gateway, settings)
-        self.replication = Replication(self.gateway, self.directory, self.reader)
+
+    @cached_property
+    def replication(self) -> "Replication":
+        from admin_api.services.replication import Replication
+
+        return Replication(self.gateway, self.directory, self.reader)
 
     async def close(self) -> None:
         """Ends what runs in the background."""
