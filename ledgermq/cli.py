@@ -21,7 +21,7 @@ PLACES: Final = {
     "produce": "ledgermq.commands.traffic",
     "consume": "ledgermq.commands.traffic",
     "bench": "ledgermq.commands.traffic",
-    "spark": "rocketmq_spark.jobs.cli",
+    "spark": "ledgermq.commands.spark",
     "completion": "ledgermq.commands.local",
     "version": "ledgermq.commands.local",
 }
