@@ -54,6 +54,7 @@ class Action(StrEnum):
     BROKER_CLEAN = "broker.clean"
     BROKER_PERMISSION = "broker.permission"
     NAMESRV_CONFIG = "namesrv.config"
+    NAMESRV_KV = "namesrv.kv"
     LEADER_TRANSFER = "leader.transfer"
     LEADER_PREFERRED = "leader.preferred"
 
@@ -147,7 +148,7 @@ class _Confirmations:
         """Why the confirmation does not hold for this preview, or None, and then it is used up."""
         expires, _, rest = confirmation.partition(".")
         nonce, _, mac = rest.partition(".")
-        if len(confirmation) > 128 or not expires.isascii() or not expires.isdigit():
+        if not (expires.isascii() and expires.isdigit() and len(expires) <= 12):
             return "this is no confirmation"
         now_s = self.now_s()
         self.used = {known: until_s for known, until_s in self.used.items() if until_s > now_s}

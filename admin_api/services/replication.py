@@ -12,8 +12,9 @@ from admin_api.schemas.cluster import ClusterView, GroupView, NodeState, NodeVie
 from admin_api.schemas.common import TroubleView
 from admin_api.schemas.replication import ReplicationSettings, ReplicationView
 from admin_api.services.errors import NotFoundError, UnavailableError
+from admin_api.sources.broker_config import ConfigSource
 from admin_api.sources.brokers import Brokers, leads, read_node_status
-from admin_api.sources.group_config import begin_transfer, read_config, write_config
+from admin_api.sources.leadership import begin_transfer
 
 TRANSFER_LAG_MAX: Final = 1_000
 """Entries; a leader refuses to hand over to a member farther behind (dledger.core.config)."""
@@ -28,6 +29,7 @@ class Replication:
         self.gateway = gateway
         self._directory = directory
         self._reader = reader
+        self.configs = ConfigSource(gateway)
 
     async def view(self, group: str) -> ReplicationView:
         """Raises: NotFoundError, UnavailableError."""
@@ -38,7 +40,7 @@ class Replication:
         address = None if leader is None else leader.remoting_address
         if address is not None:
             try:
-                config = await read_config(self.gateway, address)
+                config = (await self.configs.read(address)).values
             except AskError as error:
                 problems.append(TroubleView(address=error.address, problem=str(error)))
         else:
@@ -165,7 +167,7 @@ class PreferLeader:
         leader = require_leader(await self.replication.find(self.group))
         assert leader.remoting_address is not None
         values = {"preferredLeaderId": self.node_id or ""}
-        await write_config(self.replication.gateway, leader.remoting_address, values)
+        await self.replication.configs.change(leader.remoting_address, values)
         return (Outcome(f"preferredLeaderId of {self.group}", ok=True),)
 
 
