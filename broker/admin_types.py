@@ -43,7 +43,11 @@ class PeerView(_Message):
     next_index: int | None = None
     lag_entries: int | None = None
     lag_bytes: int | None = None
+    lag_ms: int | None = None
+    """How long ago the first entry it lacks was stored; 0 when it lacks none."""
     last_contact_ms: int | None = None
+    is_throttled: bool | None = None
+    """Whether it is far behind and gets only what the producers leave free, or its quota."""
 
 
 class ElectionView(_Message):

@@ -126,6 +126,7 @@ class Broker:
             end_position=opened.end_position,
             removal=opened.removal,
             position_of=opened.position_of,
+            stored_ms_of=opened.stored_ms_of,
         )
         for module in PROCESSORS:
             module.register(self.context)
