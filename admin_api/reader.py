@@ -52,7 +52,7 @@ class ClusterReader:
         try:
             return Answer(address, await read_node_status(self._gateway, address))
         except AskError as error:
-            return Answer(address, None, str(error))
+            return Answer(address, None, str(error), is_stock=error.code is not None)
 
 
 def _unix_ms() -> int:
