@@ -15,23 +15,35 @@ from admin_api.openapi import completed
 from admin_api.problems import add_problem_handlers
 from admin_api.routes import (
     audit,
+    brokers,
     cluster,
     health,
+    history,
+    maintenance,
     page,
+    producers,
     replication,
+    topics,
 )
 from admin_api.security.http_guard import Guard
 from admin_api.security.policy import Policy
 from admin_api.security.rates import RateLimit
 from admin_api.services.context import open_services
+from admin_api.services.history import History
 from admin_api.settings import Settings
+from admin_api.sources.runtime import RuntimeSource
 
 _ROUTES = (
     audit,
+    brokers,
     cluster,
     health,
+    maintenance,
+    history,
     page,
+    producers,
     replication,
+    topics,
 )
 _DESCRIPTION = """Reads and changes a cluster over the brokers' own protocol. A change that loses something is
 first previewed (`dryRun`), and made with the `confirmation` that the preview gives.
@@ -73,7 +85,11 @@ def create_app(
         async with open_services(settings, client) as services:
             app.state.services = services
             app.state.feed = Feed(services.reader.read, settings)
+            runtime = RuntimeSource(services.gateway)
+            app.state.history = History(app.state.feed.current, runtime.read, settings)
+            app.state.history.start()
             yield
+            await app.state.history.close()
             app.state.feed.close()
 
     app = AdminApp(
