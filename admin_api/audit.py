@@ -138,18 +138,26 @@ def _open(path: Path) -> IO[bytes]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab+")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-                file.flush()
+        try:
+            _take_over(file)
+        except OSError:
+            file.close()
+            raise
         _sync_folder(path.parent)
     except BlockingIOError as error:
         raise AuditError(f"the audit log {path} is in use by another process") from error
     except OSError as error:
         raise AuditError(f"the audit log {path} cannot be opened: {error.strerror}") from error
     return file
+
+
+def _take_over(file: IO[bytes]) -> None:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if file.seek(0, os.SEEK_END):
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+            file.flush()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,6 +1,8 @@
 """The audit log on disk: nothing lost, nothing twice, bounded."""
 
 import stat
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,8 +30,9 @@ async def ids(log: AuditLog, first: int = 0, count: int = 100) -> list[str]:
 
 
 @pytest.fixture(params=["file", "memory"])
-def log(request: pytest.FixtureRequest, tmp_path: Path) -> AuditLog:
-    return AuditLog(tmp_path / "folder" / "audit.jsonl" if request.param == "file" else None)
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AuditLog]:
+    with closing(AuditLog(tmp_path / "folder" / "audit.jsonl" if request.param == "file" else None)) as log:
+        yield log
 
 
 async def test_newest_first_in_pages(log: AuditLog) -> None:
@@ -56,9 +59,9 @@ async def test_it_is_there_after_a_restart_also_behind_a_torn_line(tmp_path: Pat
     log.close()
     with path.open("ab") as file:
         file.write(b'{"id":"torn')
-    log = AuditLog(path)
-    await log.append(entry(2))
-    assert await ids(log) == ["id2", "id1"]
+    with closing(AuditLog(path)) as log:
+        await log.append(entry(2))
+        assert await ids(log) == ["id2", "id1"]
 
 
 async def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
@@ -68,36 +71,37 @@ async def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
 
 async def test_files_are_turned_over_and_the_oldest_dropped(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    log = AuditLog(path, file_bytes_max=400, files_max=3)
-    for number in range(20):
-        await log.append(entry(number))
+    with closing(AuditLog(path, file_bytes_max=400, files_max=3)) as log:
+        for number in range(20):
+            await log.append(entry(number))
+        found = await ids(log)
     names = sorted(each.name for each in tmp_path.iterdir())
     assert names == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
     assert all(each.stat().st_size <= 400 for each in tmp_path.iterdir())
-    found = await ids(log)
     assert found == [f"id{number}" for number in range(19, 19 - len(found), -1)]
     assert 3 <= len(found) < 20
 
 
 async def test_one_long_entry_fits_whatever_it_says(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "audit.jsonl")
     effects = [EffectView(subject="s" * 5000, before=None, after="a" * 5000)] * 500
-    await log.append(entry(1).model_copy(update={"effects": effects, "problem": "p" * 50_000}))
-    ((found,), _) = await log.newest(0, 1)
+    with closing(AuditLog(tmp_path / "audit.jsonl")) as log:
+        await log.append(entry(1).model_copy(update={"effects": effects, "problem": "p" * 50_000}))
+        ((found,), _) = await log.newest(0, 1)
     assert (len(found.effects), found.effects_total) == (EFFECTS_MAX, 500)
     assert (len(found.problem or ""), len(found.effects[0].after or "")) == (TEXT_MAX, TEXT_MAX)
     assert found.effects[0].before is None
 
 
 def test_a_file_belongs_to_one_process(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "audit.jsonl")
-    with pytest.raises(AuditError, match="in use by another process"):
+    with (
+        closing(AuditLog(tmp_path / "audit.jsonl")),
+        pytest.raises(AuditError, match="in use by another process"),
+    ):
         AuditLog(tmp_path / "audit.jsonl")
-    log.close()
     AuditLog(tmp_path / "audit.jsonl").close()
 
 
 def test_a_file_that_cannot_be_is_said_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(AuditError, match="cannot be opened: Not a directory"):
+    with pytest.raises(AuditError, match="cannot be opened: File exists"):
         AuditLog(tmp_path / "file" / "audit.jsonl")
