@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from admin_api.schemas import ClusterView
+from admin_api.schemas.cluster import ClusterView
 from admin_api.settings import Settings
 
 

@@ -22,6 +22,7 @@ from broker.processors import (
     admin_groups,
     admin_lists,
     admin_offsets,
+    admin_progress,
     admin_queues,
     admin_replication,
     admin_stats,
@@ -77,6 +78,7 @@ PROCESSORS = (
     admin_offsets,
     admin_consumers,
     admin_queues,
+    admin_progress,
     admin_lists,
     admin_stats,
     admin_replication,
@@ -131,6 +133,7 @@ class Broker:
             position_of=opened.position_of,
             measures=opened.measures,
             puts=PutWatch(config.slow_put_ms),
+            stored_ms_of=opened.stored_ms_of,
         )
         for module in PROCESSORS:
             module.register(self.context)

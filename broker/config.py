@@ -193,6 +193,12 @@ class BrokerConfig(BaseModel):
         except ValueError:
             raise ValueError("must be an IPv4 address that clients can reach, like 10.0.0.1") from None
 
+    @field_validator("preferred_leader_id", mode="after")
+    @classmethod
+    def _check_preferred(cls, value: str | None) -> str | None:
+        """An empty one is none: so a preference set while the broker runs can be taken back."""
+        return value or None
+
     @field_validator("dledger_peers")
     @classmethod
     def _check_peers(cls, value: str) -> str:

@@ -71,6 +71,8 @@ class BrokerContext:
     measures: LogMeasures = field(default_factory=LogMeasures)
     position_of: Callable[[int], int] = lambda index: 0
     """Where an entry of the replicated log begins."""
+    stored_ms_of: Callable[[int], int | None] = lambda index: None
+    """When an entry was stored, in ms since 1970; None when it cannot be read."""
     offset_resets: OffsetResets = field(default_factory=OffsetResets)
     log_rewriters: list[Callable[[int], None]] = field(default_factory=list)
     """Each has the leader write anew what it holds before this position, if it can."""

@@ -52,5 +52,6 @@ def admin_command(plan: ClusterPlan) -> Command:
         *("admin_api", "--namesrv", plan.namesrv_address),
         *("--host", HOST, "--port", str(plan.admin_port)),
         *_log_options(plan),
+        *("--audit", str(plan.data_dir / "admin" / "audit.jsonl")),
     )
     return Command("admin", argv, plan.logs_dir / "admin.log", ADMIN_STAGE, _AGAIN)

@@ -27,6 +27,8 @@ class PeerStatus:
     lag_entries: int | None
     lag_bytes: int | None
     last_contact_ms_ago: int | None
+    is_throttled: bool | None = None
+    """Whether it gets less than all that is there: it is far behind, and others are not to wait for that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
         9,
         4,
         (Epoch(1, 0), Epoch(3, 4)),
-        (PeerStatus("n1", PushState.APPEND, 7, 8, 2, 200, 12),),
+        (PeerStatus("n1", PushState.APPEND, 7, 8, 2, 200, 12, is_throttled=True),),
         {3: {"n0": 9, "n1": 7}},
         (ElectionRecord(NOW_MS - 5_000, 3, "n0", "votes"),),
     )
@@ -206,6 +206,7 @@ async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
         node_status=status, client_addresses={"n1": "127.0.0.1:10921"}, connected=frozenset({"n1"})
     )
     operator = Operator(tmp_path, engine)
+    operator.context.stored_ms_of = {8: NOW_MS - 1_500}.__getitem__
     answer = await operator.ask(RequestCode.LEDGERMQ_NODE_STATUS)
     wire = orjson.loads(answer.body)
     assert wire["peers"] == [
@@ -219,7 +220,9 @@ async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
             "nextIndex": 8,
             "lagEntries": 2,
             "lagBytes": 200,
+            "lagMs": 1_500,
             "lastContactMs": 12,
+            "isThrottled": True,
         }
     ]
     assert wire["watermarksByTerm"] == {"3": {"n0": 9, "n1": 7}}
