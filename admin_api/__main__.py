@@ -13,6 +13,7 @@ from admin_api.audit import AuditError, AuditLog
 from admin_api.security.policy import PolicyError, policy_for
 from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens
 from admin_api.settings import Settings
+from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
 _DRAIN_S = 2
 
@@ -32,6 +33,7 @@ class _Server(uvicorn.Server):
 def main() -> int:
     """Exit code 0 after a stop, 1 when it cannot or must not serve; a sentence on stderr says why."""
     args = _parser().parse_args()
+    log_to_stderr(args.log_format, args.log_level, Whereabouts("admin"))
     try:
         tokens = load_tokens(args.tokens, os.environ)
         policy = policy_for(args.host, tokens, args.allowed_host)
@@ -52,6 +54,7 @@ def _serve(args: argparse.Namespace, app: AdminApp) -> int:
         app,
         host=args.host,
         port=args.port,
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -81,6 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--allowed-host", action="append", default=[], metavar="NAME", help="a further name it is called by")
     add("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM): serve HTTPS")
     add("--tls-key", type=Path, metavar="FILE", help="its private key, unless it is in the same file")
+    add("--log-format", choices=FORMATS, default="text", help="text, or a JSON object a line")
+    add("--log-level", choices=LEVELS, default="WARNING", help="default %(default)s")
     return parser
 
 

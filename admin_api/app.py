@@ -11,6 +11,7 @@ from admin_api.audit import AuditLog
 from admin_api.changes import Changes
 from admin_api.feed import Feed
 from admin_api.gateway import Invoker
+from admin_api.metrics import AdminMetrics, CountedClient, CountedRequests
 from admin_api.openapi import completed
 from admin_api.problems import add_problem_handlers
 from admin_api.routes import (
@@ -20,6 +21,7 @@ from admin_api.routes import (
     health,
     history,
     maintenance,
+    metrics,
     page,
     producers,
     replication,
@@ -39,6 +41,7 @@ _ROUTES = (
     cluster,
     health,
     maintenance,
+    metrics,
     history,
     page,
     producers,
@@ -55,10 +58,11 @@ class AdminApp(FastAPI):
     """FastAPI behind the guard, with a complete description."""
 
     policy = Policy()
+    metrics = AdminMetrics()
 
     def build_middleware_stack(self) -> ASGIApp:
-        """The guard stands before everything, the answers to our own faults included."""
-        return Guard(super().build_middleware_stack(), self.policy)
+        """The guard stands before everything, the answers to our own faults included; all are counted."""
+        return CountedRequests(Guard(super().build_middleware_stack(), self.policy), self.metrics)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -79,10 +83,12 @@ def create_app(
     changes are remembered in memory.
     """
     audit_log = audit_log or AuditLog(None)
+    figures = AdminMetrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with open_services(settings, client) as services:
+        async with open_services(settings, client, lambda own: CountedClient(own, figures)) as services:
+            await figures.delay.start()
             app.state.services = services
             app.state.feed = Feed(services.reader.read, settings)
             runtime = RuntimeSource(services.gateway)
@@ -91,6 +97,7 @@ def create_app(
             yield
             await app.state.history.close()
             app.state.feed.close()
+            await figures.delay.stop()
 
     app = AdminApp(
         title="LedgerMQ admin",
@@ -101,6 +108,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.policy = policy or Policy()
+    app.metrics = app.state.metrics = figures
     app.state.audit = audit_log
     app.state.changes = Changes(audit_log)
     app.state.costly_limit = RateLimit(settings.costly_burst, settings.costly_per_s)

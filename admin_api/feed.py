@@ -24,6 +24,11 @@ class Feed:
         self._closed = asyncio.Event()
         self._watchers = 0
 
+    @property
+    def watchers(self) -> int:
+        """Open event streams."""
+        return self._watchers
+
     async def current(self) -> ClusterView:
         """The newest view, at most `cache_ms` old."""
         if self._view is not None and time.monotonic() - self._read_at_s < self._settings.cache_ms / 1000:

@@ -1,6 +1,6 @@
 """What one process needs to serve operators: the web service keeps one, each command opens one."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -97,13 +97,19 @@ class Services:
 
 
 @asynccontextmanager
-async def open_services(settings: Settings, client: Invoker | None = None) -> AsyncIterator[Services]:
-    """The services; over a client of their own, closed behind, unless one is given."""
+async def open_services(
+    settings: Settings,
+    client: Invoker | None = None,
+    watched: Callable[[Invoker], Invoker] = lambda client: client,
+) -> AsyncIterator[Services]:
+    """The services; over a client of their own, closed behind, unless one is given. `watched` may put
+    something around it that sees every ask.
+    """
     if client is None:
         client = own = RemotingClient()
     else:
         own = None
-    services = Services(client, settings)
+    services = Services(watched(client), settings)
     try:
         yield services
     finally:
