@@ -22,6 +22,12 @@ class Settings:
     """How long the list of brokers, and which of them take writes, is used again."""
     nodes_max: int = 256
     """Nodes remembered and asked; beyond it the one unseen for longest is forgotten."""
+    history_interval_ms: int = 5000
+    """How often the plots get a sample, whether anybody looks or not."""
+    history_keep_ms: int = 3_600_000
+    """How far back they go."""
+    history_groups_max: int = 64
+    """Broker names that are sampled."""
     watchers_max: int = 100
     """Open event streams; one more is answered 503."""
     costly_burst: int = 30

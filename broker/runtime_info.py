@@ -122,6 +122,8 @@ class RuntimeInfo:
             "commitLogDiskRatio": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {_size(usage.total)}, Free : {_size(usage.free)}.",
+            "diskTotalBytes": str(usage.total),
+            "diskFreeBytes": str(usage.free),
             "earliestMessageTimeStamp": str(self._earliest_ms()),
         }
 

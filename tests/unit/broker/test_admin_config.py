@@ -30,6 +30,11 @@ async def test_a_change_is_in_force_and_shown(operator: Operator) -> None:
     assert b"shortPollingTimeMills=250\n" in shown
 
 
+async def test_which_keys_can_change_is_told(operator: Operator) -> None:
+    told = (await operator.ask(RequestCode.GET_BROKER_CONFIG)).ext_fields["runtimeKeys"]
+    assert set(told.split(",")) == RUNTIME_KEYS
+
+
 async def test_the_engine_hears_of_a_preferred_leader_and_that_there_is_none_again(
     operator: Operator,
 ) -> None:
