@@ -1,13 +1,19 @@
 """`python -m admin_api --namesrv 127.0.0.1:9876 --port 8080` serves the admin interface until SIGTERM."""
 
 import argparse
+import os
 import socket
 import sys
+from pathlib import Path
 
 import uvicorn
 
 from admin_api.app import AdminApp, create_app
+from admin_api.audit import AuditError, AuditLog
+from admin_api.security.policy import PolicyError, policy_for
+from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens
 from admin_api.settings import Settings
+from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
 _DRAIN_S = 2
 
@@ -25,23 +31,38 @@ class _Server(uvicorn.Server):
 
 
 def main() -> int:
-    """Exit code 0 after a stop, 1 when the port cannot be had."""
-    parser = argparse.ArgumentParser(prog="python -m admin_api", description=__doc__)
-    parser.add_argument("--namesrv", required=True, metavar="HOST:PORT", help="the name server to ask")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default %(default)s)")
-    parser.add_argument("--port", type=int, default=8080, help="the port to listen on (default %(default)s)")
-    args = parser.parse_args()
-    app = create_app(Settings(namesrv=args.namesrv))
+    """Exit code 0 after a stop, 1 when it cannot or must not serve; a sentence on stderr says why."""
+    args = _parser().parse_args()
+    log_to_stderr(args.log_format, args.log_level, Whereabouts("admin"))
+    try:
+        tokens = load_tokens(args.tokens, os.environ)
+        policy = policy_for(args.host, tokens, args.allowed_host)
+        audit = AuditLog(args.audit)
+    except (TokensError, PolicyError, AuditError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    for warning in tokens.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    try:
+        return _serve(args, create_app(Settings(namesrv=args.namesrv), policy=policy, audit_log=audit))
+    finally:
+        audit.close()
+
+
+def _serve(args: argparse.Namespace, app: AdminApp) -> int:
     config = uvicorn.Config(
         app,
         host=args.host,
         port=args.port,
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
         limit_concurrency=500,
         proxy_headers=False,
         timeout_graceful_shutdown=_DRAIN_S,
+        ssl_certfile=args.tls_cert,
+        ssl_keyfile=args.tls_key,
     )
     try:
         listener = config.bind_socket()
@@ -50,6 +71,22 @@ def main() -> int:
         return 1
     _Server(config, app).run(sockets=[listener])
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m admin_api", description=__doc__)
+    add = parser.add_argument
+    add("--namesrv", required=True, metavar="HOST:PORT", help="the name server to ask")
+    add("--host", default="127.0.0.1", help="the address to listen on (default %(default)s)")
+    add("--port", type=int, default=8080, help="the port to listen on (default %(default)s)")
+    add("--tokens", type=Path, metavar="FILE", help=f"TOML file of tokens (or environment {ENVIRONMENT_KEY})")
+    add("--audit", type=Path, metavar="FILE", help="where every change is written (default: memory only)")
+    add("--allowed-host", action="append", default=[], metavar="NAME", help="a further name it is called by")
+    add("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM): serve HTTPS")
+    add("--tls-key", type=Path, metavar="FILE", help="its private key, unless it is in the same file")
+    add("--log-format", choices=FORMATS, default="text", help="text, or a JSON object a line")
+    add("--log-level", choices=LEVELS, default="WARNING", help="default %(default)s")
+    return parser
 
 
 if __name__ == "__main__":

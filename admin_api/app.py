@@ -5,44 +5,99 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
-from admin_api.examples import CLUSTER_EXAMPLE
+from admin_api.audit import AuditLog
+from admin_api.changes import Changes
 from admin_api.feed import Feed
+from admin_api.gateway import Invoker
+from admin_api.metrics import AdminMetrics, CountedClient, CountedRequests
+from admin_api.openapi import completed
 from admin_api.problems import add_problem_handlers
-from admin_api.reader import ClusterReader, Invoker
-from admin_api.routes import cluster, health, page
+from admin_api.routes import (
+    audit,
+    brokers,
+    cluster,
+    health,
+    history,
+    maintenance,
+    metrics,
+    page,
+    producers,
+    replication,
+    topics,
+)
+from admin_api.security.http_guard import Guard
+from admin_api.security.policy import Policy
+from admin_api.security.rates import RateLimit
+from admin_api.services.context import open_services
+from admin_api.services.history import History
 from admin_api.settings import Settings
-from remoting.client import RemotingClient
+from admin_api.sources.runtime import RuntimeSource
 
-_DESCRIPTION = """Reads a LedgerMQ cluster over the brokers' own protocol; it changes nothing.
+_ROUTES = (
+    audit,
+    brokers,
+    cluster,
+    health,
+    maintenance,
+    metrics,
+    history,
+    page,
+    producers,
+    replication,
+    topics,
+)
+_DESCRIPTION = """Reads and changes a cluster over the brokers' own protocol. A change that loses something is
+first previewed (`dryRun`), and made with the `confirmation` that the preview gives.
 
 Errors are `application/problem+json` (RFC 9457). A number nobody knows is null, never 0."""
 
 
 class AdminApp(FastAPI):
-    """FastAPI, with a description whose example keeps its nulls (FastAPI drops them)."""
+    """FastAPI behind the guard, with a complete description."""
+
+    policy = Policy()
+    metrics = AdminMetrics()
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The guard stands before everything, the answers to our own faults included; all are counted."""
+        return CountedRequests(Guard(super().build_middleware_stack(), self.policy), self.metrics)
 
     def openapi(self) -> dict[str, Any]:
-        described = super().openapi()
-        answers = described["paths"]["/api/v1/cluster"]["get"]["responses"]
-        answers["200"]["content"]["application/json"]["example"] = CLUSTER_EXAMPLE
-        return described
+        if self.openapi_schema is None:
+            self.openapi_schema = completed(super().openapi())
+        return self.openapi_schema
 
 
-def create_app(settings: Settings, client: Invoker | None = None) -> AdminApp:
-    """The application over one name server. A `client` that is given is the caller's to close."""
+def create_app(
+    settings: Settings,
+    client: Invoker | None = None,
+    *,
+    policy: Policy | None = None,
+    audit_log: AuditLog | None = None,
+) -> AdminApp:
+    """The application over one name server. Given `client` and `audit_log` are the caller's to close.
+
+    Without `policy` it serves whoever calls it by a name of the loopback address; without `audit_log`
+    changes are remembered in memory.
+    """
+    audit_log = audit_log or AuditLog(None)
+    figures = AdminMetrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if client is not None:
-            app.state.feed = Feed(ClusterReader(client, settings).read, settings)
+        async with open_services(settings, client, lambda own: CountedClient(own, figures)) as services:
+            await figures.delay.start()
+            app.state.services = services
+            app.state.feed = Feed(services.reader.read, settings)
+            runtime = RuntimeSource(services.gateway)
+            app.state.history = History(app.state.feed.current, runtime.read, settings)
+            app.state.history.start()
             yield
-            return
-        own = RemotingClient()
-        app.state.feed = Feed(ClusterReader(own, settings).read, settings)
-        yield
-        app.state.feed.close()
-        await own.close()
+            await app.state.history.close()
+            app.state.feed.close()
+            await figures.delay.stop()
 
     app = AdminApp(
         title="LedgerMQ admin",
@@ -52,8 +107,13 @@ def create_app(settings: Settings, client: Invoker | None = None) -> AdminApp:
         redoc_url=None,
         lifespan=lifespan,
     )
+    app.policy = policy or Policy()
+    app.metrics = app.state.metrics = figures
+    app.state.audit = audit_log
+    app.state.changes = Changes(audit_log)
+    app.state.costly_limit = RateLimit(settings.costly_burst, settings.costly_per_s)
     add_problem_handlers(app)
-    for routes in (cluster, health, page):
+    for routes in _ROUTES:
         app.include_router(routes.router)
     page.mount_static(app)
     return app

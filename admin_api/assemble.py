@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admin_api.memory import Memory, Sighting
-from admin_api.schemas import (
+from admin_api.schemas.cluster import (
     ClusterView,
     ElectionView,
     EpochView,
@@ -20,19 +20,13 @@ from admin_api.schemas import (
     NodeView,
     PushView,
 )
+from admin_api.sources.brokers import Listed
 from broker.admin_types import NodeRole, NodeStatusMessage, PeerView
+from remoting.route import MASTER_ID
 
 ELECTIONS_MAX = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One address the name server lists."""
-
-    cluster: str
-    broker_name: str
-    broker_id: int
-    address: str
+IN_SYNC_LAG_MS = 1_000
+"""A peer that lacks nothing older than this is in sync: what is under way to it is no lag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +36,8 @@ class Answer:
     address: str
     status: NodeStatusMessage | None
     problem: str | None = None
+    is_stock: bool = False
+    """It answered, and does not know the request: a broker of RocketMQ's own, which tells no replication."""
 
 
 @dataclass(slots=True)
@@ -94,18 +90,20 @@ def _group_view(group: _Group, answers: Mapping[str, Answer], memory: Memory) ->
     remembered = memory.sightings(group.broker_name)
     known = newest or next((seen.status for seen in remembered.values()), None)
     cluster = known.cluster if known else next((entry.cluster for entry in group.listed), None)
+    nodes = _nodes(group, leader, answers, remembered)
     return GroupView(
         group=known.group if known else group.broker_name,
         cluster=cluster,
         broker_name=group.broker_name,
-        state=_group_state(group, leader),
+        state=_group_state(group, leader, answers),
         durability=newest.durability if newest else None,
         leader_id=leader.node_id if leader else None,
         term=newest.term if newest else None,
+        in_sync=[node.id for node in nodes if node.id and node.is_in_sync] if leader else None,
         epochs=[EpochView(term=e.term, first_index=e.first_index) for e in newest.epochs] if newest else [],
         watermarks_by_term=_watermarks(leader) if leader else {},
         elections=_elections(group.statuses.values()),
-        nodes=_nodes(group, leader, answers, remembered),
+        nodes=nodes,
     )
 
 
@@ -117,10 +115,20 @@ def _watermarks(leader: NodeStatusMessage) -> dict[str, dict[str, int]]:
     return {str(term): marks for term, marks in leader.watermarks_by_term.items()}
 
 
-def _group_state(group: _Group, leader: NodeStatusMessage | None) -> GroupState:
+def _group_state(
+    group: _Group, leader: NodeStatusMessage | None, answers: Mapping[str, Answer]
+) -> GroupState:
     if leader is not None and leader.is_writable:
         return GroupState.WRITABLE
+    if _stock_master(group, answers) is not None:
+        return GroupState.WRITABLE
     return GroupState.ELECTING if group.statuses else GroupState.DOWN
+
+
+def _stock_master(group: _Group, answers: Mapping[str, Answer]) -> str | None:
+    """The address of a stock broker that answers and is listed for writes."""
+    masters = (entry.address for entry in group.listed if entry.broker_id == MASTER_ID)
+    return next((address for address in masters if (a := answers.get(address)) and a.is_stock), None)
 
 
 def _elections(statuses: Iterable[NodeStatusMessage]) -> list[ElectionView]:
@@ -145,10 +153,9 @@ def _nodes(
 ) -> list[NodeView]:
     broker_ids = {entry.address: entry.broker_id for entry in group.listed}
     peers = group.peers()
-    leader_peers = {peer.id: peer for peer in leader.peers} if leader else {}
-    views = [_up_node(s, leader_peers.get(s.node_id), broker_ids) for s in group.statuses.values()]
+    views = [_up_node(s, _from_leader(s.node_id, leader), broker_ids) for s in group.statuses.values()]
     for node_id in (peers.keys() | remembered.keys()) - group.statuses.keys():
-        silent = _Silent(node_id, peers.get(node_id), leader_peers.get(node_id), remembered.get(node_id))
+        silent = _Silent(node_id, peers.get(node_id), _from_leader(node_id, leader), remembered.get(node_id))
         views.append(_silent_node(silent, broker_ids, answers))
     shown = {view.remoting_address for view in views}
     views.extend(_unnamed_node(e, answers.get(e.address)) for e in group.listed if e.address not in shown)
@@ -174,14 +181,49 @@ def _push_view(peer: PeerView) -> PushView:
         next_index=peer.next_index,
         is_connected=peer.is_connected,
         last_contact_ms=peer.last_contact_ms,
+        is_throttled=peer.is_throttled,
     )
 
 
-def _up_node(s: NodeStatusMessage, peer: PeerView | None, broker_ids: Mapping[str, int]) -> NodeView:
-    own_lag = 0 if s.role is NodeRole.LEADER else None
+def _is_in_sync(peer: PeerView, committed_index: int | None) -> bool | None:
+    """By the leader's count; None when it does not say enough."""
+    if peer.is_connected is False or peer.push_state in ("COMPARE", "TRUNCATE"):
+        return False
+    if peer.match_index is None or committed_index is None:
+        return None
+    if peer.match_index >= committed_index:
+        return True
+    return None if peer.lag_ms is None else peer.lag_ms <= IN_SYNC_LAG_MS
+
+
+@dataclass(frozen=True, slots=True)
+class _FromLeader:
+    """A member as the leader sees it, which alone knows how far it is behind."""
+
+    lag_entries: int | None = None
+    lag_bytes: int | None = None
+    lag_ms: int | None = None
+    is_in_sync: bool | None = None
+    push: PushView | None = None
+
+
+def _from_leader(node_id: str, leader: NodeStatusMessage | None) -> _FromLeader:
+    if leader is None:
+        return _FromLeader()
+    if node_id == leader.node_id:
+        return _FromLeader(0, 0, 0, True)
+    peer = next((peer for peer in leader.peers if peer.id == node_id), None)
+    if peer is None:
+        return _FromLeader()
+    is_in_sync = _is_in_sync(peer, leader.committed_index)
+    return _FromLeader(peer.lag_entries, peer.lag_bytes, peer.lag_ms, is_in_sync, _push_view(peer))
+
+
+def _up_node(s: NodeStatusMessage, told: _FromLeader, broker_ids: Mapping[str, int]) -> NodeView:
     return NodeView(
         id=s.node_id,
         state=NodeState.UP,
+        is_ledgermq=True,
         broker_id=broker_ids.get(s.remoting_address),
         remoting_address=s.remoting_address,
         replication_address=s.replication_address,
@@ -191,9 +233,11 @@ def _up_node(s: NodeStatusMessage, peer: PeerView | None, broker_ids: Mapping[st
         leader_id=s.leader_id,
         is_writable=s.is_writable,
         log=_log_view(s),
-        lag_entries=peer.lag_entries if peer else own_lag,
-        lag_bytes=peer.lag_bytes if peer else own_lag,
-        push=_push_view(peer) if peer else None,
+        lag_entries=told.lag_entries,
+        lag_bytes=told.lag_bytes,
+        lag_ms=told.lag_ms,
+        is_in_sync=told.is_in_sync,
+        push=told.push,
         pid=s.pid,
         started_at_ms=s.started_at_ms,
     )
@@ -205,7 +249,7 @@ class _Silent:
 
     node_id: str
     named: PeerView | None
-    peer: PeerView | None
+    told: _FromLeader
     seen: Sighting | None
 
     @property
@@ -221,18 +265,21 @@ class _Silent:
 
 
 def _silent_node(silent: _Silent, broker_ids: Mapping[str, int], answers: Mapping[str, Answer]) -> NodeView:
-    address, peer = silent.remoting_address, silent.peer
+    address, told = silent.remoting_address, silent.told
     answer = answers.get(address) if address else None
-    is_down = answer is not None or (peer is not None and peer.is_connected is False)
+    is_down = answer is not None or (told.push is not None and told.push.is_connected is False)
     return NodeView(
         id=silent.node_id,
         state=NodeState.DOWN if is_down else NodeState.UNKNOWN,
+        is_ledgermq=True,
         broker_id=broker_ids.get(address) if address else None,
         remoting_address=address,
         replication_address=silent.replication_address,
-        lag_entries=peer.lag_entries if peer else None,
-        lag_bytes=peer.lag_bytes if peer else None,
-        push=_push_view(peer) if peer else None,
+        lag_entries=told.lag_entries,
+        lag_bytes=told.lag_bytes,
+        lag_ms=told.lag_ms,
+        is_in_sync=told.is_in_sync,
+        push=told.push,
         problem=answer.problem if answer else "its client address is not known yet",
         last_known=_last_known(silent.seen) if silent.seen else None,
     )
@@ -244,7 +291,16 @@ def _last_known(seen: Sighting) -> LastKnown:
 
 
 def _unnamed_node(entry: Listed, answer: Answer | None) -> NodeView:
-    """The name server lists an address that no node claims: gone, or of a node never heard of here."""
+    """The name server lists an address that no node claims: of a stock broker, or gone, or never heard of."""
+    if answer is not None and answer.is_stock:
+        return NodeView(
+            id=None,
+            state=NodeState.UP,
+            broker_id=entry.broker_id,
+            remoting_address=entry.address,
+            is_ledgermq=False,
+            is_writable=True if entry.broker_id == MASTER_ID else None,
+        )
     return NodeView(
         id=None,
         state=NodeState.UNKNOWN if answer is None else NodeState.DOWN,

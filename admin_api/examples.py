@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from admin_api.schemas import (
+from admin_api.schemas.cluster import (
     ClusterView,
     ElectionView,
     EpochView,
@@ -13,9 +13,9 @@ from admin_api.schemas import (
     NamesrvView,
     NodeState,
     NodeView,
-    Problem,
     PushView,
 )
+from admin_api.schemas.common import Problem
 
 _NOW_MS = 1_767_225_600_000
 

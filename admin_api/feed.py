@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from admin_api.schemas import ClusterView
+from admin_api.schemas.cluster import ClusterView
 from admin_api.settings import Settings
 
 
@@ -23,6 +23,11 @@ class Feed:
         self._reading: asyncio.Task[ClusterView] | None = None
         self._closed = asyncio.Event()
         self._watchers = 0
+
+    @property
+    def watchers(self) -> int:
+        """Open event streams."""
+        return self._watchers
 
     async def current(self) -> ClusterView:
         """The newest view, at most `cache_ms` old."""

@@ -8,10 +8,21 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from admin_api.audit import AuditError
+from admin_api.changes import ChangeRefusedError
 from admin_api.feed import TooManyWatchersError
-from admin_api.schemas import Problem
+from admin_api.gateway import AskError
+from admin_api.schemas.common import Problem
+from admin_api.services.errors import InvalidError, NotFoundError, ServiceError, UnavailableError
 
 MEDIA_TYPE = "application/problem+json"
+_SERVICE_STATUS = {
+    ChangeRefusedError: HTTPStatus.CONFLICT,
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    InvalidError: HTTPStatus.BAD_REQUEST,
+    ServiceError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
 _log = logging.getLogger(__name__)
 
 
@@ -53,6 +64,15 @@ async def _on_too_many(request: Request, error: Exception) -> Response:
     return problem_response(request, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 
+async def _on_unasked(request: Request, error: Exception) -> Response:
+    return problem_response(request, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+async def _on_unserved(request: Request, error: Exception) -> Response:
+    status = next(status for kind, status in _SERVICE_STATUS.items() if isinstance(error, kind))
+    return problem_response(request, status, str(error))
+
+
 async def _on_fault(request: Request, error: Exception) -> Response:
     _log.error("fault while answering %s", request.url.path, exc_info=error)
     return problem_response(request, HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of ours; the log has it")
@@ -63,4 +83,7 @@ def add_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(TooManyWatchersError, _on_too_many)
+    app.add_exception_handler(AskError, _on_unasked)
+    app.add_exception_handler(AuditError, _on_unasked)
+    app.add_exception_handler(ServiceError, _on_unserved)
     app.add_exception_handler(Exception, _on_fault)

@@ -14,9 +14,23 @@ class Settings:
     """How often an event stream looks at the cluster."""
     ask_timeout_ms: int = 1000
     """How long one broker or name server may take to answer."""
-    asks_in_flight_max: int = 16
+    asks_in_flight_max: int = 32
     """Requests towards brokers at one time; the rest wait."""
+    asks_per_broker_max: int = 4
+    """Of these, towards one broker: several that hang together leave places for the others."""
+    brokers_cache_ms: int = 1000
+    """How long the list of brokers, and which of them take writes, is used again."""
     nodes_max: int = 256
     """Nodes remembered and asked; beyond it the one unseen for longest is forgotten."""
+    history_interval_ms: int = 5000
+    """How often the plots get a sample, whether anybody looks or not."""
+    history_keep_ms: int = 3_600_000
+    """How far back they go."""
+    history_groups_max: int = 64
+    """Broker names that are sampled."""
     watchers_max: int = 100
     """Open event streams; one more is answered 503."""
+    costly_burst: int = 30
+    """Expensive queries of one client at once, and"""
+    costly_per_s: float = 5.0
+    """on average; one more is answered 429."""

@@ -21,6 +21,7 @@ from commitlog.recovery import CorruptLogError
 from dledger.environment import Environment
 from dledger.hard_state import CorruptHardStateError
 from remoting.loop import run
+from telemetry.log_lines import FORMATS, Whereabouts, log_to_stderr
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
@@ -32,18 +33,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one node until it is told to stop; the exit code."""
     assert __debug__, "the broker's assertions guard its data: start Python without -O"
     options = _parse_options(arguments)
-    logging.basicConfig(
-        level=options.log_level,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    whereabouts = Whereabouts()
+    log_to_stderr(options.log_format or "text", options.log_level, whereabouts)
     try:
         config = load_config(options.config, options.set)
     except ConfigError as error:
         logger.error("the configuration cannot be used: %s", error)
         return EXIT_CONFIG
+    whereabouts.node = f"{config.group}/{config.dledger_self_id}"
+    log_to_stderr(options.log_format or config.log_format, options.log_level, whereabouts)
     logger.info("compiled modules: %s", ", ".join(native.compiled_modules()) or "none, all is Python")
-    return run(serve(config))
+    return run(serve(config, whereabouts=whereabouts))
 
 
 def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -53,10 +53,15 @@ def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a key over the file's"
     )
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    parser.add_argument(
+        "--log-format", choices=FORMATS, help="one line for each event: text, or a JSON object (logFormat)"
+    )
     return parser.parse_args(arguments)
 
 
-async def serve(config: BrokerConfig, environment: Environment | None = None) -> int:
+async def serve(
+    config: BrokerConfig, environment: Environment | None = None, whereabouts: Whereabouts | None = None
+) -> int:
     """One node until a signal or its failure; the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -66,6 +71,8 @@ async def serve(config: BrokerConfig, environment: Environment | None = None) ->
     except (OSError, CorruptLogError, CorruptHardStateError, StoreLockedError) as error:
         logger.critical("the node cannot start: %s", error)
         return EXIT_FAILED
+    if whereabouts is not None:
+        whereabouts.term = broker.term
     code = await serve_until(broker, stop)
     try:
         await broker.stop()

@@ -1,4 +1,5 @@
-"""The public messages of the broker's own admin requests: what LEDGERMQ_NODE_STATUS answers.
+"""The public messages of the broker's own admin requests: what LEDGERMQ_NODE_STATUS and
+LEDGERMQ_GROUP_PROGRESS answer.
 
 Keys on the wire are camelCase. What a node does not know is null, never 0. Readers ignore keys they do not
 know, so that nodes of different versions can be shown on one page. This module imports nothing of ours: other
@@ -42,7 +43,11 @@ class PeerView(_Message):
     next_index: int | None = None
     lag_entries: int | None = None
     lag_bytes: int | None = None
+    lag_ms: int | None = None
+    """How long ago the first entry it lacks was stored; 0 when it lacks none."""
     last_contact_ms: int | None = None
+    is_throttled: bool | None = None
+    """Whether it is far behind and gets only what the producers leave free, or its quota."""
 
 
 class ElectionView(_Message):
@@ -90,5 +95,43 @@ class NodeStatusMessage(_Message):
 
     @classmethod
     def from_json(cls, data: bytes) -> "NodeStatusMessage":
+        """Raises pydantic.ValidationError."""
+        return cls.model_validate_json(data)
+
+
+class TopicProgress(_Message):
+    """How far a group is in one topic here. `lag` is that of the queues it has an offset for."""
+
+    lag: int | None
+    unknown_queues: int = 0
+    """Queues with messages for which the group has no offset: it never consumed them here."""
+
+
+class GroupProgress(_Message):
+    """One consumer group on one broker. While it has no members, what its clients say is None."""
+
+    topics: dict[str, TopicProgress] = {}
+    members: int = 0
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_tps: float = 0.0
+    """Messages a second over the last minute."""
+    pop_in_flight: int | None = None
+    """Messages that were popped and neither acknowledged nor given up; None where that is not known."""
+
+
+class ProgressMessage(_Message):
+    """All consumer groups of one broker (body of the answer to LEDGERMQ_GROUP_PROGRESS)."""
+
+    version: int = 1
+    broker_name: str
+    at_ms: int
+    groups: dict[str, GroupProgress]
+
+    def to_json(self) -> bytes:
+        return self.model_dump_json(by_alias=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "ProgressMessage":
         """Raises pydantic.ValidationError."""
         return cls.model_validate_json(data)

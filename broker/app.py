@@ -7,11 +7,12 @@ services stop before the server, so that what they still answer reaches the clie
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 from broker import delay, retention
 from broker.clients import ClientRegistry
 from broker.config import BrokerConfig
-from broker.context import BrokerContext, BrokerStats
+from broker.context import BrokerContext
 from broker.message_log import open_log
 from broker.processors import (
     admin_broker,
@@ -21,6 +22,7 @@ from broker.processors import (
     admin_groups,
     admin_lists,
     admin_offsets,
+    admin_progress,
     admin_queues,
     admin_replication,
     admin_stats,
@@ -39,6 +41,7 @@ from broker.processors import (
     transactions,
     unsupported,
 )
+from broker.put_watch import PutWatch
 from broker.registration import Registration
 from broker.state.state import ReplicatedState
 from broker.statistics.broker_statistics import BrokerStatistics
@@ -48,6 +51,9 @@ from dledger.environment import Environment
 from remoting.client import RemotingClient
 from remoting.router import Router
 from remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from broker.metrics.exporter import Exporter
 
 PROCESSORS = (
     send,
@@ -72,6 +78,7 @@ PROCESSORS = (
     admin_offsets,
     admin_consumers,
     admin_queues,
+    admin_progress,
     admin_lists,
     admin_stats,
     admin_replication,
@@ -117,20 +124,24 @@ class Broker:
             remoting_client=self._client,
             clock=clock,
             store_host=store_host,
-            stats=BrokerStats(started_at_ms=clock()),
+            started_at_ms=clock(),
             statistics=BrokerStatistics(config.broker_cluster_name, environment.monotonic_ms),
             environment=environment,
             engine=opened.engine,
             end_position=opened.end_position,
             removal=opened.removal,
             position_of=opened.position_of,
+            measures=opened.measures,
+            puts=PutWatch(config.slow_put_ms),
+            stored_ms_of=opened.stored_ms_of,
         )
         for module in PROCESSORS:
             module.register(self.context)
-        self._registration = Registration(config, self._state, self._log, self._client, self._term)
+        self._registration = Registration(config, self._state, self._log, self._client, self._engine_term)
         self._server = RemotingServer(self.context.router, config.bind_address, config.listen_port)
         for listener in self.context.close_listeners:
             self._server.on_connection_closed(listener)
+        self.exporter = _make_exporter(self.context, self._server)
 
     async def start(self) -> None:
         """Serve. Raises OSError when an address cannot be bound; call `stop` then too."""
@@ -140,6 +151,8 @@ class Broker:
         for service in self.context.services:
             await service.start()
         await self._server.start()
+        if self.exporter is not None:
+            await self.exporter.start()
         await self._registration.start()
         config = self.config
         logger.info(
@@ -151,6 +164,8 @@ class Broker:
         bring everything to the disk.
         """
         await self._registration.stop()
+        if self.exporter is not None:
+            await self.exporter.stop()
         for service in reversed(self.context.services):
             await service.stop()
         await self._server.stop()
@@ -170,9 +185,22 @@ class Broker:
             while self._log.applied_index < self._last_index and not self.failure.done():
                 await asyncio.sleep(APPLY_LOOK_S)
 
-    def _term(self) -> int:
-        return 0 if self.context.engine is None else self.context.engine.term
+    def term(self) -> int | None:
+        """The term this node is in; None for a plain log, which has none."""
+        return None if self.context.engine is None else self.context.engine.term
+
+    def _engine_term(self) -> int:
+        return self.term() or 0
 
     def _fail(self, error: BaseException) -> None:
         if not self.failure.done():
             self.failure.set_result(error)
+
+
+def _make_exporter(context: BrokerContext, server: RemotingServer) -> "Exporter | None":
+    """None where no port is given: the library, which brings a web server of its own, is then not loaded."""
+    if not context.config.metrics_port:
+        return None
+    from broker.metrics.exporter import Exporter
+
+    return Exporter(context, server)

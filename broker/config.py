@@ -172,6 +172,11 @@ class BrokerConfig(BaseModel):
     state_snapshot_interval_ms: int = Field(
         default=10_000, alias="stateSnapshotIntervalMs", ge=100, le=3_600_000
     )
+    metrics_port: int = Field(default=0, alias="metricsPort", ge=0, le=65535)
+    metrics_address: str = Field(default="127.0.0.1", alias="metricsAddress", min_length=1)
+    metrics_topics_max: int = Field(default=100, alias="metricsTopicsMax", ge=1, le=10_000)
+    slow_put_ms: int = Field(default=500, alias="slowPutMs", ge=0, le=3_600_000)
+    log_format: Literal["text", "json"] = Field(default="text", alias="logFormat")
 
     @field_validator("broker_cluster_name", "broker_name", "dledger_group")
     @classmethod
@@ -187,6 +192,12 @@ class BrokerConfig(BaseModel):
             return str(ipaddress.IPv4Address(value))
         except ValueError:
             raise ValueError("must be an IPv4 address that clients can reach, like 10.0.0.1") from None
+
+    @field_validator("preferred_leader_id", mode="after")
+    @classmethod
+    def _check_preferred(cls, value: str | None) -> str | None:
+        """An empty one is none: so a preference set while the broker runs can be taken back."""
+        return value or None
 
     @field_validator("dledger_peers")
     @classmethod

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.config import BrokerConfig
+from broker.measures import LogMeasures
 from broker.offset_resets import OffsetResets
+from broker.put_watch import PutWatch
 from broker.replication import ReplicationEngine
 from broker.sql92.filters import SqlFilters
 from broker.state.state import ReplicatedState
@@ -33,18 +35,6 @@ class Service(Protocol):
 
 
 @dataclass(slots=True)
-class BrokerStats:
-    """Counts since the start, for runtime info and the admin answers."""
-
-    started_at_ms: int
-    messages_put: int = 0
-    bytes_put: int = 0
-    puts_failed: int = 0
-    messages_got: int = 0
-    bytes_got: int = 0
-
-
-@dataclass(slots=True)
 class BrokerContext:
     """The parts every processor may use. `clock` gives milliseconds since 1970."""
 
@@ -57,9 +47,15 @@ class BrokerContext:
     clock: Callable[[], int]
     store_host: bytes
     """brokerIP1:listenPort as a record holds it (4 address bytes, 4-byte port)."""
-    stats: BrokerStats
+    started_at_ms: int
     statistics: BrokerStatistics
-    """The same by topic and group, over the last minute, hour and day."""
+    """What came and went, in all and by topic and group: since the start, and over the last minute, hour and
+    day."""
+    puts: PutWatch = field(default_factory=lambda: PutWatch(0))
+    """How long the steps of a put take."""
+    waiting: dict[str, Callable[[], int | None]] = field(default_factory=dict)
+    """How many things of each kind wait for something; None while that is not known. Processors add theirs.
+    """
     environment: Environment = field(default_factory=Environment)
     engine: ReplicationEngine | None = None
     """The replication engine beside the log; None for a plain log."""
@@ -72,8 +68,11 @@ class BrokerContext:
     """Each names the position of the earliest record that somebody still needs, None for none: no file from
     there on is deleted. Every node asks its own, so they go by what all nodes know alike: replicated state
     and queues."""
+    measures: LogMeasures = field(default_factory=LogMeasures)
     position_of: Callable[[int], int] = lambda index: 0
     """Where an entry of the replicated log begins."""
+    stored_ms_of: Callable[[int], int | None] = lambda index: None
+    """When an entry was stored, in ms since 1970; None when it cannot be read."""
     offset_resets: OffsetResets = field(default_factory=OffsetResets)
     log_rewriters: list[Callable[[int], None]] = field(default_factory=list)
     """Each has the leader write anew what it holds before this position, if it can."""

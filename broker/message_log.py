@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.measures import LogMeasures
 from broker.replication import ReplicationEngine
 from commitlog.commit_log import CommitLog
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term_start_record
-from commitlog.entry import write_physical_offset
+from commitlog.entry import HEADER_BYTES, write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
 from commitlog.indexer import MessageLogConfig
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
+from commitlog.record import CorruptRecordError, decode_record
 from commitlog.record_files import RecordStoreConfig
 from dledger.core.config import Config
+from dledger.core.types import DamagedEntryError
 from dledger.environment import Environment
 from dledger.impairment import ImpairmentFile
 from dledger.persister import Durability
@@ -38,10 +41,13 @@ class OpenedLog:
     engine: ReplicationEngine | None
     last_index: int
     end_position: Callable[[], int | None]
+    measures: LogMeasures
     position_of: Callable[[int], int]
     """Where an entry begins; of a plain log, whose entries have no numbers but these, itself."""
     removal: LogRemoval | None = None
     """None for a log that keeps everything."""
+    stored_ms_of: Callable[[int], int | None] = lambda index: None
+    """When an entry was stored (ms since 1970), committed or not; None when it cannot be read."""
 
 
 def open_log(
@@ -72,7 +78,8 @@ def open_log(
         fs=environment.fs,
         clock=environment.wall_clock_ms,
     )
-    return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position, lambda index: index)
+    measures = LogMeasures(log.dispatch_seconds, log.write_measures)
+    return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position, measures, lambda index: index)
 
 
 def _open_group_log(
@@ -112,8 +119,29 @@ def _open_group_log(
     except BaseException:
         entries.close()
         raise
+    measures = LogMeasures(log.dispatch_seconds, engine.write_measures)
     position_of = entries.position_of
-    return OpenedLog(log, engine, last_index, lambda: entries.end_position, position_of, log.removal)
+    return OpenedLog(
+        log,
+        engine,
+        last_index,
+        lambda: entries.end_position,
+        measures,
+        position_of,
+        log.removal,
+        lambda index: _stored_ms(entries, index),
+    )
+
+
+def _stored_ms(entries: EntryStore, index: int) -> int | None:
+    """By the clock of the leader it came from."""
+    if not entries.begin_index <= index <= entries.end_index:
+        return None
+    try:
+        data = entries.read_range(index, index, 1).data
+        return decode_record(bytes(data[HEADER_BYTES:])).store_timestamp_ms
+    except (CorruptRecordError, DamagedEntryError, OSError):
+        return None
 
 
 def _damage_marker(directory: Path, environment: Environment) -> Callable[[str], None]:
@@ -160,5 +188,5 @@ def engine_config(config: BrokerConfig) -> Config:
         throttle_bytes_per_s=config.peer_push_quota or None,
         throttle_lag_bytes=config.peer_push_throttle_point,
         small_pushes_max=SMALL_PUSHES_MAX,
-        preferred_leader_id=config.preferred_leader_id,
+        preference=lambda: config.preferred_leader_id,
     )

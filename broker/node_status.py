@@ -32,7 +32,7 @@ class NodeStatusBuilder:
             remoting_address=config.broker_address,
             applied_index=self._context.log.applied_index,
             committed_position=self._context.log.max_position,
-            started_at_ms=self._context.stats.started_at_ms,
+            started_at_ms=self._context.started_at_ms,
             pid=os.getpid(),
             **engine_fields,
         )
@@ -73,10 +73,23 @@ class NodeStatusBuilder:
         by_id = {peer.id: peer for peer in status.peers}
         own_id = self._config.dledger_self_id
         others = [peer for peer in self._config.peers if peer.id != own_id]
-        return tuple(_peer_view(peer, engine, by_id.get(peer.id, _unknown_peer(peer.id))) for peer in others)
+        return tuple(self._peer_view(peer, engine, by_id.get(peer.id)) for peer in others)
+
+    def _peer_view(self, peer: Peer, engine: ReplicationEngine, told: PeerStatus | None) -> PeerView:
+        known = told or _unknown_peer(peer.id)
+        return _peer_view(peer, engine, known, self._lag_ms(known))
+
+    def _lag_ms(self, known: PeerStatus) -> int | None:
+        """The age of the first entry that the peer is not known to hold."""
+        if known.match_index is None or known.lag_entries is None:
+            return None
+        if known.lag_entries == 0:
+            return 0
+        stored_ms = self._context.stored_ms_of(known.match_index + 1)
+        return None if stored_ms is None else max(0, self._context.clock() - stored_ms)
 
 
-def _peer_view(peer: Peer, engine: ReplicationEngine, known: PeerStatus) -> PeerView:
+def _peer_view(peer: Peer, engine: ReplicationEngine, known: PeerStatus, lag_ms: int | None) -> PeerView:
     return PeerView(
         id=peer.id,
         replication_address=_address(peer.host, peer.port),
@@ -87,7 +100,9 @@ def _peer_view(peer: Peer, engine: ReplicationEngine, known: PeerStatus) -> Peer
         next_index=known.next_index,
         lag_entries=known.lag_entries,
         lag_bytes=known.lag_bytes,
+        lag_ms=lag_ms,
         last_contact_ms=known.last_contact_ms_ago,
+        is_throttled=known.is_throttled,
     )
 
 

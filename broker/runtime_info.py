@@ -13,7 +13,7 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.rates import RateMeter
 from broker.scheduling import SCHEDULE_TOPIC
-from broker.statistics.broker_statistics import USER_GET, USER_PUT
+from broker.statistics.broker_statistics import BROKER_GET, BROKER_PUT, USER_GET, USER_PUT
 from broker.statistics.days import DayTotals
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
@@ -53,8 +53,8 @@ class RuntimeInfo:
     def __init__(self, context: BrokerContext, now_s: Callable[[], float]) -> None:
         self._context = context
         self._now_s = now_s
-        stats, statistics = context.stats, context.statistics
-        self.rates = RateMeter(lambda: (stats.messages_put, stats.messages_got))
+        statistics = context.statistics
+        self.rates = RateMeter(lambda: (statistics.total(BROKER_PUT), statistics.total(BROKER_GET)))
         self.days = DayTotals(lambda: (statistics.total(USER_PUT), statistics.total(USER_GET)), context.clock)
 
     def table(self) -> dict[str, str]:
@@ -67,7 +67,7 @@ class RuntimeInfo:
 
     def _identity(self) -> Mapping[str, str]:
         context = self._context
-        started_at_ms = context.stats.started_at_ms
+        started_at_ms = context.started_at_ms
         return {
             "brokerVersionDesc": PRODUCT,
             "brokerVersion": str(OWN_VERSION),
@@ -82,7 +82,7 @@ class RuntimeInfo:
         }
 
     def _traffic(self) -> Mapping[str, str]:
-        stats, statistics = self._context.stats, self._context.statistics
+        statistics = self._context.statistics
         now_s = self._now_s()
         puts, gets = (" ".join(f"{rate:.2f}" for rate in self.rates.rates(n, now_s)) for n in (0, 1))
         self.days.look()
@@ -90,7 +90,8 @@ class RuntimeInfo:
             self.days.yesterday_morning,
             self.days.today_morning,
         )
-        average = stats.bytes_put / stats.messages_put if stats.messages_put else 0.0
+        messages_put, bytes_put = statistics.total(BROKER_PUT), statistics.total_bytes(BROKER_PUT)
+        average = bytes_put / messages_put if messages_put else 0.0
         return {
             "msgPutTotalYesterdayMorning": str(put_yesterday),
             "msgPutTotalTodayMorning": str(put_today),
@@ -98,10 +99,10 @@ class RuntimeInfo:
             "msgGetTotalYesterdayMorning": str(got_yesterday),
             "msgGetTotalTodayMorning": str(got_today),
             "msgGetTotalTodayNow": str(statistics.total(USER_GET)),
-            "putMessageTimesTotal": str(stats.messages_put),
-            "putMessageSizeTotal": str(stats.bytes_put),
+            "putMessageTimesTotal": str(messages_put),
+            "putMessageSizeTotal": str(bytes_put),
             "putMessageAverageSize": f"{average:.2f}",
-            "putMessageFailedTimes": str(stats.puts_failed),
+            "putMessageFailedTimes": str(statistics.puts_failed),
             "putTps": puts,
             "getFoundTps": gets,
             "getTotalTps": gets,
@@ -121,6 +122,8 @@ class RuntimeInfo:
             "commitLogDiskRatio": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {_size(usage.total)}, Free : {_size(usage.free)}.",
+            "diskTotalBytes": str(usage.total),
+            "diskFreeBytes": str(usage.free),
             "earliestMessageTimeStamp": str(self._earliest_ms()),
         }
 

@@ -25,6 +25,7 @@ RUNTIME_KEYS: Final = frozenset(
         "heldSendsMax",
         "longPollingEnable",
         "offsetsMax",
+        "preferredLeaderId",
         "rejectTransactionMessage",
         "shortPollingTimeMills",
         "stateSnapshotIntervalMs",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from broker.send_admission import Admitted
 from broker.sequencing import Flight
@@ -54,7 +55,7 @@ class SequencedSend(SingleSend):
 @dataclass(slots=True)
 class Turn:
     """`messages` are those of all parts, in order; `body_bytes` those of their bodies; `flights` the appends
-    of sequenced sends.
+    of sequenced sends; `begun_s` and `laid_out_s` are moments of the performance counter.
     """
 
     parts: list[PlainRun | SingleSend] = field(default_factory=list)
@@ -62,6 +63,8 @@ class Turn:
     body_bytes: int = 0
     result: PutResult | None = None
     flights: list[Flight] = field(default_factory=list)
+    begun_s: float = field(default_factory=perf_counter)
+    laid_out_s: float = 0.0
 
     def add(self, part: "SingleSend") -> None:
         messages = part.admitted.messages

@@ -23,6 +23,7 @@ from commitlog.recovery import filler
 from dledger.clock import wall_clock_ms
 from dledger.core.status import NodeStatus
 from dledger.fs import DiskWatch, Fs, OsFs
+from dledger.write_measures import WriteMeasures
 
 
 @dataclass(slots=True)
@@ -34,6 +35,8 @@ class _Round:
     messages: int = 0
     end_position: int = 0
     store_timestamp_ms: int = 0
+    took_s: float = 0.0
+    """Its write and sync, known at their end."""
 
 
 class CommitLog(IndexedLog):
@@ -73,6 +76,7 @@ class CommitLog(IndexedLog):
         self._checkpoint_due = 0.0
         self._last: _Round | None = None
         self._has_failed = False
+        self.write_measures = WriteMeasures()
 
     @property
     def end_position(self) -> int:
@@ -179,13 +183,17 @@ class CommitLog(IndexedLog):
                     callback(PutStatus.UNKNOWN_ERROR)
                 break
             self._pending_messages -= current.messages
+            size_bytes = sum(len(data) for _, data in current.parts)
+            self.write_measures.written(current.took_s, current.messages, size_bytes)
             self._index.advance_to(current.end_position - 1)
             for callback in current.callbacks:
                 callback(PutStatus.PUT_OK)
         self._writing = None
 
     def _write(self, current: _Round) -> None:
+        begun_s = time.perf_counter()
         self._files.write(current.parts)
+        current.took_s = time.perf_counter() - begun_s
         self._last = current
         if time.monotonic() >= self._checkpoint_due:
             self._save_checkpoint(current)

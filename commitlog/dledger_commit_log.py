@@ -247,7 +247,9 @@ class DLedgerCommitLog(IndexedLog):
             return _refused(put_status(result.code))
         self._offsets.take(batch)
         positions = [position + HEADER_BYTES for position in result.positions]
-        return PutResult(PutStatus.PUT_OK, positions, batch.queue_offsets, now_ms)
+        return PutResult(
+            PutStatus.PUT_OK, positions, batch.queue_offsets, now_ms, result.first_index, result.term
+        )
 
     def handle_append(
         self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]

@@ -7,6 +7,7 @@ from commitlog.dispatch_batch import DispatchBatch
 from commitlog.indexer import Indexer
 from commitlog.log import DispatchListener
 from commitlog.queue_checkpoint import Applied
+from telemetry.histogram import Histogram
 
 
 class IndexedLog:
@@ -38,6 +39,11 @@ class IndexedLog:
     def queued_index(self) -> int:
         """As MessageLog."""
         return self._index.queued_index
+
+    @property
+    def dispatch_seconds(self) -> Histogram:
+        """How long stretches took to be dispatched."""
+        return self._index.dispatch_seconds
 
     def read(self, position: int, size: int) -> bytes:
         """As MessageLog."""

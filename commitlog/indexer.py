@@ -15,6 +15,7 @@ from commitlog.record_reader import ByteSource, RecordReader
 from commitlog.reput import DispatchSource, Reput
 from dledger.core.types import DamagedEntryError
 from dledger.fs import Fs
+from telemetry.histogram import Histogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,11 @@ class Indexer:
     def queued_index(self) -> int:
         """Every entry up to here is in the queues."""
         return self._reput.queued.index
+
+    @property
+    def dispatch_seconds(self) -> Histogram:
+        """How long each stretch took to come into the queues and to the listeners."""
+        return self._reput.seconds
 
     def record_at(self, position: int) -> bytes | None:
         """For the queues' self-check."""

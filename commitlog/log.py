@@ -42,6 +42,9 @@ class PutResult:
     """RocketMQ's physical offsets: where each record begins in the log."""
     queue_offsets: list[int]
     store_timestamp_ms: int
+    first_index: int = -1
+    """The first entry of the put in a group's log: its name in what is said of it. -1: the log has none."""
+    term: int = 0
 
 
 DispatchListener = Callable[[DispatchBatch], None]

@@ -7,6 +7,7 @@ millions of entries does not hold up anything else.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ from commitlog.errors import DamagedRecordError
 from commitlog.log import DispatchListener
 from commitlog.queue_checkpoint import Applied
 from dledger.core.types import NO_INDEX
+from telemetry.histogram import Histogram
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,8 @@ class Reput:
         self._next: asyncio.Handle | None = None
         self._is_stopped = False
         self._waits_for_index = NO_INDEX
+        self.seconds = Histogram()
+        """How long each stretch took, if nothing held it up."""
         self._untold: list[tuple[DispatchListener, DispatchBatch]] = []
         self._behind: tuple[DispatchListener, Applied] | None = None
         """A listener that goes over what the others have taken already, and how far it is."""
@@ -132,6 +136,7 @@ class Reput:
             self._next = asyncio.get_running_loop().call_soon(self._step)
 
     def _stretch(self) -> None:
+        begun_s = time.perf_counter()
         first_index = self.applied.index + 1
         try:
             batch, applied = self._source.requests_from(first_index, self._target_index)
@@ -145,6 +150,8 @@ class Reput:
         if batch:
             self._untold = [(listener, batch) for listener in self._listeners]
         self._tell()
+        if not self._untold:
+            self.seconds.observe(time.perf_counter() - begun_s)
 
     def _go_over(self, listener: DispatchListener, done: Applied) -> None:
         """One stretch more for a listener that is behind the others."""

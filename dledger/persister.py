@@ -7,6 +7,7 @@ batch promises (`after`) is sent only when everything before it is durable too.
 
 import asyncio
 import enum
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from dledger.core.types import HardState, ResponseCode
 from dledger.loan import Loan
 from dledger.promises import Promises
 from dledger.steps import StepWriter
+from dledger.write_measures import WriteMeasures
 
 Result = TypeVar("Result")
 
@@ -44,6 +46,8 @@ class Batch:
     end_position: int = 0
     is_healed: bool = False
     """The mark of an impairment goes when the rest is durable."""
+    took_s: float = 0.0
+    """How long the trip took, known at its end."""
 
 
 class Persister:
@@ -64,6 +68,9 @@ class Persister:
         self._durability = durability
         self._on_persisted = on_persisted
         self._on_error = on_error
+        self.measures = WriteMeasures()
+        self._on_disk: tuple[int | None, int] = (None, 0)
+        """Where the log ended that the last trip brought to the disk: index and position."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
         self._gathering = Batch()
         self._steps = StepWriter.make(self._stepped)
@@ -168,6 +175,8 @@ class Persister:
     def _stepped(self, error: OSError | None) -> None:
         batch = self._batch
         assert batch is not None, "steps without a batch"
+        assert self._steps is not None
+        batch.took_s = self._steps.took_s
         failure: BaseException | None = error
         loan, self._loan = self._loan, None
         try:
@@ -188,7 +197,9 @@ class Persister:
         if batch.hard_state is not None:
             self._promises.save(batch.hard_state)
         if batch.writes is not None:
+            begun_s = time.perf_counter()
             self._store.write(batch.writes, sync=self._is_synced)
+            batch.took_s = time.perf_counter() - begun_s
         if batch.is_healed and not self._is_synced:
             # What it was given again was on the disks of others for long: the sync that brings it here.
             self._store.save_checkpoint(batch.last_index, batch.commit_index)
@@ -209,10 +220,18 @@ class Persister:
                 raise failure
             if batch.writes is not None:
                 self._store.written(batch.writes)
+                self._measure(batch)
             self._on_persisted(batch)
         except Exception as error:  # noqa: BLE001 (the loop would only log it, and the node go on half done)
             self._failed = True
             self._on_error(error)
+
+    def _measure(self, batch: Batch) -> None:
+        """Of the first trip, and of a log that was cut meanwhile, only the time is known."""
+        end_index, end_position = self._on_disk
+        self._on_disk = batch.last_index, batch.end_position
+        entries = 0 if end_index is None else max(batch.last_index - end_index, 0)
+        self.measures.written(batch.took_s, entries, max(batch.end_position - end_position, 0))
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Runs work on the writer thread, after the batch that is under way. Raises what work raises."""

@@ -16,7 +16,7 @@ from dledger.alarm import Alarm
 from dledger.announcer import Announcer
 from dledger.codec import PROTOCOL_VERSION, Hello
 from dledger.core.config import Config
-from dledger.core.events import EntryDamaged, Impaired
+from dledger.core.events import EntryDamaged
 from dledger.core.messages import AppendRequest, AppendResponse, FetchMessage, Message
 from dledger.core.node import Node
 from dledger.core.output import (
@@ -34,6 +34,7 @@ from dledger.core.ports import LogStore
 from dledger.core.status import NodeStatus
 from dledger.core.types import NO_INDEX, CorruptRangeError, DamagedEntryError, ResponseCode, Role
 from dledger.environment import Environment
+from dledger.event_log import EventLog
 from dledger.healer import Healer
 from dledger.persister import Batch, Durability, Persister
 from dledger.promises import Promises
@@ -122,8 +123,9 @@ class DLedgerServer:
         watch = (self._now_ms, scrub or ScrubLimits(), self.on_damaged, self._fail)
         self._upkeep = Upkeep(self._node, store, self._persister, *watch)
         self.remove_before = self._upkeep.remove_before
+        self.write_measures = self._persister.measures
         self._tasks: tuple[asyncio.Task[None], ...] = ()
-        self._last_event: Event | None = None
+        self._event_log = EventLog(config.self_id)
         self._is_running = False
         self._has_failed = False
 
@@ -361,14 +363,9 @@ class DLedgerServer:
                 self._store.reset(begin_index, begin_position)
 
     def _report(self, event: Event) -> None:
-        """Log what is new: a minority's pre-votes come again every second for as long as it is one."""
-        level = logging.DEBUG if event == self._last_event else logging.INFO
         if isinstance(event, EntryDamaged):
             self.on_damaged(DamagedEntryError(event.first_index, event.last_index, event.reason))
-        elif isinstance(event, Impaired):
-            level = logging.WARNING
-        self._last_event = event
-        logger.log(level, "[%s] %s", self.config.self_id, event)
+        self._event_log.tell(event)
         if isinstance(event, RoleChanged) and self._observer is not None:
             self._observer.on_role_change(event.role, event.term, event.leader_id)
 

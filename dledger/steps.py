@@ -31,6 +31,8 @@ class StepWriter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_busy = False
         """Whether a job is under way."""
+        self.took_s = 0.0
+        """How long the job took that ended last, unless it failed."""
 
     def submit(self, steps: list[Any]) -> None:
         """Begin a job; the one before it must have ended."""
@@ -64,7 +66,7 @@ class StepWriter:
     def _finish(self) -> None:
         self.is_busy = False
         try:
-            self._writer.finish()
+            self.took_s = self._writer.finish()
         except OSError as error:
             self._on_done(error)
         else:

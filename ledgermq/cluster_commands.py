@@ -25,11 +25,18 @@ def node_hint(node: NodePlan, data_dir: Path) -> str:
     return f"ledgermq node {node.id} --data {shlex.quote(str(data_dir))}"
 
 
+def _log_options(plan: ClusterPlan) -> tuple[str, ...]:
+    """The brokers read the key themselves; the others of the cluster are told to do as they do."""
+    line_format = plan.settings.get("logFormat")
+    return () if line_format is None else ("--log-format", str(line_format))
+
+
 def namesrv_command(plan: ClusterPlan) -> Command:
     argv = (
         *_PYTHON_MODULE,
         *("namesrv", "--host", HOST, "--port", str(plan.namesrv_port)),
         *("--kv-config", str(plan.data_dir / "namesrv" / "kvConfig.json")),
+        *_log_options(plan),
     )
     return Command("namesrv", argv, plan.logs_dir / "namesrv.log", NAMESRV_STAGE, _AGAIN)
 
@@ -44,5 +51,7 @@ def admin_command(plan: ClusterPlan) -> Command:
         *_PYTHON_MODULE,
         *("admin_api", "--namesrv", plan.namesrv_address),
         *("--host", HOST, "--port", str(plan.admin_port)),
+        *_log_options(plan),
+        *("--audit", str(plan.data_dir / "admin" / "audit.jsonl")),
     )
     return Command("admin", argv, plan.logs_dir / "admin.log", ADMIN_STAGE, _AGAIN)

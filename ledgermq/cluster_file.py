@@ -14,13 +14,14 @@ FILE_VERSION = 1
 NODES_MAX = 9
 PORTS_PER_NODE = 10
 REPLICATION_PORT_STEP = 3
+METRICS_PORT_STEP = 5
 
 Scalar = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One node: where clients and where its peers reach it, and its folder."""
+    """One node: where clients, its peers and Prometheus reach it, and its folder."""
 
     id: str
     remoting_port: int
@@ -29,6 +30,14 @@ class NodePlan:
     @property
     def replication_port(self) -> int:
         return self.remoting_port + REPLICATION_PORT_STEP
+
+    @property
+    def metrics_port(self) -> int:
+        return self.remoting_port + METRICS_PORT_STEP
+
+    @property
+    def metrics_url(self) -> str:
+        return f"http://{HOST}:{self.metrics_port}/metrics"
 
     @property
     def remoting_address(self) -> str:
@@ -93,6 +102,7 @@ class ClusterPlan:
         for node in self.nodes:
             wanted.append((node.remoting_port, f"clients of {node.id} (--broker-port)"))
             wanted.append((node.replication_port, f"replication of {node.id} (--broker-port)"))
+            wanted.append((node.metrics_port, f"metrics of {node.id} (--broker-port)"))
         ports: dict[int, str] = {}
         for port, purpose in wanted:
             if not 1 <= port <= 65535:

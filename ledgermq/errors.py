@@ -1,5 +1,19 @@
-"""The one error of the command line: a sentence for the person at the terminal."""
+"""The one error of the command line, and the exit codes."""
+
+from typing import Final
+
+DONE: Final = 0
+NOT_DONE: Final = 1
+"""Also: looked, and it is not well (`status`, `doctor`)."""
+WRONG_USAGE: Final = 2
+PARTIAL: Final = 3
+"""Some of it: a broker gave no answer, or some parts of a change were done and some not."""
+INTERRUPTED: Final = 130
 
 
 class UserError(Exception):
-    """Ends the command with its text on stderr and exit code 1."""
+    """Ends the command with its text, a sentence, on stderr and with this exit code."""
+
+    def __init__(self, sentence: str, exit_code: int = NOT_DONE) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code

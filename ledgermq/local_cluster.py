@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from admin_api.reader import ClusterReader
-from admin_api.schemas import ClusterView, GroupState
+from admin_api.schemas.cluster import ClusterView, GroupState
+from admin_api.services.context import open_services
 from admin_api.settings import Settings
 from ledgermq.cluster_commands import admin_command, namesrv_command, node_command
 from ledgermq.cluster_file import HOST, ClusterPlan
 from ledgermq.errors import UserError
 from ledgermq.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
-from remoting.client import RemotingClient
 
 _PROBE_INTERVAL_S = 0.1
 _STILL_WAITING_S = 10.0
@@ -90,17 +89,13 @@ class LocalCluster:
         """
         loop = asyncio.get_running_loop()
         tell_at_s = loop.time() + _STILL_WAITING_S
-        client = RemotingClient()
-        reader = ClusterReader(client, Settings(namesrv=self.plan.namesrv_address))
-        try:
-            while not is_writable(view := await reader.read()):
+        async with open_services(Settings(namesrv=self.plan.namesrv_address)) as services:
+            while not is_writable(view := await services.reader.read()):
                 self._require_majority()
                 if loop.time() > tell_at_s:
                     tell_at_s += _STILL_WAITING_S
                     self._say(f"Still waiting for a leader: {describe_nodes(view)}.")
                 await asyncio.sleep(_PROBE_INTERVAL_S)
-        finally:
-            await client.close()
 
     def _require_majority(self) -> None:
         running = sum(self._supervisor.is_running(node.id) for node in self.plan.nodes)

@@ -14,6 +14,8 @@ PLANNED_KEYS = {
     "dLegerSelfId": "each node has its own",
     "enableDLegerCommitLog": "a local cluster is always a replication group",
     "listenPort": "use --broker-port",
+    "metricsAddress": "a local cluster listens on 127.0.0.1 only",
+    "metricsPort": "it follows from --broker-port",
     "namesrvAddr": "use --namesrv-port",
     "storePathRootDir": "use --data",
 }
@@ -54,6 +56,8 @@ def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
         "bindAddress": HOST,
         "brokerIP1": HOST,
         "listenPort": node.remoting_port,
+        "metricsAddress": HOST,
+        "metricsPort": node.metrics_port,
         "namesrvAddr": plan.namesrv_address,
         "storePathRootDir": str(node.home / "store"),
         "enableDLegerCommitLog": True,

@@ -14,19 +14,20 @@ from namesrv.config import NameServerConfig
 from namesrv.kv_config import KvConfigError
 from namesrv.server import NameServer
 from remoting.loop import run
+from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
 _log = logging.getLogger("namesrv")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; return the exit status: 0 after a signal, 1 when it could not start."""
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
-    return run(_serve(_parse(arguments)))
+    options = _parse(arguments)
+    log_to_stderr(options.log_format, options.log_level, Whereabouts("namesrv"))
+    config = NameServerConfig(host=options.host, port=options.port, kv_config=options.kv_config)
+    return run(_serve(config))
 
 
-def _parse(arguments: Sequence[str] | None) -> NameServerConfig:
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     defaults = NameServerConfig()
     parser = argparse.ArgumentParser(prog="python -m namesrv", description="LedgerMQ's name server")
     parser.add_argument("--host", default=defaults.host, help="address to listen on (default %(default)s)")
@@ -34,8 +35,9 @@ def _parse(arguments: Sequence[str] | None) -> NameServerConfig:
         "--port", type=int, default=defaults.port, help="port to listen on (default %(default)s)"
     )
     parser.add_argument("--kv-config", type=Path, help="file that keeps the key-value table")
-    options = parser.parse_args(arguments)
-    return NameServerConfig(host=options.host, port=options.port, kv_config=options.kv_config)
+    parser.add_argument("--log-format", choices=FORMATS, default="text", help="text, or a JSON object a line")
+    parser.add_argument("--log-level", choices=LEVELS, default="INFO", help="default %(default)s")
+    return parser.parse_args(arguments)
 
 
 async def _serve(config: NameServerConfig) -> int:

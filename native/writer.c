@@ -1,6 +1,6 @@
 /* A thread that writes and syncs files without ever needing Python's lock.
 
-   One job at a time: `submit` hands it over, `finish` tells how it ended. A job is a list of steps, carried out
+   One job at a time: `submit` hands it over, `finish` tells how it ended, and how many seconds it took. A job is a list of steps, carried out
    in order until one fails: (descriptor, position, buffers) writes the buffers back to back, and (descriptor,
    position, buffers, direct) writes their whole blocks past the page cache; a bare descriptor is synced (fdatasync).
 
@@ -16,9 +16,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
-#define BUFFERS_PER_CALL_MAX 1024 /* Linux's IOV_MAX */
 #define STEPS_MAX 64
 
 typedef struct {
@@ -40,6 +40,7 @@ typedef struct {
     int has_waiter;      /* `finish` waits for the condition */
     int may_answer;      /* the job has an answer that nobody took back */
     Py_ssize_t answer_bytes, answered; /* its length, and how much of it was sent */
+    double took_s;       /* the job, from its first step to its last */
     step steps[STEPS_MAX];
     Py_ssize_t step_count;
     Py_buffer *views;
@@ -47,39 +48,6 @@ typedef struct {
     Py_ssize_t part_count;
     char *direct_buffer; /* the thread's */
 } writer;
-
-int write_parts(int fd, struct iovec *parts, Py_ssize_t count, off_t position) {
-    while (count > 0) {
-        ssize_t written = pwritev(fd, parts, (int)(count < BUFFERS_PER_CALL_MAX ? count : BUFFERS_PER_CALL_MAX), position);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return errno;
-        position += written;
-        size_t left = (size_t)written;
-        while (count > 0 && left >= parts->iov_len) {
-            left -= parts->iov_len;
-            parts++;
-            count--;
-        }
-        if (count > 0) {
-            if (written == 0) return EIO; /* no progress: this would never end */
-            parts->iov_base = (char *)parts->iov_base + left;
-            parts->iov_len -= left;
-        }
-    }
-    return 0;
-}
-
-static int sync_file(int fd) {
-    for (;;) {
-#ifdef __APPLE__
-        int result = fcntl(fd, F_FULLFSYNC);
-#else
-        int result = fdatasync(fd);
-#endif
-        if (result >= 0) return 0;
-        if (errno != EINTR) return errno;
-    }
-}
 
 /* What cannot be sent now is left to the loop. The lock is held: `take_back` comes before or after all of it. */
 static void send_answer(writer *self, int fd, const struct iovec *part) {
@@ -109,6 +77,12 @@ static int carry_out(writer *self) {
     return 0;
 }
 
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 static void *run(void *argument) {
     writer *self = argument;
     pthread_mutex_lock(&self->lock);
@@ -116,8 +90,11 @@ static void *run(void *argument) {
         while (!self->is_ending && (!self->has_job || self->is_done)) pthread_cond_wait(&self->changed, &self->lock);
         if (!self->has_job || self->is_done) break;
         pthread_mutex_unlock(&self->lock);
+        double begun_s = now_s();
         int error = carry_out(self);
+        double took_s = now_s() - begun_s;
         pthread_mutex_lock(&self->lock);
+        self->took_s = took_s;
         self->error = error;
         self->may_answer = 0;
         if (self->answered < self->answer_bytes) self->is_awaited = 1; /* the rest of it is the loop's to send */
@@ -300,7 +277,7 @@ static PyObject *writer_finish(writer *self, PyObject *nothing) {
     pthread_mutex_unlock(&self->lock);
     if ((self->is_awaited || self->error != 0) && !self->is_emptied) empty_pipe(self);
     forget_job(self);
-    if (self->error == 0) Py_RETURN_NONE;
+    if (self->error == 0) return PyFloat_FromDouble(self->took_s);
     errno = self->error;
     return PyErr_SetFromErrno(PyExc_OSError);
 }

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from remoting.codes import ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand, error_response
 from remoting.connection import Connection
+from remoting.counts import UNKNOWN, RequestCounts
 from remoting.errors import CommandError, HeaderError, RequestError
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Router:
 
     def __init__(self, tasks_max: int = TASKS_MAX) -> None:
         self._tasks_max = tasks_max
+        self.counts = RequestCounts()
         self._handlers: dict[int, Handler] = {}
         self._batch_handlers: dict[int, BatchHandler] = {}
         self._fallback: Handler | None = None
@@ -91,6 +93,7 @@ class Router:
         for connection, requests, code in arrived:
             batch_handler = self._batch_handlers.get(code)
             if batch_handler is not None:
+                self.counts.add(code, len(requests))
                 batches.setdefault(batch_handler, []).append((connection, requests))
             else:
                 self._sort_out(connection, requests, batches)
@@ -112,6 +115,7 @@ class Router:
             if batch_handler is None:
                 self._waiting.append((connection, request))
             else:
+                self.counts.add(request.code, 1)
                 of_handlers.setdefault(batch_handler, []).append(request)
         for batch_handler, batch in of_handlers.items():
             batches.setdefault(batch_handler, []).append((connection, batch))
@@ -155,7 +159,9 @@ class Router:
                     self._fail(request, connection, error)
 
     def _handle(self, request: RemotingCommand, connection: Connection) -> None:
-        handler = self._handlers.get(request.code, self._fallback)
+        handler = self._handlers.get(request.code)
+        self.counts.add(request.code if handler is not None else UNKNOWN, 1)
+        handler = handler or self._fallback
         if handler is None:
             connection.warn_once(f"code {request.code}", f"request code {request.code} has no handler")
             remark = f" request type {request.code} not supported"
@@ -203,6 +209,9 @@ class Router:
         """Send an answer as the request wants it: its opaque, its serialize type; nothing at all to a
         oneway.
         """
+        if answer.code:
+            is_known = request.code in self._handlers or request.code in self._batch_handlers
+            self.counts.refuse(request.code if is_known else UNKNOWN, answer.code)
         if request.is_oneway:
             return
         answer.opaque = request.opaque

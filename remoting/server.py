@@ -54,6 +54,16 @@ class RemotingServer:
         """The open connections, as they are now."""
         return iter(tuple(self._connections))
 
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open."""
+        return len(self._connections)
+
+    @property
+    def turned_away(self) -> int:
+        """Connections that were refused at the bound, or had to make room there, since the start."""
+        return self._refused + self._evicted
+
     def on_connection_closed(self, listener: Callable[[Connection], None]) -> None:
         """Call `listener` once for every connection that has closed, whichever side closed it."""
         self._close_listeners.append(listener)

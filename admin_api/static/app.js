@@ -1,79 +1,103 @@
-// Follows the event stream and draws each view. It says so when the stream is silent: an old picture is never shown as live.
+// The shell: which view the address names, its title, its life. Addresses are #/view/name.
 
-import { reconcile, setAttribute, setText } from "/static/dom.js";
-import { clock, span } from "/static/format.js";
-import { createGroup, updateGroup } from "/static/group.js";
+import { setTokenPrompt } from "/static/api.js";
+import { link, make, setAttribute } from "/static/dom.js";
+import { clusterWord, startLive, subscribe } from "/static/live.js";
+import { sayError } from "/static/parts/notice.js";
+import { askToken } from "/static/parts/token.js";
 
-const STALE_AFTER_MS = 4000;
-const SILENCE_CHECK_MS = 1000;
+/** Address, the words in the bar of views, the module that draws it, and the one for a single thing of its kind. */
+const VIEWS = [
+  ["cluster", "Cluster", "cluster", null],
+  ["topics", "Topics", "topics", "topic"],
+  ["groups", "Groups", "groups", "group"],
+  ["messages", "Messages", "messages", "message"],
+  ["dlq", "DLQ", "dlq", "dlq_group"],
+  ["nodes", "Nodes", "nodes", "node"],
+  ["audit", "Audit", "audit", null],
+  ["doctor", "Doctor", "doctor", null],
+];
 
-const byId = (id) => document.getElementById(id);
-const groups = byId("groups");
-const said = new Map();
-let newest = null;
-let heardAtMs = 0;
+const main = document.getElementById("main");
+let ending = null;
+let pageTitle = "LedgerMQ";
 
-function draw() {
-  if (newest === null) return;
-  const nowMs = newest.asOfMs;
-  drawNamesrv(newest.namesrv);
-  const empty = byId("empty");
-  if (newest.groups.length > 0) empty?.remove();
-  else if (empty) setText(empty, newest.namesrv.state === "up" ? "No broker has registered yet." : "Nothing is known of any broker yet.");
-  if (newest.groups.length > 0) {
-    reconcile(groups, newest.groups, (group) => group.brokerName, createGroup,
-      (section, group) => updateGroup(section, group, nowMs));
+function place() {
+  const [name = "", ...rest] = location.hash.replace(/^#\/?/, "").split("?")[0].split("/");
+  const view = VIEWS.find(([address]) => address === name) ?? VIEWS[0];
+  const subject = rest.join("/");
+  const isOne = subject !== "" && view[3] !== null;
+  return {
+    name: view[0],
+    module: isOne ? view[3] : view[2],
+    subject: isOne ? decodeURIComponent(subject) : null,
+    query: new URLSearchParams(location.hash.split("?")[1] ?? ""),
+  };
+}
+
+async function show(isFirst) {
+  const { name, module, subject, query } = place();
+  ending?.abort();
+  const end = new AbortController();
+  ending = end;
+  markCurrent(name);
+  try {
+    const { createView } = await import(`/static/views/${module}.js`);
+    if (end.signal.aborted) return;
+    mount(createView(subject, query), end.signal, isFirst);
+  } catch (error) {
+    main.replaceChildren(make("p", "empty", sayError(error)));
+    throw error;
   }
-  drawTitle();
-  tellNews();
 }
 
-function drawNamesrv(namesrv) {
-  const line = byId("namesrv");
-  setAttribute(line, "data-state", namesrv.state);
-  setText(line, namesrv.state === "up"
-    ? `Name server ${namesrv.address}`
-    : `The name server gives no answer (${namesrv.problem ?? namesrv.address}). The nodes known before are asked directly.`);
+/** view: { title, element, refresh(signal)?, refreshMs?, close()? }. It is read again while it is looked at. */
+function mount(view, signal, isFirst) {
+  const heading = make("h1", "", view.title);
+  heading.tabIndex = -1;
+  main.replaceChildren(heading, view.element);
+  if (!isFirst) heading.focus();
+  pageTitle = view.title;
+  nameWindow();
+  let timer = 0;
+  const read = async () => {
+    if (document.visibilityState === "visible") await view.refresh(signal);
+    if (view.refreshMs && !signal.aborted) timer = setTimeout(read, view.refreshMs);
+  };
+  signal.addEventListener("abort", () => {
+    clearTimeout(timer);
+    view.close?.();
+  });
+  if (view.refresh) read();
 }
 
-function drawTitle() {
-  const unable = newest.groups.filter((group) => group.state !== "writable");
-  const word = newest.groups.length === 0 ? "no brokers" : unable.length === 0 ? "writable" : `${unable[0].group} ${unable[0].state}`;
-  document.title = `LedgerMQ: ${word}`;
+function markCurrent(name) {
+  for (const one of document.querySelectorAll("#views a")) {
+    if (one.dataset.view === name) setAttribute(one, "aria-current", "page");
+    else one.removeAttribute("aria-current");
+  }
 }
 
-/** Speaks changes of leader and of up and down, for those who do not see the page. */
-function tellNews() {
-  const facts = newest.groups.flatMap((group) => [
-    [`${group.group} leader`, group.leaderId === null ? `${group.group} has no leader` : `${group.leaderId} leads ${group.group} in term ${group.term}`],
-    ...group.nodes.filter((node) => node.id !== null).map((node) => [`${group.group} ${node.id}`, `${node.id} is ${node.state}`]),
-  ]);
-  const news = facts.filter(([key, text]) => said.has(key) && said.get(key) !== text).map(([, text]) => text);
-  for (const [key, text] of facts) said.set(key, text);
-  if (news.length > 0) setText(byId("news"), `${news.join(". ")}.`);
+function nameWindow() {
+  const title = `${pageTitle} · LedgerMQ: ${clusterWord()}`;
+  if (document.title !== title) document.title = title;
 }
 
-function drawLive(isOpen) {
-  const silentMs = Date.now() - heardAtMs;
-  const isLive = isOpen && newest !== null && silentMs < STALE_AFTER_MS;
-  const state = isLive ? "live" : newest === null ? "waiting" : "stale";
-  setAttribute(byId("live"), "data-state", state);
-  document.body.classList.toggle("is-stale", state === "stale");
-  setText(byId("live-text"), {
-    live: `live, ${newest === null ? "" : clock(newest.asOfMs, newest.asOfMs)}`,
-    waiting: "connecting…",
-    stale: `no news for ${span(silentMs)}, trying again`,
-  }[state]);
+function start() {
+  document.getElementById("views").append(...VIEWS.map(([address, words]) => {
+    const one = link(words, `#/${address}`);
+    one.dataset.view = address;
+    return one;
+  }));
+  document.getElementById("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    main.focus();
+  });
+  setTokenPrompt(askToken);
+  addEventListener("hashchange", () => show(false));
+  subscribe(nameWindow);
+  startLive(new AbortController().signal);
+  show(true);
 }
 
-const stream = new EventSource("/api/v1/cluster/events");
-const isOpen = () => stream.readyState === EventSource.OPEN;
-stream.addEventListener("cluster", (event) => {
-  newest = JSON.parse(event.data);
-  heardAtMs = Date.now();
-  draw();
-  drawLive(true);
-});
-stream.addEventListener("error", () => drawLive(false));
-groups.addEventListener("redraw", draw);
-setInterval(() => drawLive(isOpen()), SILENCE_CHECK_MS);
+start();

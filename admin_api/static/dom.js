@@ -1,10 +1,10 @@
 // The little of DOM work that is needed: make an element, and change only what differs, so that focus, selection and
-// opened details survive each update.
+// opened details survive each update. Data only ever becomes text.
 
 export function make(tag, className, ...children) {
   const element = document.createElement(tag);
   if (className) element.className = className;
-  element.append(...children);
+  element.append(...children.filter((child) => child !== null));
   return element;
 }
 
@@ -20,6 +20,27 @@ export function setAttribute(element, name, value) {
 export function setValue(element, text) {
   element.classList.toggle("unknown", text === null);
   setText(element, text === null ? "unknown" : text);
+}
+
+/** An element that holds a value; null is "unknown". */
+export function valued(tag, text) {
+  const element = make(tag);
+  setValue(element, text);
+  return element;
+}
+
+/** `kind`: "" for an ordinary one, "strong" for what one came to do, "danger" for what cannot be taken back. */
+export function button(text, onClick, kind = "") {
+  const made = make("button", `button ${kind}`.trim(), text);
+  made.type = "button";
+  made.addEventListener("click", onClick);
+  return made;
+}
+
+export function link(text, address) {
+  const made = make("a", "", text);
+  made.setAttribute("href", address);
+  return made;
 }
 
 /** Brings the children of `parent` in line with `items`: one element a key, made once, updated each time, in order. */

@@ -40,3 +40,37 @@ export function lag(entries, size) {
   const said = `${count(entries)} ${entries === 1 ? "entry" : "entries"}`;
   return size === null ? said : `${said}, ${bytes(size)}`;
 }
+
+/** A rate or a duration with as many digits as say something. */
+export function amount(value) {
+  if (value === null) return null;
+  if (Math.abs(value) >= 100) return COUNT.format(Math.round(value));
+  return COUNT.format(Math.round(value * 100) / 100);
+}
+
+/** How long something took, or how far behind it is. */
+export function duration(ms) {
+  if (ms === null) return null;
+  if (ms === 0) return "none";
+  if (ms < 1000) return `${amount(ms)}\u00a0ms`;
+  if (ms < 60_000) return `${amount(Math.round(ms / 100) / 10)}\u00a0s`;
+  return span(ms);
+}
+
+/** A time of an <input type="datetime-local"> in Unix ms, null when empty. */
+export function inputTime(text) {
+  const ms = new Date(text).getTime();
+  return text === "" || Number.isNaN(ms) ? null : ms;
+}
+
+/** Unix ms for an <input type="datetime-local">, with seconds. */
+export function toInputTime(ms) {
+  const at = new Date(ms - new Date(ms).getTimezoneOffset() * 60_000);
+  return at.toISOString().slice(0, 19);
+}
+
+/** "none", "1 entry", "3 entries". */
+export function counted(value, one, many = `${one}s`) {
+  if (value === null) return null;
+  return `${count(value)} ${value === 1 ? one : many}`;
+}

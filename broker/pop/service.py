@@ -255,9 +255,6 @@ class PopService:
     def _on_committed(self, pop: Pop, taken: Taken, status: PutStatus) -> None:
         self._answers_bytes -= taken.size_bytes
         if status is PutStatus.PUT_OK:
-            stats = self._context.stats
-            stats.messages_got += taken.count
-            stats.bytes_got += taken.size_bytes
             self._answer(pop, taken, ResponseCode.SUCCESS, "FOUND")
         else:
             _refuse(pop.request, pop.connection, *put_error(status))

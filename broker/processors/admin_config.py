@@ -10,7 +10,7 @@ from broker.admin_answers import committed_answer, invalid
 from broker.config import ConfigError
 from broker.context import BrokerContext
 from broker.leader_requests import LeaderRequests
-from broker.runtime_settings import FixedKeyError, check_settings
+from broker.runtime_settings import RUNTIME_KEYS, FixedKeyError, check_settings
 from broker.state.changes import PutSettings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
@@ -28,10 +28,11 @@ class ConfigAdmin:
         self._state = context.state
 
     def show(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """26: every key with its value in force."""
+        """26: every key with its value in force, and beside RocketMQ's answer which keys can change."""
         version = orjson.dumps(self._state.data_version.to_json()).decode()
         body = format_properties_text(self._config.to_properties())
-        return success_response(request, {"version": version}, body)
+        told = {"version": version, "runtimeKeys": ",".join(sorted(RUNTIME_KEYS))}
+        return success_response(request, told, body)
 
     def update(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
         """25: all keys or none. What is in force already needs no record, whatever its key."""

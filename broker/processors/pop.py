@@ -26,4 +26,6 @@ def register(context: BrokerContext) -> None:
     context.close_listeners += [service.connection_closed, looks.connection_closed]
     context.log_holds.append(lambda: snapshot_hold(context.log))
     context.log_rewriters.append(ledger.write_anew)
+    context.waiting["pop"] = lambda: None if ledger.table is None else ledger.table.in_flight
+    context.waiting["pop_request"] = lambda: len(service.holding.waits)
     context.services += [revival, looks, service, ledger]

@@ -199,15 +199,12 @@ class PullProcessor:
         return _response(pull.request, code, result)
 
     def _count(self, header: PullMessageRequestHeader, result: ReadResult, began_ms: int) -> None:
-        stats, size_bytes = self._context.stats, len(result.body)
-        stats.messages_got += result.count
-        stats.bytes_got += size_bytes
         self._context.statistics.got(
             header.topic,
             header.consumer_group,
             header.queue_id,
             result.count,
-            size_bytes,
+            len(result.body),
             self._now_ms() - began_ms,
         )
 
@@ -293,4 +290,5 @@ def register(context: BrokerContext) -> None:
     context.router.register(RequestCode.PULL_MESSAGE, processor.handle)
     context.router.register(RequestCode.LITE_PULL_MESSAGE, processor.handle)
     context.close_listeners.append(processor.connection_closed)
+    context.waiting["pull_request"] = lambda: len(processor.waits)
     context.services.append(processor.waits)

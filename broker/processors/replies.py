@@ -170,8 +170,6 @@ class ReplyProcessor:
         if status is not PutStatus.PUT_OK:
             logger.info("a reply was delivered, but not stored: %s", status.name)
             return {}
-        self._context.stats.messages_put += 1
-        self._context.stats.bytes_put += len(admitted.messages[0].body)
         message_id = offset_msg_id(self._context.store_host, result.positions[0])
         return {"msgId": message_id, "queueOffset": str(result.queue_offsets[0])}
 

@@ -12,6 +12,7 @@ SYSTEM_BUSY. So is every send while those without an answer hold more than PENDI
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 
 from broker.context import BrokerContext
 from broker.processors import end_batch
@@ -56,6 +57,7 @@ def register(context: BrokerContext) -> None:
     processor = SendProcessor(context)
     ordinary = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     context.router.register_batch((*ordinary, RequestCode.LEDGERMQ_SEND_SEQUENCED), processor.handle)
+    context.waiting["send_for_topic"] = lambda: processor.held_count
     end_batch.register(context, processor.sequencing)
 
 
@@ -67,7 +69,9 @@ class SendProcessor:
         self._pending_bytes_max = pending_bytes_max
         self._context = context
         self._log = context.log
-        self._stats = context.stats
+        self._statistics = context.statistics
+        self._counts = context.router.counts
+        self._watch = context.puts
         self._answers = SendAnswers(context.store_host, config.region_id, config.trace_on)
         unique_keys = UniqueKeys.of_process(context.store_host, context.clock, context.environment.rng)
         self._admission = Admission(
@@ -86,6 +90,11 @@ class SendProcessor:
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0
         context.state.on_topics_changed(self._admission.forget_topics)
+
+    @property
+    def held_count(self) -> int:
+        """Sends that wait for the creation of their topics."""
+        return self._held_count
 
     def handle(self, batches: Sequence[Batch]) -> None:
         """All sends of one loop turn."""
@@ -249,6 +258,7 @@ class SendProcessor:
         if not turn.messages:
             return
         result = self._log.put(turn.messages, partial(self._done, turn))
+        turn.laid_out_s = perf_counter()
         if result.status is PutStatus.PUT_OK:
             turn.result = result
             self._pending_bytes += turn.body_bytes
@@ -259,10 +269,12 @@ class SendProcessor:
                 told(result.status)
 
     def _done(self, turn: Turn, status: PutStatus) -> None:
+        done_s = perf_counter()
         self._pending_bytes -= turn.body_bytes
         for flight in turn.flights:
             self.sequencing.finish(flight, status)
         if status is not PutStatus.PUT_OK:
+            self._watch.failed(turn, status)
             self._refuse(turn.sends(), status)
             return
         result = turn.result
@@ -276,8 +288,7 @@ class SendProcessor:
             elif not part.request.flag & ONEWAY_FLAG:
                 part.connection.send_bytes(self._success(part, result, first))
             first += part.message_count
-        self._stats.messages_put += len(turn.messages)
-        self._stats.bytes_put += turn.body_bytes
+        self._watch.done(turn, done_s)
 
     def _success(self, part: SingleSend, result: PutResult, first: int) -> bytes:
         """The frame for a send whose first message is the result's number `first`."""
@@ -311,6 +322,7 @@ class SendProcessor:
         remark: str,
         ext: Mapping[str, str] | None = None,
     ) -> None:
-        self._stats.puts_failed += 1
+        self._statistics.puts_failed += 1
+        self._counts.refuse(request.code, code)
         if not request.flag & ONEWAY_FLAG:
             connection.send_bytes(self._answers.error(request, code, remark, ext))

@@ -99,4 +99,5 @@ def register(context: BrokerContext) -> None:
     context.router.register(RequestCode.RECALL_MESSAGE, RecallProcessor(context, recalls).handle)
     context.log_holds.append(journal.hold)
     context.runtime_figures.append(partial(_figures, journal, delivery))
+    context.waiting["timer"] = lambda: journal.index.pending.count
     context.services += [journal, delivery]

@@ -75,4 +75,5 @@ def register(context: BrokerContext) -> None:
     context.router.register_batch((RequestCode.END_TRANSACTION,), ends.handle)
     context.router.register(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeProcessor(context, readiness).handle)
     context.may_prepare = ledger.has_room
+    context.waiting["transaction"] = lambda: None if ledger.window is None else ledger.window.open_count
     context.services += [checks, ends, ledger]

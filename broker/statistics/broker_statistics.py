@@ -67,6 +67,8 @@ class BrokerStatistics:
         self._items_max = items_max
         self._items: dict[tuple[str, str], WindowCounter] = {}
         self._of_broker = {name: WindowCounter(now_ms()) for name in _OF_BROKER}
+        self.puts_failed = 0
+        """Sends that were refused, or never committed."""
         self._looked_at_slot = -1
         self._gathered: dict[str, list[bytes]] = {}
         self._gathered_count = 0
@@ -162,6 +164,20 @@ class BrokerStatistics:
         """Messages of one of the broker's own counters since the start."""
         self._add_up()
         return self._of_broker[counter].total
+
+    def total_bytes(self, counter: str) -> int:
+        """Their bytes."""
+        self._add_up()
+        return self._of_broker[counter].total_bytes
+
+    def totals(self, counter: str) -> dict[str, tuple[int, int]]:
+        """Messages and bytes since the start, of each key of a counter by topic or group."""
+        self._add_up()
+        return {
+            key: (item.total, item.total_bytes)
+            for (name, key), item in self._items.items()
+            if name == counter
+        }
 
     def keep_topics(self, topics: Collection[str]) -> None:
         """Forget the counters of topics that are not among these."""

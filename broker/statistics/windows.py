@@ -35,14 +35,14 @@ class Figures:
 class WindowCounter:
     """Counts events and bytes. About 1.4 KB."""
 
-    __slots__ = ("_bytes", "_calls", "_cells", "_count", "_since_ms", "_slot", "total")
+    __slots__ = ("_bytes", "_calls", "_cells", "_count", "_since_ms", "_slot", "total", "total_bytes")
 
     def __init__(self, now_ms: int) -> None:
         self._cells = array("q", bytes(8 * _CELLS))
         self._since_ms = now_ms
         self._slot = now_ms // SLOT_MS
         self._count = self._bytes = self._calls = 0
-        self.total = 0
+        self.total = self.total_bytes = 0
         """All that was counted, in any window or before."""
 
     def add(self, count: int, size_bytes: int, now_ms: int, calls: int = 1) -> None:
@@ -51,6 +51,7 @@ class WindowCounter:
         if slot != self._slot:
             self._put_away(slot)
         self.total += count
+        self.total_bytes += size_bytes
         self._count += count
         self._bytes += size_bytes
         self._calls += calls

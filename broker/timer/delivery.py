@@ -263,10 +263,8 @@ class TimerDelivery:
 
     def _done(self, leadership: int, batch: _Batch, status: PutStatus) -> None:
         self._recalls.answer(batch.recalls, status)
-        if status is PutStatus.PUT_OK:
-            self._context.stats.messages_put += len(batch.messages)
-            self._context.stats.bytes_put += batch.size_bytes
-        elif status not in _IN_THE_LOG and leadership == self._leadership and self._log.is_writable():
+        is_in_log = status is PutStatus.PUT_OK or status in _IN_THE_LOG
+        if not is_in_log and leadership == self._leadership and self._log.is_writable():
             self._lead()  # the node leads anew, in a later term: its log may have been cut meanwhile
 
     def _refused(self, batch: _Batch, status: PutStatus) -> None:

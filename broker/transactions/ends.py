@@ -220,10 +220,6 @@ class EndTransactions:
         if status is not PutStatus.PUT_OK:
             self._refuse(turn.asked, status)
             return
-        self._context.stats.messages_put += sum(
-            decision.message is not None for decision in turn.decisions.values()
-        )
-        self._context.stats.bytes_put += turn.body_bytes
         for asked in turn.asked:
             _answer(asked.connection, asked.request, ResponseCode.SUCCESS)
 

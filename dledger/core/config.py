@@ -1,5 +1,6 @@
 """All limits and times of one member of a group, in one frozen value."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 _MIB = 1024 * 1024
@@ -67,6 +68,9 @@ class Config:
 
     preferred_leader_id: str | None = None
     """A leader that is not this one hands over to it when it can."""
+    preference: Callable[[], str | None] | None = field(default=None, repr=False, compare=False)
+    """Asked for the preferred leader at each check, where that can change while the node runs. Whoever is no
+    member is never handed over to."""
     preferred_check_interval_ms: int = 1_000
     """How often it looks whether it can."""
     transfer_lag_max: int = 1_000
@@ -103,6 +107,9 @@ class Config:
             raise ValueError(f"self_id={self.self_id!r} is not one of {self.peers}")
         if self.preferred_leader_id is not None and self.preferred_leader_id not in self.peers:
             raise ValueError(f"preferred_leader_id={self.preferred_leader_id!r} is not one of {self.peers}")
+
+    def preferred_now(self) -> str | None:
+        return self.preferred_leader_id if self.preference is None else self.preference()
 
     @property
     def quorum(self) -> int:

@@ -383,6 +383,7 @@ class EntryDispatcher:
             self.lag_entries,
             self._bytes_from(self.match_index + 1) if self.is_matched else None,
             last_contact_ms_ago,
+            self.state is PushState.APPEND and self._pace.is_throttled,
         )
 
     def check_invariants(self) -> None:

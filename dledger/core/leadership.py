@@ -244,11 +244,11 @@ class Leadership:
 
     @property
     def _has_preference(self) -> bool:
-        return self._config.preferred_leader_id not in (None, self._config.self_id)
+        return self._config.preferred_now() not in (None, self._config.self_id)
 
     def _prefer(self, now_ms: int) -> None:
         """A leader that is not the preferred one hands over as soon as that one is live and near enough."""
-        preferred = self._config.preferred_leader_id
+        preferred = self._config.preferred_now()
         if preferred is None or not self._has_preference or now_ms < self._next_preferred_check_ms:
             return
         self._next_preferred_check_ms = now_ms + self._config.preferred_check_interval_ms

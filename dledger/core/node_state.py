@@ -126,6 +126,7 @@ class NodeState:
             {self.term: leadership.watermarks(self.persisted_index)} if leadership else {},
             self._history.elections,
             self._repair.impairment.reason if self._repair else self._damage,
+            self._history.elections_total,
         )
 
     # -- invariants ----------------------------------------------------------------------------------------

@@ -55,6 +55,12 @@ class Pace:
             self.waits_until_ms = self._catch_up.blocked_until_ms(now_ms)
         return self.waits_until_ms is None
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the peer gets what is left free, or waits for its next quota, with more there for it."""
+        is_paced = self._throttle is None and self.is_far_behind and self.is_spare
+        return is_paced or self.waits_until_ms is not None
+
     def pushed(self, size_bytes: int, now_ms: int) -> None:
         """A new range left."""
         if self._throttle is not None:

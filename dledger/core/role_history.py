@@ -17,6 +17,8 @@ class RoleHistory:
         self._outbox = outbox
         self._last: tuple[Role, int, str | None] | None = None
         self._elections: deque[ElectionRecord] = deque(maxlen=ELECTIONS_KEPT)
+        self.elections_total = 0
+        """Those too that are not kept any more."""
 
     @property
     def elections(self) -> tuple[ElectionRecord, ...]:
@@ -28,4 +30,5 @@ class RoleHistory:
         self._last = (role, term, leader_id)
         self._outbox.report(RoleChanged(role, term, leader_id, reason))
         if leader_id is not None:
+            self.elections_total += 1
             self._elections.append(ElectionRecord(now_ms, term, leader_id, reason))

@@ -27,6 +27,8 @@ class PeerStatus:
     lag_entries: int | None
     lag_bytes: int | None
     last_contact_ms_ago: int | None
+    is_throttled: bool | None = None
+    """Whether it gets less than all that is there: it is far behind, and others are not to wait for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class NodeStatus:
     elections: tuple[ElectionRecord, ...]
     impairment: str | None = None
     """Why this node does not vote or is not to lead; None when it is sound."""
+    elections_total: int = 0
+    """Changes of leader that this node saw since it started."""
 
 
 def unknown_peers(peers: Iterable[str]) -> tuple[PeerStatus, ...]:

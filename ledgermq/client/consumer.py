@@ -4,13 +4,11 @@ It shares its queues with no other consumer of the group: two of them both get e
 """
 
 import asyncio
-import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from commitlog.record import CorruptRecordError, Record, decode_record
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import Queue, RouteTable, subscribe_queues
 from remoting.client import RemotingClient
@@ -24,13 +22,15 @@ from remoting.headers import (
     QueueRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from remoting.message_body import BodyError, unpack_body
+from remoting.record import CorruptRecordError, Record
+from remoting.record import decode_records as read_records
 
 _PULL_HELD_MS = 15_000
 _PULL_TIMEOUT_S = 20.0
 _PULL_MESSAGES = 32
 _MAY_BE_HELD = 2
 _HAS_SUBSCRIPTION = 4
-_COMPRESSED = 1
 _BODY_BYTES_MAX = 16 * 1024 * 1024
 _ROUTE_INTERVAL_S = 5.0
 _COMMIT_INTERVAL_S = 2.0
@@ -251,25 +251,13 @@ def decode_records(body: bytes) -> list[Record]:
 
     Raises: ClientError when the bytes are no records.
     """
-    records, start = [], 0
     try:
-        while start < len(body):
-            record = decode_record(body, start)
-            start += record.size
-            if record.sys_flag & _COMPRESSED:
-                record.body = _decompress(record.body)
-            records.append(record)
-    except (CorruptRecordError, zlib.error) as error:
+        records = read_records(body)
+        for each in records:
+            each.body = unpack_body(each.body, each.sys_flag, _BODY_BYTES_MAX)
+    except (CorruptRecordError, BodyError) as error:
         raise ClientError(f"a message cannot be read: {error}") from error
     return records
-
-
-def _decompress(body: bytes) -> bytes:
-    unpacker = zlib.decompressobj()
-    plain = unpacker.decompress(body, _BODY_BYTES_MAX)
-    if unpacker.unconsumed_tail:
-        raise ClientError(f"a compressed message is longer than {_BODY_BYTES_MAX} bytes")
-    return plain
 
 
 def _number(answer: RemotingCommand, name: str) -> int:

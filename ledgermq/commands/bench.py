@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ledgermq.commands.status import read_cluster
+from admin_api.services.context import open_services
+from admin_api.settings import Settings
 from ledgermq.errors import UserError
 from ledgermq.load.cluster import ask
 from ledgermq.load.run import Load, LoadResult, Run
@@ -150,7 +151,8 @@ async def _about(namesrv: str) -> tuple[str | None, int | None]:
 
     Raises: UserError when the name server gives no answer.
     """
-    view = await read_cluster(namesrv)
+    async with open_services(Settings(namesrv=namesrv)) as services:
+        view = await services.reader.read()
     if view.namesrv.problem:
         raise UserError(f"the name server {namesrv} gives no answer: {view.namesrv.problem}.")
     group = view.groups[0] if view.groups else None

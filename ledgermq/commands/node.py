@@ -16,7 +16,7 @@ def node(node_id: str, data_dir: Path) -> None:
     """
     plan = require_plan(data_dir.absolute())
     wanted = plan.node(node_id)
-    for port in (wanted.remoting_port, wanted.replication_port):
+    for port in (wanted.remoting_port, wanted.replication_port, wanted.metrics_port):
         if not is_free(port):
             raise UserError(f"{node_id} seems to run already: its port {port} is in use.")
     argv = node_argv(wanted)

@@ -85,6 +85,7 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
                 "pid": pids[node.id],
                 "remoting": node.remoting_address,
                 "replication": node.replication_address,
+                "metrics": node.metrics_url,
             }
             for node in plan.nodes
         ],
@@ -93,10 +94,11 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
 
 def _table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
     table = Table(title="LedgerMQ is ready", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("process", "pid", "clients", "replication"):
+    for name in ("process", "pid", "clients", "replication", "metrics"):
         table.add_column(name, justify="right" if name == "pid" else "left", overflow="fold")
-    table.add_row("name server", str(pids["namesrv"]), plan.namesrv_address, "")
+    table.add_row("name server", str(pids["namesrv"]), plan.namesrv_address, "", "")
     for node in plan.nodes:
-        table.add_row(node.id, str(pids[node.id]), node.remoting_address, node.replication_address)
-    table.add_row("admin", str(pids["admin"]), plan.admin_url, "")
+        addresses = (node.remoting_address, node.replication_address, node.metrics_url)
+        table.add_row(node.id, str(pids[node.id]), *addresses)
+    table.add_row("admin", str(pids["admin"]), plan.admin_url, "", f"{plan.admin_url}/metrics")
     return table

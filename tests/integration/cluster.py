@@ -26,6 +26,8 @@ READY_LIMIT_S = 30.0
 STOP_LIMIT_S = 20.0
 NODE_PORT_STEP = 10
 REPLICATION_PORT_OFFSET = 3
+PORT_OFFSETS = (0, REPLICATION_PORT_OFFSET, 5)
+"""Of a node's ports: clients, replication, metrics."""
 PORT_TRIES = 200
 
 
@@ -37,6 +39,7 @@ class NodeProcess:
     pid: int
     remoting: str
     replication: str
+    metrics: str
 
 
 def free_ports(nodes: int) -> tuple[int, int, int]:
@@ -44,7 +47,7 @@ def free_ports(nodes: int) -> tuple[int, int, int]:
     for attempt in range(PORT_TRIES):
         first = 21_000 + (os.getpid() * 37 + attempt * 101) % 9_000  # below the range of outgoing connections
         brokers = [first + NODE_PORT_STEP * (number + 1) for number in range(nodes)]
-        family = [first, first + 1, *brokers, *(port + REPLICATION_PORT_OFFSET for port in brokers)]
+        family = [first, first + 1, *(port + offset for port in brokers for offset in PORT_OFFSETS)]
         if all(map(is_free, family)):
             return first, brokers[0], first + 1
     raise AssertionError(f"no free family of ports in {PORT_TRIES} tries")
@@ -88,7 +91,9 @@ class Cluster:
         finally:
             self._started += self._children()
         self.nodes = {
-            node["id"]: NodeProcess(node["id"], node["pid"], node["remoting"], node["replication"])
+            node["id"]: NodeProcess(
+                node["id"], node["pid"], node["remoting"], node["replication"], node["metrics"]
+            )
             for node in ready["nodes"]
         }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from broker.clients import ClientRegistry
 from broker.config import config_from
-from broker.context import BrokerContext, BrokerStats
+from broker.context import BrokerContext
 from broker.state.state import ReplicatedState
 from broker.statistics.broker_statistics import BrokerStatistics
 from commitlog.record import host_bytes
@@ -64,7 +64,7 @@ def make_context(
         remoting_client=RemotingClient(),
         clock=lambda: NOW_MS,
         store_host=host_bytes(config.broker_ip, config.listen_port),
-        stats=BrokerStats(started_at_ms=NOW_MS),
+        started_at_ms=NOW_MS,
         statistics=BrokerStatistics(config.broker_cluster_name, lambda: NOW_MS),
         engine=engine,
     )

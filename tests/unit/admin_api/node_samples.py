@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from admin_api.assemble import Listed
+from admin_api.sources.brokers import Listed
 from broker.admin_types import NodeRole, NodeStatusMessage, PeerView
 
 ADDRESSES = {"n0": "127.0.0.1:10911", "n1": "127.0.0.1:10921", "n2": "127.0.0.1:10931"}

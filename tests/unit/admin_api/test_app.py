@@ -13,7 +13,7 @@ from httpx import ASGITransport, AsyncClient
 from admin_api.app import create_app
 from admin_api.examples import CLUSTER_EXAMPLE
 from admin_api.routes.page import STATIC
-from admin_api.schemas import ClusterView
+from admin_api.schemas.cluster import ClusterView
 from admin_api.settings import Settings
 from broker.admin_types import NodeRole
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
@@ -33,7 +33,7 @@ async def browsing(cluster: FakeCluster, **limits: int) -> AsyncIterator[tuple[A
     transport = ASGITransport(app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),
-        AsyncClient(transport=transport, base_url="http://admin") as client,
+        AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         yield client, app
 

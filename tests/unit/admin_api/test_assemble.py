@@ -1,8 +1,9 @@
 """The picture put together from answers, the leader's word and what was known before."""
 
-from admin_api.assemble import Answer, Listed, assemble
+from admin_api.assemble import Answer, assemble
 from admin_api.memory import Memory
-from admin_api.schemas import GroupState, GroupView, NamesrvView, NodeState, NodeView
+from admin_api.schemas.cluster import GroupState, GroupView, NamesrvView, NodeState, NodeView
+from admin_api.sources.brokers import Listed
 from broker.admin_types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage
 from tests.unit.admin_api.node_samples import ADDRESSES, REPLICATION, listed, node_status, peer
 

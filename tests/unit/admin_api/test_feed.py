@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from admin_api.feed import Feed, TooManyWatchersError
-from admin_api.schemas import ClusterView, NamesrvView, NodeState
+from admin_api.schemas.cluster import ClusterView, NamesrvView, NodeState
 from admin_api.settings import Settings
 
 

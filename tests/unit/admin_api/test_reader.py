@@ -2,10 +2,11 @@
 
 import pytest
 
-from admin_api.assemble import Listed
-from admin_api.reader import AskError, ClusterReader, parse_listed, parse_node_status
-from admin_api.schemas import NodeState
+from admin_api.gateway import AskError, Gateway
+from admin_api.reader import ClusterReader
+from admin_api.schemas.cluster import NodeState
 from admin_api.settings import Settings
+from admin_api.sources.brokers import Listed, parse_listed, parse_node_status
 from broker.admin_types import NodeRole
 from remoting.client import RemotingClient
 from remoting.command import RemotingCommand
@@ -23,7 +24,8 @@ def three_nodes() -> FakeCluster:
 
 
 def reader_of(cluster: FakeCluster, **limits: int) -> ClusterReader:
-    return ClusterReader(cluster, Settings(namesrv=NAMESRV_ADDRESS, **limits), lambda: 1000)
+    settings = Settings(namesrv=NAMESRV_ADDRESS, **limits)
+    return ClusterReader(Gateway(cluster, settings), settings, lambda: 1000)
 
 
 async def test_read_asks_every_listed_address_once() -> None:
@@ -93,7 +95,8 @@ async def test_read_garbage_for_a_status_is_a_node_without_answer() -> None:
 async def test_read_refused_connection_is_told_in_the_systems_words() -> None:
     client = RemotingClient()
     try:
-        view = await ClusterReader(client, Settings(namesrv="127.0.0.1:1")).read()
+        settings = Settings(namesrv="127.0.0.1:1")
+        view = await ClusterReader(Gateway(client, settings), settings).read()
     finally:
         await client.close()
     assert view.namesrv.problem == "127.0.0.1:1 cannot be reached: Connection refused"
@@ -115,16 +118,16 @@ async def test_read_error_code_is_told_with_its_remark() -> None:
 )
 def test_parse_listed_malformed_is_refused(body: bytes) -> None:
     with pytest.raises(AskError, match="cannot be read"):
-        parse_listed(body, 10)
+        parse_listed("h:9", body, 10)
 
 
 def test_parse_listed_takes_unquoted_ids_and_keeps_its_bound() -> None:
     body = (
         b'{"brokerAddrTable":{"b":{"brokerAddrs":{0:"h:1",1:"h:2",2:"h:3"},"brokerName":"b","cluster":"c"}}}'
     )
-    assert parse_listed(body, 2) == (Listed("c", "b", 0, "h:1"), Listed("c", "b", 1, "h:2"))
+    assert parse_listed("h:9", body, 2) == (Listed("c", "b", 0, "h:1"), Listed("c", "b", 1, "h:2"))
 
 
 def test_parse_node_status_too_long_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(AskError, match="1048577 bytes"):
-        parse_node_status(b" " * (1024 * 1024 + 1))
+        parse_node_status("h:1", b" " * (1024 * 1024 + 1))

@@ -9,6 +9,7 @@ from broker.admin_types import NodeRole, NodeStatusMessage
 from broker.rates import RateMeter
 from broker.state.changes import CommitOffsets, PutTopic
 from broker.state.topics import TopicConfig
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.log import PutStatus
 from dledger.core.status import ElectionRecord, NodeStatus, PeerStatus
 from dledger.core.types import Epoch, PushState, Role
@@ -166,9 +167,11 @@ async def test_configuration_and_figures_are_shown(operator: Operator) -> None:
     lines = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
     assert (lines["brokerName"], lines["autoCreateTopicEnable"]) == ("broker-a", "true")
     assert orjson.loads(answer.ext_fields["version"])["counter"] == 0
-    operator.context.stats.messages_put = 7
+    records = [DispatchRequest(n, "t", 0, n, 1_000 * n, 150, 0, 0, 0) for n in range(7)]
+    operator.context.statistics.put(DispatchBatch.of(records))
     table = (await operator.read(RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
     assert (table["putMessageTimesTotal"], table["brokerActive"]) == ("7", "true")
+    assert (table["putMessageSizeTotal"], table["putMessageAverageSize"]) == ("1050", "150.00")
     assert all(isinstance(value, str) for value in table.values())
 
 
@@ -195,7 +198,7 @@ async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
         9,
         4,
         (Epoch(1, 0), Epoch(3, 4)),
-        (PeerStatus("n1", PushState.APPEND, 7, 8, 2, 200, 12),),
+        (PeerStatus("n1", PushState.APPEND, 7, 8, 2, 200, 12, is_throttled=True),),
         {3: {"n0": 9, "n1": 7}},
         (ElectionRecord(NOW_MS - 5_000, 3, "n0", "votes"),),
     )
@@ -203,6 +206,7 @@ async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
         node_status=status, client_addresses={"n1": "127.0.0.1:10921"}, connected=frozenset({"n1"})
     )
     operator = Operator(tmp_path, engine)
+    operator.context.stored_ms_of = {8: NOW_MS - 1_500}.__getitem__
     answer = await operator.ask(RequestCode.LEDGERMQ_NODE_STATUS)
     wire = orjson.loads(answer.body)
     assert wire["peers"] == [
@@ -216,7 +220,9 @@ async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
             "nextIndex": 8,
             "lagEntries": 2,
             "lagBytes": 200,
+            "lagMs": 1_500,
             "lastContactMs": 12,
+            "isThrottled": True,
         }
     ]
     assert wire["watermarksByTerm"] == {"3": {"n0": 9, "n1": 7}}

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import KNOWN_KEYS, config_from
+from broker.message_log import engine_config
 from broker.runtime_settings import RUNTIME_KEYS, take_settings
 from broker.state.changes import InvalidChangeError, PutSettings, decode_changes, encode_change, join_changes
 from broker.state.state import ReplicatedState
@@ -27,6 +28,24 @@ async def test_a_change_is_in_force_and_shown(operator: Operator) -> None:
     assert (config.short_polling_time_ms, config.long_polling_enable) == (250, False)
     shown = (await operator.ask(RequestCode.GET_BROKER_CONFIG)).body
     assert b"shortPollingTimeMills=250\n" in shown
+
+
+async def test_which_keys_can_change_is_told(operator: Operator) -> None:
+    told = (await operator.ask(RequestCode.GET_BROKER_CONFIG)).ext_fields["runtimeKeys"]
+    assert set(told.split(",")) == RUNTIME_KEYS
+
+
+async def test_the_engine_hears_of_a_preferred_leader_and_that_there_is_none_again(
+    operator: Operator,
+) -> None:
+    engine = engine_config(operator.context.config)
+    assert engine.preferred_now() is None
+    assert (await operator.ask(UPDATE, b"preferredLeaderId=n1\n")).code == 0
+    assert engine.preferred_now() == "n1"
+    assert (await operator.ask(UPDATE, b"preferredLeaderId=\n")).code == 0
+    assert engine.preferred_now() is None
+    answer = await operator.ask(UPDATE, b"preferredLeaderId=n7\n")
+    assert (answer.code, "n7" in (answer.remark or "")) == (29, True)
 
 
 async def test_what_is_so_already_needs_no_record(operator: Operator) -> None:

@@ -154,6 +154,7 @@ async def test_runtime_info_has_what_rocketmqs_tools_read(operator: Operator) ->
     assert int(table["earliestMessageTimeStamp"]) == operator.log.now_ms
     assert table["commitLogDirCapacity"].startswith("Total : ")
     assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 0 seconds ]"
+    assert 0 < int(table["diskFreeBytes"]) < int(table["diskTotalBytes"])
 
 
 async def test_what_is_not_supported_is_refused_with_a_reason(operator: Operator) -> None:

@@ -8,6 +8,7 @@ from broker.pull_waits import RESUMED_PER_TURN_MAX
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
+from broker.statistics.broker_statistics import BROKER_GET
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode
 from remoting.command import ONEWAY_FLAG
@@ -38,8 +39,8 @@ async def test_found_messages_come_back_to_back_with_all_header_fields(bench: Co
     assert (answer.code, answer.remark, answer.opaque) == (0, "FOUND", 1)
     assert header_offsets(answer) == (3, 0, 3)
     assert [(each.body, each.queue_offset) for each in records(answer.body)] == [(b"two", 1), (b"three", 2)]
-    assert bench.context.stats.messages_got == 2
-    assert bench.context.stats.bytes_got == len(answer.body)
+    assert bench.context.statistics.total(BROKER_GET) == 2
+    assert bench.context.statistics.total_bytes(BROKER_GET) == len(answer.body)
 
 
 async def test_lite_pull_is_served_as_well(bench: ConsumeBench) -> None:

@@ -367,6 +367,7 @@ def test_peer_far_behind_gets_its_share_of_a_rate_when_a_quorum_does_without_it(
     bench.is_spare = True
     first = ranges(bench.match(0))
     assert not bench.dispatcher.keeps_up
+    assert bench.dispatcher.status(None).is_throttled
     until_ms = bench.dispatcher.deadline_ms()
     assert len(first) < 10
     assert until_ms > bench.now_ms
@@ -378,6 +379,7 @@ def test_peer_that_a_quorum_needs_gets_all_at_once() -> None:
     bench = Bench(*[1] * 40, **CATCH_UP)
     assert ranges(bench.match(0))[-1][1] == 39
     assert bench.dispatcher.keeps_up
+    assert bench.dispatcher.status(None).is_throttled is False
 
 
 def test_peer_that_is_nearly_there_gets_all_at_once() -> None:

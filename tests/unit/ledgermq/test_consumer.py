@@ -128,5 +128,5 @@ async def test_compressed_body_beyond_the_bound_is_refused() -> None:
     broker = FakeBroker(queue_count=1)
     broker.put(0, zlib.compress(bytes(16 * 1024 * 1024 + 1)), sys_flag=1)
     async with serving(broker) as client, consumer_of(client, broker) as consumer:
-        with pytest.raises(ClientError, match="longer than 16777216 bytes"):
+        with pytest.raises(ClientError, match="larger than 16777216 bytes"):
             await take(consumer, 1)

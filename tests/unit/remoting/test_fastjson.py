@@ -66,3 +66,21 @@ def test_depth_is_bounded() -> None:
     assert loads("{0:" * DEPTH_MAX + "1" + "}" * DEPTH_MAX)
     with pytest.raises(FastjsonError, match="nested"):
         loads("{0:" * (DEPTH_MAX + 1) + "1" + "}" * (DEPTH_MAX + 1))
+
+
+def test_long_texts_are_read_alike() -> None:
+    queues = ",".join(
+        f'{{ "queueId":{n},"topic":"T}}:{{","brokerName":"b\\"{{1:2}}" }} : {{"offset":{n},7:[-1.5,"3:4"]}}'
+        for n in range(200)
+    )
+    read = loads(f'{{"offsetTable":{{{queues}}},"x":{{-1:null, 12 :"{{5:6}}"}}}}')
+    assert read["x"] == {"-1": None, "12": "{5:6}"}
+    assert len(read["offsetTable"]) == 200
+    key = orjson.dumps({"brokerName": 'b"{1:2}', "queueId": 9, "topic": "T}:{"}).decode()
+    assert read["offsetTable"][key] == {"offset": 9, "7": [-1.5, "3:4"]}
+
+
+@pytest.mark.parametrize("broken", ["{01:1}", "{1.5.2:1}", '{{"a":b}:1}', "{1:2", '{"a:1}'])
+def test_long_texts_that_are_neither_raise(broken: str) -> None:
+    with pytest.raises(FastjsonError):
+        loads(f'["{"x" * 5000}",{broken}]')

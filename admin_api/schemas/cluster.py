@@ -1,13 +1,10 @@
-"""What the HTTP interface answers: camelCase names, null for what is not known, never 0."""
+"""The cluster and its nodes, as `/api/v1/cluster`, `/healthz` and `/readyz` answer them."""
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
-
-class Schema(BaseModel):
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+from admin_api.schemas.common import Schema
 
 
 class NodeState(StrEnum):
@@ -72,6 +69,9 @@ class PushView(Schema):
     next_index: int | None = Field(description="the entry the leader pushes next")
     is_connected: bool | None = Field(description="whether the leader has a connection to it")
     last_contact_ms: int | None = Field(description="ms since the leader heard of it")
+    is_throttled: bool | None = Field(
+        default=None, description="it is far behind and gets only what the producers leave free, or its quota"
+    )
 
 
 class NodeView(Schema):
@@ -79,6 +79,9 @@ class NodeView(Schema):
 
     id: str | None = Field(description="dLegerSelfId; null while only its address is known")
     state: NodeState
+    is_ledgermq: bool | None = Field(
+        default=None, description="false: a stock RocketMQ broker, which tells nothing of replication"
+    )
     broker_id: int | None = Field(default=None, description="its id in the name server; 0 takes the writes")
     remoting_address: str | None = None
     replication_address: str | None = None
@@ -94,6 +97,13 @@ class NodeView(Schema):
         default=None, description="entries behind the leader's end, in its own count"
     )
     lag_bytes: int | None = None
+    lag_ms: int | None = Field(
+        default=None, description="how long ago the first entry it lacks was stored; 0: it lacks none"
+    )
+    is_in_sync: bool | None = Field(
+        default=None,
+        description="its leader reaches it, and it holds all that is committed or is behind by 1 s at most",
+    )
     push: PushView | None = Field(default=None, description="how its leader sees it; null for the leader")
     pid: int | None = None
     started_at_ms: int | None = None
@@ -113,11 +123,14 @@ class GroupView(Schema):
     )
     leader_id: str | None
     term: int | None
-    epochs: list[EpochView] = []
+    in_sync: list[str] | None = Field(
+        default=None, description="ids of the members in sync, the leader among them; null: nobody leads"
+    )
+    epochs: list[EpochView] = Field(default=[])
     watermarks_by_term: dict[str, dict[str, int]] = Field(
         default={}, description="term -> node id -> last index the leader knows to be held there"
     )
-    elections: list[ElectionView] = []
+    elections: list[ElectionView] = Field(default=[])
     nodes: list[NodeView]
 
 
@@ -149,13 +162,3 @@ class Readiness(Schema):
 
     status: str = "ready"
     leaders: dict[str, str] = Field(description="group -> id of its leader")
-
-
-class Problem(BaseModel):
-    """An error as RFC 9457 has it (application/problem+json)."""
-
-    type: str = "about:blank"
-    title: str
-    status: int
-    detail: str
-    instance: str | None = None

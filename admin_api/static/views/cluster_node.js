@@ -1,12 +1,15 @@
 // The card of one node.
 
 import { make, setAttribute, setText, setValue } from "/static/dom.js";
-import { bytes, clock, count, lag, span } from "/static/format.js";
-import { createLogBar, updateLogBar } from "/static/logbar.js";
+import { bytes, clock, count, duration, lag, span } from "/static/format.js";
+import { createLogBar, updateLogBar } from "/static/views/logbar.js";
 
-const SIGNS = { LEADER: "★", FOLLOWER: "●", CANDIDATE: "◌", DOWN: "✕", UNKNOWN: "?" };
+const SIGNS = { LEADER: "★", FOLLOWER: "●", CANDIDATE: "◌", DOWN: "✕", UNKNOWN: "?", STOCK: "■" };
 const FACTS = [
   ["Lag", (node) => lag(node.lagEntries, node.lagBytes)],
+  ["Behind by", (node) => duration(node.lagMs)],
+  ["In sync", (node) => (node.isInSync === null ? null : node.isInSync ? "✓ yes" : "✕ no")],
+  ["Pushed by", pushing],
   ["End", (node) => count(node.log.endIndex)],
   ["Persisted", (node) => count(node.log.persistedIndex)],
   ["Committed", (node) => count(node.log.committedIndex)],
@@ -15,6 +18,13 @@ const FACTS = [
   ["Log size", (node) => bytes(node.log.endPosition)],
   ["Term", (node) => count(node.term)],
 ];
+
+function pushing(node) {
+  if (node.role === "LEADER") return "itself";
+  if (node.push === null || node.push.state === null) return null;
+  const pace = node.push.isThrottled ? ", throttled" : "";
+  return `${node.push.state.toLowerCase()}${pace}`;
+}
 
 export function createNode() {
   const facts = make("dl", "facts");
@@ -26,13 +36,14 @@ export function createNode() {
 
 export function updateNode(card, node, scale, nowMs) {
   const [header, where, bar, facts, note] = card.children;
-  const word = node.state === "up" ? node.role ?? "UNKNOWN" : node.state.toUpperCase();
+  const word = node.state !== "up" ? node.state.toUpperCase() : node.role ?? (node.isLedgermq === false ? "STOCK" : "UNKNOWN");
   setAttribute(card, "data-role", word);
   setText(header.children[0], node.id ?? "unnamed");
   setText(header.children[1].children[0], SIGNS[word] ?? SIGNS.UNKNOWN);
   header.children[1].children[0].setAttribute("aria-hidden", "true");
   setText(header.children[1].children[1], word.toLowerCase());
   setText(where, whereabouts(node, nowMs));
+  bar.hidden = facts.hidden = word === "STOCK";
   updateLogBar(bar, node, scale);
   FACTS.forEach(([, read], place) => setValue(facts.children[place].children[1], read(node)));
   const said = remark(node, nowMs);
@@ -55,12 +66,12 @@ function remark(node, nowMs) {
         + ` of term ${count(last.term) ?? "unknown"}, end ${count(last.log.endIndex) ?? "unknown"}.`;
     return `${sentence(node.problem ?? "no answer")}${seen}`;
   }
+  if (node.isLedgermq === false) return "A stock RocketMQ broker: it answers, and tells nothing of replication.";
+  if (node.push?.isThrottled) return "It is far behind and gets what the producers leave free, so that they do not wait for it.";
   if (node.impairment) return sentence(`repairing: ${node.impairment}`);
   if (node.push?.isConnected === false) return "The leader has no connection to this node.";
-  const pushing = node.push?.state ?? "APPEND";
-  if (pushing !== "APPEND" && pushing !== "COMMIT") {
-    return `The leader is bringing its log in line (${pushing.toLowerCase()}).`;
-  }
+  const state = node.push?.state ?? "APPEND";
+  if (state !== "APPEND" && state !== "COMMIT") return `The leader is bringing its log in line (${state.toLowerCase()}).`;
   return "";
 }
 

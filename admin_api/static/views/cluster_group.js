@@ -1,26 +1,36 @@
 // One replication group: its state in a sentence, its nodes, and what is worth opening.
 
-import { make, reconcile, setAttribute, setText, setValue } from "/static/dom.js";
+import { button, make, reconcile, setAttribute, setText, setValue } from "/static/dom.js";
 import { clock, count } from "/static/format.js";
-import { scaleOf } from "/static/logbar.js";
-import { createNode, updateNode } from "/static/node.js";
+import { makeChange } from "/static/parts/change.js";
+import { createForm } from "/static/parts/form.js";
+import { askForm } from "/static/parts/dialog.js";
+import { createGroupPlots } from "/static/views/cluster_plots.js";
+import { scaleOf } from "/static/views/logbar.js";
+import { createNode, updateNode } from "/static/views/cluster_node.js";
 
 const DURABILITY = {
   persisted: "an acknowledged message is on the disks of a majority",
   replicated: "an acknowledged message is in the memory of a majority",
 };
 const modes = new WeakMap();
+const plots = new WeakMap();
+const shownGroups = new WeakMap();
 
 export function createGroup() {
+  const plot = createGroupPlots();
   const section = make("section", "group",
     make("div", "group-head", make("h2"), make("p", "verdict", make("strong"), make("span")), modeSwitch()),
     make("p", "durability"),
     legend(),
     make("div", "nodes"),
+    make("div", "actions", button("Hand leadership over…", () => handOver(shownGroups.get(section)))),
+    plot.element,
     make("div", "history",
       make("section", "elections", make("h3", "", "Elections"), table(["Time", "Term", "Leader", "Reason"])),
       details("Watermarks by term", true), details("Leader epochs")));
   modes.set(section, "tail");
+  plots.set(section, plot);
   section.querySelector(".switch").addEventListener("click", (event) => {
     const mode = event.target.closest("button")?.value;
     if (mode) modes.set(section, mode);
@@ -29,9 +39,18 @@ export function createGroup() {
   return section;
 }
 
-export function updateGroup(section, group, nowMs) {
+export function closeGroup(section) {
+  plots.get(section).close();
+}
+
+/** `past`: what views/history.js has of it, or null. */
+export function updateGroup(section, group, nowMs, past) {
   const mode = modes.get(section);
-  const [head, durability, , nodes, history] = section.children;
+  const [head, durability, legends, nodes, actions, , history] = section.children;
+  const isReplicated = group.nodes.some((node) => node.isLedgermq !== false);
+  shownGroups.set(section, group);
+  plots.get(section).update(past, isReplicated);
+  for (const part of [legends, actions, history, head.children[2]]) part.hidden = !isReplicated;
   setAttribute(section, "data-state", group.state);
   setText(head.children[0], group.group);
   setText(head.children[1].children[0], group.state);
@@ -54,8 +73,25 @@ export function updateGroup(section, group, nowMs) {
 function verdict(group) {
   const members = group.nodes.filter((node) => node.id !== null);
   const nodes = `${members.filter((node) => node.state === "up").length} of ${members.length} nodes up`;
+  if (members.length === 0) return `stock RocketMQ, ${group.nodes.filter((node) => node.state === "up").length} of ${group.nodes.length} brokers up`;
   if (group.leaderId === null) return `no leader known, ${nodes}`;
-  return `${group.leaderId} leads in term ${count(group.term)}, ${nodes}`;
+  const inSync = group.inSync === null ? "in sync: unknown" : `in sync: ${group.inSync.join(", ")} (${group.inSync.length} of ${members.length})`;
+  return `${group.leaderId} leads in term ${count(group.term)}, ${nodes}, ${inSync}`;
+}
+
+/** To a member that is chosen, or to the one nearest to the leader. */
+async function handOver(group) {
+  const others = group.nodes.filter((node) => node.id !== null && node.id !== group.leaderId).map((node) => [node.id, `${node.id} (${node.state})`]);
+  const form = createForm([{ name: "nodeId", title: "New leader", type: "select", options: [["", "the one nearest to the leader"], ...others] }]);
+  const values = await askForm(`Hand over the leadership of ${group.group}`, form, "Show what happens");
+  if (values === null) return;
+  await makeChange({
+    title: `Hand over the leadership of ${group.group}`,
+    verb: "Hand over",
+    method: "POST",
+    path: `/api/v1/replication/${encodeURIComponent(group.group)}/transfer`,
+    body: { nodeId: values.nodeId ?? null },
+  });
 }
 
 function modeSwitch() {

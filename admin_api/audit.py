@@ -1,0 +1,198 @@
+"""The audit log: who changed what, one JSON object a line, appended and on the disk before it counts.
+
+A change has two lines with one id, its beginning and its end; readers are shown the end, or a beginning
+without one. The file is turned over at a size, a few old ones are kept (`audit.jsonl.1` is the youngest).
+Without a file the last lines are kept in memory.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Final
+
+from pydantic import ValidationError
+
+from admin_api.schemas.audit import AuditEntry
+
+FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+FILES_MAX: Final = 5
+"""The one written to, and the old ones."""
+IN_MEMORY_MAX: Final = 2_000
+EFFECTS_MAX: Final = 100
+"""Of one change; the number of all stands beside them."""
+TEXT_MAX: Final = 2_000
+"""Characters of one text."""
+
+_log = logging.getLogger(__name__)
+
+
+class AuditError(Exception):
+    """The audit log cannot be written or read; the text is a sentence."""
+
+
+class AuditLog:
+    """Appends and reads. The file belongs to one process: a second one is refused."""
+
+    def __init__(
+        self, path: Path | None, *, file_bytes_max: int = FILE_BYTES_MAX, files_max: int = FILES_MAX
+    ) -> None:
+        """Raises: AuditError when the file cannot be opened."""
+        self.path = path
+        self._file_bytes_max = file_bytes_max
+        self._files_max = files_max
+        self._recent: deque[AuditEntry] = deque(maxlen=IN_MEMORY_MAX)
+        self._busy = threading.Lock()
+        self._file: IO[bytes] | None = None
+        if path is not None:
+            self._file = _open(path)
+
+    async def append(self, entry: AuditEntry) -> None:
+        """On the disk when this returns. Raises: AuditError."""
+        entry = bounded(entry)
+        if self.path is None:
+            self._recent.append(entry)
+        else:
+            await asyncio.to_thread(self._write, entry)
+
+    async def newest(self, first: int, count: int) -> tuple[list[AuditEntry], int]:
+        """`count` changes from number `first` (from 0, newest first), and how many there are.
+
+        Raises: AuditError.
+        """
+        if self.path is None:
+            return _window(reversed(self._recent), first, count)
+        return await asyncio.to_thread(self._read, first, count)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, entry: AuditEntry) -> None:
+        line = entry.model_dump_json(by_alias=True, exclude_defaults=True).encode() + b"\n"
+        try:
+            with self._busy:
+                file = self._turned_over(len(line))
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except (OSError, ValueError) as error:
+            raise AuditError(f"the audit log {self.path} cannot be written: {error}") from error
+
+    def _turned_over(self, more_bytes: int) -> IO[bytes]:
+        """The file to append to, a new one if the line would make this one too long."""
+        assert self.path is not None
+        if self._file is None:
+            raise ValueError("it is closed")
+        if self._file.tell() and self._file.tell() + more_bytes > self._file_bytes_max:
+            for number in range(self._files_max - 1, 0, -1):
+                older = self.path if number == 1 else _old(self.path, number - 1)
+                with suppress(FileNotFoundError):
+                    older.replace(_old(self.path, number))
+            fresh = _open(self.path)
+            self._file.close()
+            self._file = fresh
+        return self._file
+
+    def _read(self, first: int, count: int) -> tuple[list[AuditEntry], int]:
+        assert self.path is not None
+        paths = [self.path, *(_old(self.path, number) for number in range(1, self._files_max))]
+        try:
+            with self._busy:
+                return _window((entry for path in paths for entry in _entries_backwards(path)), first, count)
+        except OSError as error:
+            raise AuditError(f"the audit log {self.path} cannot be read: {error.strerror}") from error
+
+
+def bounded(entry: AuditEntry) -> AuditEntry:
+    """The entry with no more and no longer texts than a line may have."""
+    effects = [
+        effect.model_copy(
+            update={
+                "subject": effect.subject[:TEXT_MAX],
+                "before": effect.before and effect.before[:TEXT_MAX],
+                "after": effect.after and effect.after[:TEXT_MAX],
+            }
+        )
+        for effect in entry.effects[:EFFECTS_MAX]
+    ]
+    return entry.model_copy(
+        update={
+            "target": entry.target[:TEXT_MAX],
+            "effects": effects,
+            "effects_total": max(len(entry.effects), entry.effects_total),
+            "warnings": [warning[:TEXT_MAX] for warning in entry.warnings[:EFFECTS_MAX]],
+            "problem": entry.problem and entry.problem[:TEXT_MAX],
+        }
+    )
+
+
+def _open(path: Path) -> IO[bytes]:
+    """For appending, by its owner only, locked against a second process; a torn last line is ended."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab+")
+        try:
+            _take_over(file)
+        except OSError:
+            file.close()
+            raise
+        _sync_folder(path.parent)
+    except BlockingIOError as error:
+        raise AuditError(f"the audit log {path} is in use by another process") from error
+    except OSError as error:
+        raise AuditError(f"the audit log {path} cannot be opened: {error.strerror}") from error
+    return file
+
+
+def _take_over(file: IO[bytes]) -> None:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if file.seek(0, os.SEEK_END):
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+            file.flush()
+
+
+def _sync_folder(folder: Path) -> None:
+    """So that the file's name is on the disk, too."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _old(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _entries_backwards(path: Path) -> Iterator[AuditEntry]:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return
+    for line in reversed(lines):
+        if line:
+            try:
+                yield AuditEntry.model_validate_json(line)
+            except ValidationError:
+                _log.warning("%s has a line that cannot be read; it is left out", path)
+
+
+def _window(entries: Iterable[AuditEntry], first: int, count: int) -> tuple[list[AuditEntry], int]:
+    """One entry for each id, its newest; those from `first` on, and the number of all."""
+    seen: set[str] = set()
+    chosen: list[AuditEntry] = []
+    for entry in entries:
+        if entry.id not in seen:
+            if first <= len(seen) < first + count:
+                chosen.append(entry)
+            seen.add(entry.id)
+    return chosen, len(seen)

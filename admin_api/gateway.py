@@ -1,0 +1,214 @@
+"""The one way to name server and brokers: bounded in number and time, and held up once by one that hangs.
+
+An ask waits for a place of its broker first and for one of the process then, so that asks that wait for a
+broker take no place from the others. A broker that gave no answer in time is left alone for a while
+(`admin_api.breaker`): asks fail at once meanwhile. When the while is over it is looked at in the background,
+so that only the first asks after it fell silent wait for it.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from admin_api.breaker import Breaker
+from admin_api.settings import Settings
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import ConnectFailedError, RemotingError, RequestTimeoutError
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+_RELAYED = frozenset(
+    {
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    }
+)
+"""Requests that a broker passes on to a client: silence may be the client's."""
+
+
+class Invoker(Protocol):
+    """What is needed of `remoting.client.RemotingClient`."""
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_s: float = ...
+    ) -> RemotingCommand: ...
+
+
+class AskError(Exception):
+    """One name server or broker gave no usable answer; the text is a sentence for people.
+
+    `code` is the response code where it answered with one that was not wanted, else None.
+    """
+
+    def __init__(self, address: str, problem: str, code: int | None = None) -> None:
+        super().__init__(problem)
+        self.address = address
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What an AskError leaves behind where others answered."""
+
+    address: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered(Generic[K, T]):
+    """What several asks brought, and which brought nothing."""
+
+    answers: dict[K, T]
+    troubles: tuple[Trouble, ...] = ()
+
+
+@dataclass(slots=True)
+class _Line:
+    """What is kept per address."""
+
+    places: asyncio.Semaphore
+    breaker: Breaker = field(default_factory=Breaker)
+    probe: asyncio.Task[None] | None = None
+    users: int = 0
+
+
+class Gateway:
+    """Asks one address, or many at once. Made and used on one loop; `client` is the caller's to close."""
+
+    def __init__(
+        self, client: Invoker, settings: Settings, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._now_s = now_s
+        self._places = asyncio.Semaphore(settings.asks_in_flight_max)
+        self._lines: dict[str, _Line] = {}
+
+    async def ask(
+        self,
+        address: str,
+        code: RequestCode,
+        ext: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        accept: Collection[int] = (ResponseCode.SUCCESS,),
+    ) -> RemotingCommand:
+        """The answer to one request, whose code is one of `accept`.
+
+        The time-out (`ask_timeout_ms` unless told) counts from the sending; the wait before it ends at the
+        latest when the asks in front of it do.
+
+        Raises: AskError.
+        """
+        line = self._line_of(address)
+        command = RemotingCommand(code=code, ext_fields=dict(ext or {}), body=body)
+        timeout_s = (self._settings.ask_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        self._refuse_if_silent(address, line)
+        line.users += 1
+        try:
+            async with line.places, self._places:
+                self._refuse_if_silent(address, line)
+                answer = await self._send(address, line, command, timeout_s)
+        finally:
+            line.users -= 1
+        if answer.code not in accept:
+            problem = f"{address} answered code {answer.code}: {answer.remark or 'no remark'}"
+            raise AskError(address, problem, answer.code)
+        return answer
+
+    async def ask_each(self, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> Gathered[K, T]:
+        """`ask` of every key (an address, or what stands for one), all at once; what fails is a Trouble.
+
+        Answers stand in the order of the keys. Several troubles of one address with the same words are one.
+        """
+        wanted = list(dict.fromkeys(keys))
+        outcomes = await asyncio.gather(*(_outcome(ask(key)) for key in wanted))
+        answers: dict[K, T] = {}
+        troubles: dict[Trouble, None] = {}
+        for key, (answer, error) in zip(wanted, outcomes, strict=True):
+            if error is not None:
+                troubles[Trouble(error.address, str(error))] = None
+            else:
+                answers[key] = answer  # type: ignore[assignment]  # an answer stands wherever no error does
+        return Gathered(answers, tuple(troubles))
+
+    async def close(self) -> None:
+        """Ends the looks at silent brokers."""
+        probes = [line.probe for line in self._lines.values() if line.probe is not None]
+        for probe in probes:
+            probe.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
+
+    def _line_of(self, address: str) -> _Line:
+        line = self._lines.get(address)
+        if line is None:
+            if len(self._lines) >= self._settings.nodes_max:
+                self._forget_idle()
+            line = self._lines[address] = _Line(asyncio.Semaphore(self._settings.asks_per_broker_max))
+        return line
+
+    def _forget_idle(self) -> None:
+        for address, line in tuple(self._lines.items()):
+            if not line.users and line.probe is None:
+                del self._lines[address]
+
+    def _refuse_if_silent(self, address: str, line: _Line) -> None:
+        if not line.breaker.is_silent:
+            return
+        left_s = line.breaker.pause_left_s(self._now_s())
+        if left_s == 0.0 and line.probe is None:
+            line.probe = asyncio.create_task(self._probe(address, line))
+        raise AskError(address, f"{address} gave no answer in time and is left alone for a moment")
+
+    async def _probe(self, address: str, line: _Line) -> None:
+        """Any answer will do; stock brokers refuse this request, and thereby live."""
+        command = RemotingCommand(code=RequestCode.LEDGERMQ_NODE_STATUS)
+        try:
+            await self._send(address, line, command, self._settings.ask_timeout_ms / 1000)
+        except AskError:
+            return
+        finally:
+            line.probe = None
+
+    async def _send(
+        self, address: str, line: _Line, command: RemotingCommand, timeout_s: float
+    ) -> RemotingCommand:
+        """Raises: AskError when there is no answer."""
+        asked_at_s = self._now_s()
+        try:
+            answer = await self._client.invoke(address, command, timeout_s=timeout_s)
+        except ConnectFailedError as error:
+            if isinstance(error.__context__, TimeoutError):
+                line.breaker.timed_out(asked_at_s, self._now_s())
+            else:
+                line.breaker.heard(self._now_s())
+            raise AskError(address, f"{address} cannot be reached{_os_reason(error)}") from error
+        except RequestTimeoutError as error:
+            if command.code not in _RELAYED:
+                line.breaker.timed_out(asked_at_s, self._now_s())
+            raise AskError(address, str(error)) from error
+        except RemotingError as error:
+            raise AskError(address, str(error)) from error
+        line.breaker.heard(self._now_s())
+        return answer
+
+
+async def _outcome(asking: Awaitable[T]) -> tuple[T | None, AskError | None]:
+    try:
+        return await asking, None
+    except AskError as error:
+        return None, error
+
+
+def _os_reason(error: ConnectFailedError) -> str:
+    """`: Connection refused` and the like, in the system's own words."""
+    cause = error.__context__
+    return f": {os.strerror(cause.errno)}" if isinstance(cause, OSError) and cause.errno else ""

@@ -1,0 +1,66 @@
+"""What FastAPI's description of the interface leaves out: that every error is a problem, which errors any
+call can meet, and nulls in examples.
+"""
+
+from typing import Any, Final
+
+from admin_api.examples import CLUSTER_EXAMPLE
+from admin_api.schemas.common import Problem
+
+_PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
+_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
+_ANY: Final = {
+    "401": "A token is needed, or the one given is not known.",
+    "421": "It was called by a name that is not its own.",
+    "429": "Too many wrong tokens, or too many expensive queries; `Retry-After` has the seconds.",
+}
+_CHANGING: Final = {
+    "403": "The token's role is not enough, or the page is another's.",
+    "413": "The body is too long.",
+    "415": "Neither `application/json` nor the header `X-LedgerMQ-Request`.",
+}
+_OWN_HEADER: Final = {
+    "name": "X-LedgerMQ-Request",
+    "in": "header",
+    "required": False,
+    "description": "Needed where there is neither a JSON body nor a token, against forged requests.",
+    "schema": {"type": "string", "enum": ["1"]},
+}
+
+
+def completed(described: dict[str, Any]) -> dict[str, Any]:
+    """The description, with the above put in."""
+    schemas = described.setdefault("components", {}).setdefault("schemas", {})
+    schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            _complete(operation, path, is_changing=method not in ("get", "head"))
+    cluster = described["paths"]["/api/v1/cluster"]["get"]["responses"]
+    cluster["200"]["content"]["application/json"]["example"] = CLUSTER_EXAMPLE
+    return described
+
+
+def _complete(operation: dict[str, Any], path: str, *, is_changing: bool) -> None:
+    responses = operation["responses"]
+    common = _ANY if path.startswith("/api/") else {"421": _ANY["421"]}
+    for status, said in {**common, **(_CHANGING if is_changing else {})}.items():
+        responses.setdefault(status, {"description": said})
+    if is_changing:
+        operation.setdefault("parameters", []).append(_OWN_HEADER)
+    for status, response in responses.items():
+        if status[0] in "45":
+            response["content"] = {_PROBLEM_MEDIA_TYPE: _problem_content(status, response)}
+    if "422" in responses:
+        responses["422"]["description"] = "A parameter or the body is not as described."
+
+
+def _problem_content(status: str, response: dict[str, Any]) -> dict[str, Any]:
+    """What a route says of its problem stays, its schema (a problem with more in it) and its example."""
+    merged: dict[str, Any] = {}
+    for content in response.get("content", {}).values():
+        merged.update(content)
+    if status == "422" or "schema" not in merged:
+        merged["schema"] = _PROBLEM
+    return merged

@@ -1,0 +1,244 @@
+"""Consumer groups: the list, one of them, its members and progress, what changes them and their offsets."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Depends, Path, Query, Request
+from fastapi.responses import Response
+
+from admin_api import group_examples as examples
+from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
+from admin_api.routes.parts import PageDep, ServicesDep, problems
+from admin_api.schemas.changes import ChangeResult
+from admin_api.schemas.common import Page, Schema
+from admin_api.schemas.consumer_groups import (
+    ConsumerGroupItem,
+    ConsumerGroupView,
+    GroupSettingsChange,
+    GroupSort,
+    MemberRunningView,
+    MembersView,
+    ProgressView,
+)
+from admin_api.schemas.offsets import OffsetClone, OffsetReset, OffsetSkip
+from admin_api.security.access import costly, require
+from admin_api.security.actor import Role
+from admin_api.services.consumer_groups import GroupQuery
+
+router = APIRouter(prefix="/api/v1/consumer-groups", tags=["consumer groups"])
+
+Group = Annotated[
+    str, Path(min_length=1, max_length=255, pattern=r"^[%|a-zA-Z0-9_-]+$", description="its whole name")
+]
+_READ = [Depends(require(Role.READ))]
+_COSTLY = [Depends(require(Role.READ)), Depends(costly)]
+_OPERATE = [Depends(require(Role.OPERATE))]
+_ADMIN = [Depends(require(Role.ADMIN))]
+_NO_GROUP = problems(e404="No broker has this group.")
+_RESET = {**CHANGE_RESPONSES, **examples.shown(examples.RESET_RESULT_EXAMPLE)}
+
+
+def _json(view: Schema) -> Response:
+    """Without a second look at what was just made: a page may have a thousand groups."""
+    return Response(
+        view.model_dump_json(by_alias=True),
+        media_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+@router.get(
+    "",
+    summary="Consumer groups of all brokers",
+    dependencies=_READ,
+    response_model=Page[ConsumerGroupItem],
+    responses={**problems(), **examples.shown(examples.PAGE_EXAMPLE)},
+)
+async def get_groups(
+    services: ServicesDep,
+    page: PageDep,
+    name: Annotated[str, Query(max_length=255, description="a part of the name, case aside")] = "",
+    sort: Annotated[GroupSort, Query()] = GroupSort.NAME,
+    descending: Annotated[bool, Query()] = False,
+    system: Annotated[bool, Query(description="RocketMQ's own groups too")] = False,
+    lag: Annotated[bool, Query(description="false spares stock brokers the question for all lag")] = True,
+) -> Response:
+    """Filtered, sorted and in pages; at most 5 s old, 15 s on stock RocketMQ. What is unknown comes last.
+
+    A group nobody is connected to is `offline`; where a broker gave no answer it may be `unknown`. On stock
+    RocketMQ, pages of more than 100 groups do not tell who is connected.
+    """
+    query = GroupQuery(name, sort, descending, system, lag)
+    return _json(await services.consumer_groups.find(query, page))
+
+
+@router.get(
+    "/{group}",
+    summary="One consumer group",
+    dependencies=_READ,
+    response_model=ConsumerGroupView,
+    responses={**_NO_GROUP, **examples.shown(examples.GROUP_EXAMPLE)},
+)
+async def get_group(services: ServicesDep, group: Group) -> Response:
+    """Its settings broker by broker, who is connected, and how far it is."""
+    return _json(await services.consumer_groups.view(group))
+
+
+@router.put(
+    "/{group}",
+    summary="Make or edit a consumer group",
+    dependencies=_ADMIN,
+    response_model=ChangeResult,
+    responses=CHANGE_RESPONSES,
+)
+async def put_group(
+    request: Request,
+    services: ServicesDep,
+    group: Group,
+    settings: Annotated[
+        GroupSettingsChange, Body(openapi_examples={"tries": {"value": {"retryMaxTimes": 5}}})
+    ],
+    dry_run: DryRun = None,
+    confirmation: Confirmation = None,
+) -> Response:
+    """Of all brokers, or those named. What is left out stays as it is. Forbidding it to consume needs
+    confirmation."""
+    change = services.consumer_groups.put(group, settings)
+    return await run_change(request, change, dry_run, confirmation)
+
+
+@router.delete(
+    "/{group}",
+    summary="Delete a consumer group",
+    dependencies=_ADMIN,
+    response_model=ChangeResult,
+    responses=CHANGE_RESPONSES,
+)
+async def delete_group(
+    request: Request,
+    services: ServicesDep,
+    group: Group,
+    with_offsets: Annotated[
+        bool, Query(alias="withOffsets", description="false: made again, it goes on where it was")
+    ] = True,
+    dry_run: DryRun = None,
+    confirmation: Confirmation = None,
+) -> Response:
+    """On every broker. Its retry and dead-letter topics stay, and are deleted like other topics."""
+    change = services.consumer_groups.delete(group, with_offsets=with_offsets)
+    return await run_change(request, change, dry_run, confirmation)
+
+
+@router.get(
+    "/{group}/progress",
+    summary="How far a group is, queue by queue",
+    dependencies=_READ,
+    response_model=ProgressView,
+    responses={**_NO_GROUP, **examples.shown(examples.PROGRESS_EXAMPLE)},
+)
+async def get_progress(
+    services: ServicesDep,
+    group: Group,
+    topic: Annotated[str | None, Query(min_length=1, max_length=255, description="only this one")] = None,
+    clients: Annotated[bool, Query(description="ask the consumers which queues they have")] = True,
+) -> Response:
+    """Offsets, lag, delay, and the consumer of each queue. Read now. A queue the group has no offset for has
+    neither offset nor lag, unless it is empty."""
+    return _json(await services.consumer_groups.progress(group, topic, with_clients=clients))
+
+
+@router.get(
+    "/{group}/members",
+    summary="Who of a group is connected",
+    dependencies=_READ,
+    response_model=MembersView,
+    responses={**_NO_GROUP, **examples.shown(examples.MEMBERS_EXAMPLE)},
+)
+async def get_members(services: ServicesDep, group: Group) -> Response:
+    """Their libraries' language and version, and what they are subscribed to."""
+    return _json(await services.consumer_groups.members(group))
+
+
+@router.get(
+    "/{group}/members/{client_id:path}/running",
+    summary="What one consumer says of itself",
+    dependencies=_COSTLY,
+    response_model=MemberRunningView,
+    responses={
+        **problems(
+            e404="No such consumer is connected.",
+            e503="It gives no answer, or no broker that would know does.",
+        ),
+        **examples.shown(examples.RUNNING_EXAMPLE),
+    },
+)
+async def get_running(
+    services: ServicesDep,
+    group: Group,
+    client_id: Annotated[str, Path(min_length=1, max_length=512)],
+    stack: Annotated[bool, Query(description="what its threads do; only Java clients can say it")] = False,
+) -> Response:
+    """Its queues, what it has got and not consumed, its rates and properties; asked through a broker."""
+    return _json(await services.consumer_groups.running(group, client_id, with_stack=stack))
+
+
+@router.post(
+    "/{group}/offsets/reset",
+    summary="Move a group in a topic",
+    dependencies=_OPERATE,
+    response_model=ChangeResult,
+    responses=_RESET,
+)
+async def reset_offsets(
+    request: Request,
+    services: ServicesDep,
+    group: Group,
+    wanted: Annotated[OffsetReset, Body(openapi_examples=examples.RESET_EXAMPLES)],
+    dry_run: DryRun = None,
+    confirmation: Confirmation = None,
+) -> Response:
+    """To the first message, behind the last, to a time, or to exact offsets; of all queues or some. The dry
+    run says for each queue how many messages are consumed again or skipped, as of now. Consumers that run are
+    sent there; the outcomes are read back from the broker."""
+    return await run_change(request, services.offsets.reset(group, wanted), dry_run, confirmation)
+
+
+@router.post(
+    "/{group}/offsets/skip",
+    summary="Skip what has accumulated",
+    dependencies=_OPERATE,
+    response_model=ChangeResult,
+    responses=CHANGE_RESPONSES,
+)
+async def skip_accumulated(
+    request: Request,
+    services: ServicesDep,
+    group: Group,
+    wanted: Annotated[OffsetSkip, Body(openapi_examples={"all topics": {"value": {}}})],
+    dry_run: DryRun = None,
+    confirmation: Confirmation = None,
+) -> Response:
+    """A reset behind the last message, of one topic or of all that the group consumes. Messages that wait to
+    be tried again stay."""
+    return await run_change(request, services.offsets.skip(group, wanted), dry_run, confirmation)
+
+
+@router.post(
+    "/{group}/offsets/clone",
+    summary="Have another group go on where this one is",
+    dependencies=_OPERATE,
+    response_model=ChangeResult,
+    responses=CHANGE_RESPONSES,
+)
+async def clone_offsets(
+    request: Request,
+    services: ServicesDep,
+    group: Group,
+    wanted: Annotated[
+        OffsetClone, Body(openapi_examples={"all topics": {"value": {"targetGroup": "billing-2"}}})
+    ],
+    dry_run: DryRun = None,
+    confirmation: Confirmation = None,
+) -> Response:
+    """Refused with 409 while consumers of the target run. It needs confirmation where the target has offsets
+    already."""
+    return await run_change(request, services.offsets.clone(group, wanted), dry_run, confirmation)

@@ -1,0 +1,32 @@
+"""What several route modules use: the services of this process, pages, and how problems are described."""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+
+from admin_api.schemas.common import PAGE_MAX, PAGE_SIZE_MAX, Problem
+from admin_api.services.context import Services
+from admin_api.services.partial import PageWanted
+
+
+def services_of(request: Request) -> Services:
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+def page_wanted(
+    page: Annotated[int, Query(ge=1, le=PAGE_MAX, description="counted from 1")] = 1,
+    page_size: Annotated[int, Query(alias="pageSize", ge=1, le=PAGE_SIZE_MAX)] = 100,
+) -> PageWanted:
+    return PageWanted(page, page_size)
+
+
+ServicesDep = Annotated[Services, Depends(services_of)]
+PageDep = Annotated[PageWanted, Depends(page_wanted)]
+
+
+def problems(**said: str) -> dict[int | str, dict[str, Any]]:
+    """`problems(e404="No such topic.")` for a route's `responses=`; 503 is in all of them."""
+    told = {"e503": "The name server or the brokers that would know give no answer.", **said}
+    return {int(key[1:]): {"model": Problem, "description": text} for key, text in told.items()}

@@ -1,0 +1,50 @@
+"""What all answers share: the base, the problem, the page, and what could not be asked."""
+
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+PAGE_SIZE_MAX = 1000
+PAGE_MAX = 1_000_000
+
+T = TypeVar("T")
+
+
+class Schema(BaseModel):
+    """camelCase on the wire; null is what nobody could say."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class TroubleView(Schema):
+    """A broker or name server that gave no usable answer, so that its part is missing."""
+
+    address: str
+    problem: str = Field(description="a sentence for people")
+
+
+class Partial(Schema):
+    """An answer put together from several brokers."""
+
+    is_partial: bool = Field(default=False, description="a broker that had to be asked gave no answer")
+    problems: list[TroubleView] = Field(default=[], description="who gave none, and why")
+
+
+class Page(Partial, Generic[T]):
+    """One page of a sorted list."""
+
+    items: list[T]
+    page: int = Field(ge=1, description="counted from 1")
+    page_size: int = Field(ge=1, le=PAGE_SIZE_MAX)
+    total: int = Field(ge=0, description="items on all pages; of the brokers that answered where partial")
+
+
+class Problem(BaseModel):
+    """An error as RFC 9457 has it (application/problem+json)."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None

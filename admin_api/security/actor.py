@@ -1,0 +1,28 @@
+"""Who asks, and what that one may do."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Role(IntEnum):
+    """Each may do what the ones below it may. READ looks; OPERATE does the daily work that loses nothing by
+    design (resetting offsets, sending again, moving a leader); ADMIN also deletes and configures.
+    """
+
+    READ = 1
+    OPERATE = 2
+    ADMIN = 3
+
+    @property
+    def label(self) -> str:
+        """As it stands in token files and answers."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """`name` is that of the token, or `local` where none are used; `remote` is the address it came from."""
+
+    name: str
+    role: Role
+    remote: str

@@ -1,0 +1,118 @@
+"""What one process needs to serve operators: the web service keeps one, each command opens one."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from admin_api.gateway import Gateway, Invoker
+from admin_api.reader import ClusterReader
+from admin_api.settings import Settings
+from admin_api.sources.brokers import Brokers
+from remoting.client import RemotingClient
+
+if TYPE_CHECKING:
+    from admin_api.services.broker_changes import BrokerChanger
+    from admin_api.services.brokers import BrokerService
+    from admin_api.services.cleaning import CleaningService
+    from admin_api.services.name_server import NameServer
+    from admin_api.services.producers import Producers
+    from admin_api.services.replication import Replication
+    from admin_api.services.topic_changes import TopicChanger
+    from admin_api.services.topic_tables import TopicTables
+    from admin_api.services.topics import Topics
+
+
+class Services:
+    """Every service over one gateway. Made on a running loop; `client` is the caller's to close.
+
+    A service is imported and made when it is first asked for: a command uses one, and the schemas of all take
+    longer to build than its answer takes to come.
+    """
+
+    def __init__(self, client: Invoker, settings: Settings) -> None:
+        self.settings = settings
+        self.gateway = Gateway(client, settings)
+        self.directory = Brokers(self.gateway, settings)
+        self.reader = ClusterReader(self.gateway, settings)
+
+    @cached_property
+    def cleaning(self) -> "CleaningService":
+        from admin_api.services.cleaning import CleaningService
+
+        return CleaningService(self.gateway, self.directory)
+
+    @cached_property
+    def name_server(self) -> "NameServer":
+        from admin_api.services.name_server import NameServer
+        from admin_api.sources.name_server import NameServerSource
+
+        return NameServer(NameServerSource(self.gateway, self.settings.namesrv), self.directory)
+
+    @cached_property
+    def replication(self) -> "Replication":
+        from admin_api.services.replication import Replication
+
+        return Replication(self.gateway, self.directory, self.reader)
+
+    @cached_property
+    def topic_tables(self) -> "TopicTables":
+        from admin_api.services.topic_tables import TopicTables
+
+        return TopicTables(self.gateway, self.directory, self.settings)
+
+    @cached_property
+    def topics(self) -> "Topics":
+        from admin_api.services.topics import Topics
+
+        return Topics(self.gateway, self.topic_tables, self.settings)
+
+    @cached_property
+    def topic_changes(self) -> "TopicChanger":
+        from admin_api.services.topic_changes import TopicChanger
+
+        return TopicChanger(self.gateway, self.topic_tables, self.settings)
+
+    @cached_property
+    def producers(self) -> "Producers":
+        from admin_api.services.producers import Producers
+
+        return Producers(self.gateway, self.directory, self.topic_tables)
+
+    @cached_property
+    def brokers(self) -> "BrokerService":
+        from admin_api.services.brokers import BrokerService
+
+        return BrokerService(self.gateway, self.directory, self.settings)
+
+    @cached_property
+    def broker_changes(self) -> "BrokerChanger":
+        from admin_api.services.broker_changes import BrokerChanger
+
+        return BrokerChanger(self.gateway, self.directory, self.brokers)
+
+    async def close(self) -> None:
+        """Ends what runs in the background."""
+        await self.gateway.close()
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings,
+    client: Invoker | None = None,
+    watched: Callable[[Invoker], Invoker] = lambda client: client,
+) -> AsyncIterator[Services]:
+    """The services; over a client of their own, closed behind, unless one is given. `watched` may put
+    something around it that sees every ask.
+    """
+    if client is None:
+        client = own = RemotingClient()
+    else:
+        own = None
+    services = Services(watched(client), settings)
+    try:
+        yield services
+    finally:
+        await services.close()
+        if own is not None:
+            await own.close()

@@ -1,0 +1,177 @@
+"""What a change of offsets would do to each queue. Pure but for the asks of `PlanReader`."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from admin_api.changes import ChangeRefusedError, Effect
+from admin_api.gateway import Gateway, Gathered
+from admin_api.schemas.offsets import OffsetReset, QueueOffset, ResetTo
+from admin_api.services.group_overview import on_masters
+from admin_api.sources.bodies import QueueKey
+from admin_api.sources.brokers import BrokerSet
+from admin_api.sources.offsets import BoundsRow, OffsetSource
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """One queue: where its group is (None: it has no offset), and where it is to be."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    first: int
+    end: int
+    before: int | None
+    after: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.broker_name}/{self.queue_id}"
+
+    def effect(self, subject: str) -> Effect:
+        """How many messages are consumed again, or never."""
+        return Effect(
+            subject, None if self.before is None else str(self.before), f"{self.after}{self._what()}"
+        )
+
+    def _what(self) -> str:
+        if self.before is None:
+            return f", {self.end - self.after} messages to consume"
+        kept = max(self.before, self.first)
+        if self.after < kept:
+            return f", {kept - self.after} messages again"
+        return f", {self.after - kept} messages skipped" if self.after > kept else ", as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One broker's queues of a topic, and where the group is in each."""
+
+    bounds: Mapping[QueueKey, BoundsRow]
+    offsets: Mapping[QueueKey, int | None]
+
+
+class PlanReader:
+    """Asks the masters of a BrokerSet."""
+
+    def __init__(self, gateway: Gateway, source: OffsetSource) -> None:
+        self._gateway = gateway
+        self._source = source
+
+    async def state(self, brokers: BrokerSet, group: str, topic: str) -> Gathered[str, TopicState | None]:
+        """By broker name; None where the broker does not have the topic."""
+
+        async def read(address: str) -> TopicState | None:
+            bounds = await self._source.bounds(address, topic)
+            if bounds is None:
+                return None
+            progress = await self._source.progress(address, group, topic)
+            known = {
+                key: row.consumer_offset for key, row in progress.rows.items() if row.consumer_offset > 0
+            }
+            keys = [key for key in bounds if not progress.rows or key in progress.rows]
+            unsure = [key for key in keys if key not in known]
+            asked = await asyncio.gather(
+                *(self._source.committed(address, group, topic, key.queue_id) for key in unsure)
+            )
+            offsets = {**known, **dict(zip(unsure, asked, strict=True))}
+            return TopicState({key: bounds[key] for key in keys}, offsets)
+
+        return await self._gateway.ask_each(brokers.masters, on_masters(brokers, read))
+
+    async def reset(
+        self, brokers: BrokerSet, states: Mapping[str, TopicState | None], request: OffsetReset
+    ) -> list[QueuePlan]:
+        """Raises: AskError, ChangeRefusedError for a queue or an offset that is not there."""
+        chosen = _chosen(states, request)
+        if request.to is ResetTo.TIME:
+            time_ms = request.unix_ms()
+            found = await asyncio.gather(
+                *(
+                    self._source.by_time(brokers.masters[key.broker_name], key.topic, key.queue_id, time_ms)
+                    for key, _ in chosen
+                )
+            )
+        else:
+            found = [
+                _target(row, request, named)
+                for (_, row), named in zip(chosen, _named(chosen, request), strict=True)
+            ]
+        plans = []
+        for (key, row), after in zip(chosen, found, strict=True):
+            state = states[key.broker_name]
+            assert state is not None, key
+            if request.to is ResetTo.OFFSET and not row.min_offset <= after <= row.max_offset:
+                raise ChangeRefusedError(
+                    f"{key.broker_name}/{key.queue_id} has no offset {after}: it goes from {row.min_offset} "
+                    f"to {row.max_offset}."
+                )
+            after = min(max(after, row.min_offset), row.max_offset)
+            before = state.offsets.get(key)
+            plans.append(
+                QueuePlan(
+                    key.topic, key.broker_name, key.queue_id, row.min_offset, row.max_offset, before, after
+                )
+            )
+        return plans
+
+
+def _chosen(
+    states: Mapping[str, TopicState | None], request: OffsetReset
+) -> list[tuple[QueueKey, BoundsRow]]:
+    """The queues that are meant, in order. Raises: ChangeRefusedError."""
+    there = {
+        (key.broker_name, key.queue_id): (key, row)
+        for state in states.values()
+        if state is not None
+        for key, row in state.bounds.items()
+    }
+    if request.queues is None:
+        return [there[name] for name in sorted(there)]
+    named = {(queue.broker_name, queue.queue_id) for queue in request.queues}
+    for broker_name, queue_id in sorted(named - there.keys()):
+        raise ChangeRefusedError(
+            f"{request.topic} has no queue {broker_name}/{queue_id} that can be reached."
+        )
+    return [there[name] for name in sorted(named)]
+
+
+def _named(chosen: Iterable[tuple[QueueKey, BoundsRow]], request: OffsetReset) -> list[QueueOffset | None]:
+    by_name = {(queue.broker_name, queue.queue_id): queue for queue in request.queues or ()}
+    return [by_name.get((key.broker_name, key.queue_id)) for key, _ in chosen]
+
+
+def _target(row: BoundsRow, request: OffsetReset, named: QueueOffset | None) -> int:
+    if request.to is ResetTo.EARLIEST:
+        return row.min_offset
+    if request.to is ResetTo.LATEST:
+        return row.max_offset
+    offset = named.offset if named is not None and named.offset is not None else request.offset
+    assert offset is not None, request
+    return offset
+
+
+def clone_plans(source: TopicState, target: TopicState) -> list[QueuePlan]:
+    """Of the queues that the source has an offset for."""
+    plans = []
+    for key, row in source.bounds.items():
+        after = source.offsets.get(key)
+        if after is not None:
+            plan = QueuePlan(
+                key.topic,
+                key.broker_name,
+                key.queue_id,
+                row.min_offset,
+                row.max_offset,
+                target.offsets.get(key),
+                after,
+            )
+            plans.append(plan)
+    return sorted(plans, key=lambda plan: plan.queue_id)
+
+
+def effects_of(plans: Sequence[QueuePlan]) -> tuple[Effect, ...]:
+    """`broker-a/3`, behind the topic's name where there are several."""
+    several = len({plan.topic for plan in plans}) > 1
+    return tuple(plan.effect(f"{plan.topic} {plan.name}" if several else plan.name) for plan in plans)

@@ -1,0 +1,276 @@
+"""Moving consumer groups: reset, skip, clone, as changes that say first what they do to each queue.
+
+Where consumers run, a broker sends them to the new offsets (222); where none does, storing them is enough.
+RocketMQ 4.9 refuses a reset without consumers, so there the offsets are committed as the group would (15).
+How it went is read back from each queue.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import orjson
+
+from admin_api.changes import Action, ChangeRefusedError, Outcome, Preview
+from admin_api.gateway import AskError, Gateway, Trouble
+from admin_api.schemas.offsets import OffsetClone, OffsetReset, OffsetSkip, ResetTo
+from admin_api.services.errors import UnavailableError
+from admin_api.services.group_overview import BROADCASTING, GroupOverview, Overview, on_masters
+from admin_api.services.group_progress import RETRY_PREFIX
+from admin_api.services.offset_moves import Mover
+from admin_api.services.offset_plans import PlanReader, QueuePlan, TopicState, clone_plans, effects_of
+from admin_api.services.partial import missing
+from admin_api.sources.brokers import BrokerSet
+from admin_api.sources.consumer_groups import Connections, GroupSource
+from admin_api.sources.offsets import OffsetSource
+
+TOPICS_MAX: Final = 100
+"""In one change."""
+
+
+class Offsets:
+    """One per process; `overview` is that of `ConsumerGroups`."""
+
+    def __init__(self, gateway: Gateway, overview: GroupOverview) -> None:
+        self._gateway = gateway
+        self._overview = overview
+
+    def reset(self, group: str, request: OffsetReset) -> "ResetOffsets":
+        """To be given to `Changes`."""
+        return ResetOffsets(Action.OFFSET_RESET, self._gateway, self._overview, group, request)
+
+    def skip(self, group: str, request: OffsetSkip) -> "ResetOffsets":
+        """A reset to the latest, of one topic or of all that the group consumes; retries stay."""
+        wanted = None if request.topic is None else OffsetReset(topic=request.topic, to=ResetTo.LATEST)
+        return ResetOffsets(Action.OFFSET_SKIP, self._gateway, self._overview, group, wanted)
+
+    def clone(self, group: str, request: OffsetClone) -> "CloneOffsets":
+        return CloneOffsets(self._gateway, self._overview, group, request)
+
+
+class _OffsetChange:
+    """What resets and clones share: who is asked, and how far the group is."""
+
+    def __init__(self, gateway: Gateway, overview: GroupOverview) -> None:
+        self._gateway = gateway
+        self._overview = overview
+        self._groups = GroupSource(gateway)
+        self._source = OffsetSource(gateway)
+        self._reader = PlanReader(gateway, self._source)
+        self._mover = Mover(self._source)
+        self._troubles: dict[Trouble, None] = {}
+
+    async def _look(self, group: str) -> Overview:
+        """Raises: NotFoundError, UnavailableError."""
+        self._troubles = {}
+        overview = await self._overview.look()
+        if group not in overview.names():
+            self._overview.forget()
+            overview = await self._overview.look()
+        if group not in overview.names():
+            raise missing(f"the consumer group {group}", overview.troubles)
+        self._note(overview.brokers.troubles)
+        return overview
+
+    def _note(self, troubles: Sequence[Trouble]) -> None:
+        self._troubles.update(dict.fromkeys(troubles))
+
+    async def _clients(self, brokers: BrokerSet, group: str) -> Mapping[str, Connections | None]:
+        ask = on_masters(brokers, lambda address: self._groups.connections(address, group))
+        gathered = await self._gateway.ask_each(brokers.masters, ask)
+        self._note(gathered.troubles)
+        return gathered.answers
+
+    async def _state(self, brokers: BrokerSet, group: str, topic: str) -> Mapping[str, TopicState | None]:
+        """Raises: NotFoundError, UnavailableError."""
+        gathered = await self._reader.state(brokers, group, topic)
+        self._note(gathered.troubles)
+        if all(state is None for state in gathered.answers.values()):
+            raise missing(f"the topic {topic}", self._troubles)
+        return gathered.answers
+
+    async def _topics(self, brokers: BrokerSet, group: str) -> list[str]:
+        """What the group consumes, without its retries. Raises: ChangeRefusedError."""
+        ask = on_masters(brokers, lambda address: self._source.progress(address, group))
+        gathered = await self._gateway.ask_each(brokers.masters, ask)
+        self._note(gathered.troubles)
+        rows = (key.topic for progress in gathered.answers.values() for key in progress.rows)
+        topics = sorted({topic for topic in rows if not topic.startswith(RETRY_PREFIX)})
+        if not topics:
+            raise ChangeRefusedError(f"The group {group} has no offsets: it consumed nothing yet.")
+        if len(topics) > TOPICS_MAX:
+            raise ChangeRefusedError(f"The group {group} consumes {len(topics)} topics; name one of them.")
+        return topics
+
+    def _silent(self) -> list[str]:
+        return [f"left as it is, since it gives no answer: {trouble.problem}" for trouble in self._troubles]
+
+
+class ResetOffsets(_OffsetChange):
+    """Moves a group in a topic; without a request, behind the last message of all its topics."""
+
+    def __init__(
+        self,
+        action: Action,
+        gateway: Gateway,
+        overview: GroupOverview,
+        group: str,
+        request: OffsetReset | None,
+    ) -> None:
+        super().__init__(gateway, overview)
+        self.action = action
+        self.target = group
+        self._group = group
+        self._request = request
+        self._plans: dict[str, list[QueuePlan]] = {}
+        self._brokers: BrokerSet | None = None
+        self._online: dict[str, bool] = {}
+
+    async def preview(self) -> Preview:
+        """Raises: NotFoundError, UnavailableError, ChangeRefusedError."""
+        overview = await self._look(self._group)
+        brokers = self._brokers = overview.brokers
+        clients = await self._clients(brokers, self._group)
+        self._online = {name: each is not None for name, each in clients.items()}
+        self._plans = {}
+        for request in await self._requests(brokers):
+            states = await self._state(brokers, self._group, request.topic)
+            try:
+                self._plans[request.topic] = await self._reader.reset(brokers, states, request)
+            except AskError as error:
+                raise UnavailableError(f"{error}.") from error
+        plans = [plan for rows in self._plans.values() for plan in rows]
+        if not plans:
+            raise ChangeRefusedError("No queue can be reached.")
+        warnings = (*self._silent(), *_client_warnings(clients))
+        return Preview(self.action, self.target, effects_of(plans), warnings, True, self._basis(plans))
+
+    async def _requests(self, brokers: BrokerSet) -> list[OffsetReset]:
+        if self._request is not None:
+            return [self._request]
+        topics = await self._topics(brokers, self._group)
+        return [OffsetReset(topic=topic, to=ResetTo.LATEST) for topic in topics]
+
+    def _basis(self, plans: Sequence[QueuePlan]) -> str:
+        """What was asked for, and of which queues. The offsets move while the group consumes."""
+        wanted = None if self._request is None else self._request.model_dump_json()
+        return orjson.dumps([wanted, sorted([plan.topic, plan.name] for plan in plans)]).decode()
+
+    async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = []
+        for topic, plans in self._plans.items():
+            by_broker: dict[str, list[QueuePlan]] = {}
+            for plan in plans:
+                by_broker.setdefault(plan.broker_name, []).append(plan)
+            parts = await asyncio.gather(*(self._move(topic, rows) for rows in by_broker.values()))
+            prefix = f"{topic} " if len(self._plans) > 1 else ""
+            outcomes += [
+                Outcome(prefix + each.subject, each.ok, each.problem) for part in parts for each in part
+            ]
+        self._overview.forget()
+        return outcomes
+
+    async def _move(self, topic: str, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
+        assert self._brokers is not None, "carried out without a preview"
+        broker_name = plans[0].broker_name
+        address = self._brokers.masters[broker_name]
+        is_online = self._online.get(broker_name, True)
+        time_ms = _whole_topic_time(self._request)
+        return await self._mover.move(address, self._group, topic, plans, time_ms, is_online=is_online)
+
+
+def _whole_topic_time(request: OffsetReset | None) -> int | None:
+    """What request 222 has in place of offsets where all queues are meant; None where it has to name them."""
+    if request is None:
+        return -1
+    if request.queues is not None:
+        return None
+    match request.to:
+        case ResetTo.EARLIEST:
+            return 0
+        case ResetTo.LATEST:
+            return -1
+        case ResetTo.TIME:
+            return request.unix_ms()
+        case _:
+            return None
+
+
+def _client_warnings(clients: Mapping[str, Connections | None]) -> list[str]:
+    online = [each for each in clients.values() if each is not None]
+    if not online:
+        return []
+    if any(each.message_model == BROADCASTING for each in online):
+        return [
+            "its consumers broadcast: they keep their own offsets, and what brokers store moves none of them"
+        ]
+    return ["its consumers run: they are sent to the new offsets while they work"]
+
+
+class CloneOffsets(_OffsetChange):
+    """Has the target group go on where the source is."""
+
+    action = Action.OFFSET_CLONE
+
+    def __init__(self, gateway: Gateway, overview: GroupOverview, source: str, request: OffsetClone) -> None:
+        super().__init__(gateway, overview)
+        self.target = request.target_group
+        self._from = source
+        self._request = request
+        self._plans: dict[tuple[str, str], list[QueuePlan]] = {}
+        self._brokers: BrokerSet | None = None
+
+    async def preview(self) -> Preview:
+        """Raises: NotFoundError, UnavailableError, ChangeRefusedError."""
+        if self._from == self.target:
+            raise ChangeRefusedError(f"{self.target} is the group itself.")
+        overview = await self._look(self._from)
+        brokers = self._brokers = overview.brokers
+        clients = await self._clients(brokers, self.target)
+        if any(each is not None for each in clients.values()):
+            raise ChangeRefusedError(
+                f"Consumers of {self.target} run and would overwrite the offsets; stop them first."
+            )
+        topics = [self._request.topic] if self._request.topic else await self._topics(brokers, self._from)
+        await self._plan(brokers, topics)
+        plans = [plan for rows in self._plans.values() for plan in rows]
+        if not plans:
+            raise ChangeRefusedError(f"The group {self._from} has no offsets there: it consumed nothing yet.")
+        warnings = self._silent()
+        if self.target not in overview.names():
+            warnings.append(f"there is no group {self.target} yet")
+        overwrites = any(plan.before not in (None, plan.after) for plan in plans)
+        basis = orjson.dumps([self._from, sorted([plan.topic, plan.name] for plan in plans), overwrites])
+        effects = effects_of(plans)
+        return Preview(self.action, self.target, effects, tuple(warnings), overwrites, basis.decode())
+
+    async def _plan(self, brokers: BrokerSet, topics: Sequence[str]) -> None:
+        self._plans = {}
+        for topic in topics:
+            source, target = await asyncio.gather(
+                self._state(brokers, self._from, topic), self._state(brokers, self.target, topic)
+            )
+            for broker_name in sorted(source.keys() & target.keys()):
+                have, had = source[broker_name], target[broker_name]
+                if have is not None and had is not None:
+                    self._plans[topic, broker_name] = clone_plans(have, had)
+
+    async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
+        several = len({topic for topic, _ in self._plans}) > 1
+        outcomes: list[Outcome] = []
+        for (topic, broker_name), plans in self._plans.items():
+            if plans:
+                part = await self._clone(topic, broker_name, plans)
+                prefix = f"{topic} " if several else ""
+                outcomes += [Outcome(prefix + each.subject, each.ok, each.problem) for each in part]
+        self._overview.forget()
+        return outcomes
+
+    async def _clone(self, topic: str, broker_name: str, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
+        assert self._brokers is not None, "carried out without a preview"
+        address = self._brokers.masters[broker_name]
+        try:
+            await self._source.clone(address, self._from, self.target, topic)
+        except AskError as error:
+            return [Outcome(plan.name, ok=False, problem=str(error)) for plan in plans]
+        return await self._mover.read_back(address, self.target, topic, plans)

@@ -1,0 +1,61 @@
+"""Which broker has which topics: one answer of each master, used again while it is young."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from admin_api.cached import Cached
+from admin_api.gateway import Gateway, Trouble
+from admin_api.services.topic_kinds import TopicKinds
+from admin_api.settings import Settings
+from admin_api.sources.brokers import Brokers
+from admin_api.sources.topics import TopicConfig, TopicSource
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Broker name -> topic -> configuration, of the masters that answered."""
+
+    masters: Mapping[str, str]
+    by_broker: Mapping[str, Mapping[str, TopicConfig]]
+    troubles: tuple[Trouble, ...]
+    kinds: TopicKinds
+
+    def of(self, topic: str) -> dict[str, TopicConfig]:
+        """Broker name -> the topic there, by name; empty when no broker has it."""
+        return {broker: table[topic] for broker, table in sorted(self.by_broker.items()) if topic in table}
+
+    def addresses_of(self, topic: str) -> dict[str, str]:
+        """Broker name -> master, of those that have the topic."""
+        return {broker: self.masters[broker] for broker in self.of(topic)}
+
+
+class TopicTables:
+    """Reads them on demand."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        directory: Brokers,
+        settings: Settings,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gateway = gateway
+        self._directory = directory
+        self._source = TopicSource(gateway)
+        self._tables = Cached(self._read, settings.brokers_cache_ms / 1000, now_s)
+
+    async def get(self) -> Tables:
+        """At most `brokers_cache_ms` old. Raises: AskError when the name server is silent and was always."""
+        return await self._tables.get()
+
+    def forget(self) -> None:
+        """Lets the next asker read again: a topic was changed."""
+        self._tables.forget()
+
+    async def _read(self) -> Tables:
+        found = await self._directory.look()
+        masters = found.masters
+        gathered = await self._gateway.ask_each(masters, lambda broker: self._source.configs(masters[broker]))
+        kinds = TopicKinds({entry.cluster for entry in found.listed}, {e.broker_name for e in found.listed})
+        return Tables(masters, gathered.answers, found.troubles + gathered.troubles, kinds)

@@ -1,0 +1,246 @@
+"""Topics for operators: the list, one of them, its route, queues and traffic."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from admin_api.gateway import Gateway, Trouble
+from admin_api.schemas.topics import (
+    BrokerTopicStats,
+    GroupTopicStats,
+    QueueView,
+    RouteBroker,
+    TopicConfigView,
+    TopicKind,
+    TopicPage,
+    TopicQueues,
+    TopicRouteView,
+    TopicRow,
+    TopicSort,
+    TopicStats,
+    TopicView,
+)
+from admin_api.services.counting import joined
+from admin_api.services.errors import NotFoundError
+from admin_api.services.partial import PageWanted, missing, partial_fields
+from admin_api.services.topic_tables import Tables, TopicTables
+from admin_api.settings import Settings
+from admin_api.sources.topics import Figures, QueueRow, TopicConfig, TopicSource
+from remoting.route import PERM_READ, PERM_WRITE, QueueData, TopicRoute
+
+GROUPS_COUNTED_MAX: Final = 50
+"""Groups whose traffic is asked for: two asks a broker each."""
+RETENTION_ATTRIBUTE: Final = "retention.ms"
+_PUTS: Final = ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
+_GETS: Final = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
+TYPE_ATTRIBUTE: Final = "message.type"
+PERM_INHERIT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQuery:
+    """Which topics: `name` is a part of it, case aside; no `kinds` means all."""
+
+    name: str = ""
+    kinds: Collection[TopicKind] = ()
+    sort: TopicSort = TopicSort.NAME
+    is_descending: bool = False
+
+
+class Topics:
+    """Reads; what changes topics is in `admin_api.services.topic_changes`."""
+
+    def __init__(self, gateway: Gateway, tables: TopicTables, settings: Settings) -> None:
+        self._gateway = gateway
+        self._tables = tables
+        self._settings = settings
+        self._source = TopicSource(gateway)
+
+    async def find(self, query: TopicQuery, page: PageWanted) -> TopicPage:
+        """Raises: AskError when the name server is silent and was always."""
+        tables = await self._tables.get()
+        rows = list(_rows(tables, query))
+        if query.sort is TopicSort.QUEUES:
+            rows.sort(key=lambda row: row.read_queues, reverse=query.is_descending)
+        elif query.is_descending:
+            rows.reverse()
+        items = list(page.of(rows))
+        problems = partial_fields(tables.troubles)
+        return TopicPage(items=items, page=page.number, page_size=page.size, total=len(rows), **problems)
+
+    async def one(self, topic: str) -> TopicView:
+        """Raises: NotFoundError, UnavailableError, AskError."""
+        tables = await self._known(topic)
+        groups, troubles = await self._groups(tables, topic)
+        return TopicView(
+            name=topic,
+            kind=tables.kinds.of(topic),
+            configs=[config_view(broker, config) for broker, config in tables.of(topic).items()],
+            consumer_groups=groups,
+            **partial_fields(tables.troubles, troubles),
+        )
+
+    async def route(self, topic: str) -> TopicRouteView:
+        """Raises: NotFoundError, AskError."""
+        route = await self._source.route(self._settings.namesrv, topic)
+        if route is None:
+            raise NotFoundError(f"The name server has no route for the topic {topic}.")
+        queues = {queue.broker_name: queue for queue in route.queue_datas}
+        return TopicRouteView(
+            topic=topic,
+            namesrv=self._settings.namesrv,
+            order_conf=route.order_topic_conf,
+            brokers=_route_brokers(route, queues),
+        )
+
+    async def queues(self, topic: str) -> TopicQueues:
+        """Raises: NotFoundError, UnavailableError, AskError."""
+        tables = await self._known(topic)
+        masters = tables.addresses_of(topic)
+        asked = await self._gateway.ask_each(masters, lambda b: self._source.queues(masters[b], topic))
+        queues = [_queue_view(broker, row) for broker, rows in asked.answers.items() for row in rows]
+        return TopicQueues(
+            topic=topic,
+            message_count=sum(queue.message_count for queue in queues) if asked.answers else None,
+            queues=queues,
+            **partial_fields(tables.troubles, asked.troubles),
+        )
+
+    async def stats(self, topic: str) -> TopicStats:
+        """Raises: NotFoundError, UnavailableError, AskError."""
+        tables = await self._known(topic)
+        groups, troubles = await self._groups(tables, topic)
+        counted = (groups or [])[:GROUPS_COUNTED_MAX]
+        masters = tables.addresses_of(topic)
+        wanted = [
+            (broker, stat, topic) for broker in masters for stat in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
+        ]
+        for stat in ("GROUP_GET_NUMS", "GROUP_GET_SIZE"):
+            wanted += [(broker, stat, f"{topic}@{group}") for broker in masters for group in counted]
+        asked = await self._gateway.ask_each(
+            wanted, lambda key: self._source.figures(masters[key[0]], key[1], key[2])
+        )
+        figures = _ByStat(asked.answers)
+        return TopicStats(
+            topic=topic,
+            put_messages=joined(figures.of("TOPIC_PUT_NUMS", topic)),
+            put_bytes=joined(figures.of("TOPIC_PUT_SIZE", topic)),
+            brokers=[figures.broker_stats(broker, topic) for broker in masters],
+            groups=[figures.group_stats(group, topic) for group in counted],
+            groups_left_out=len(groups or []) - len(counted),
+            **partial_fields(tables.troubles, troubles, asked.troubles),
+        )
+
+    async def _known(self, topic: str) -> Tables:
+        tables = await self._tables.get()
+        if not tables.of(topic):
+            raise missing(f"The topic {topic}", tables.troubles)
+        return tables
+
+    async def _groups(self, tables: Tables, topic: str) -> tuple[list[str] | None, tuple[Trouble, ...]]:
+        masters = tables.addresses_of(topic)
+        asked = await self._gateway.ask_each(masters, lambda b: self._source.groups(masters[b], topic))
+        if not asked.answers:
+            return None, asked.troubles
+        return sorted({group for groups in asked.answers.values() for group in groups}), asked.troubles
+
+
+@dataclass(frozen=True, slots=True)
+class _ByStat:
+    """Figures by (broker name, statistic, key)."""
+
+    answers: Mapping[tuple[str, str, str], Figures | None]
+
+    def of(self, stat: str, key: str) -> list[Figures | None]:
+        return [figures for (_, name, of), figures in self.answers.items() if (name, of) == (stat, key)]
+
+    def broker_stats(self, broker: str, topic: str) -> BrokerTopicStats:
+        return BrokerTopicStats(
+            broker_name=broker,
+            put_messages=joined([self.answers.get((broker, "TOPIC_PUT_NUMS", topic))]),
+            put_bytes=joined([self.answers.get((broker, "TOPIC_PUT_SIZE", topic))]),
+        )
+
+    def group_stats(self, group: str, topic: str) -> GroupTopicStats:
+        key = f"{topic}@{group}"
+        return GroupTopicStats(
+            group=group,
+            got_messages=joined(self.of("GROUP_GET_NUMS", key)),
+            got_bytes=joined(self.of("GROUP_GET_SIZE", key)),
+        )
+
+
+def _rows(tables: Tables, query: TopicQuery) -> Iterable[TopicRow]:
+    """By name."""
+    part = query.name.casefold()
+    found: dict[str, dict[str, TopicConfig]] = {}
+    for broker, table in sorted(tables.by_broker.items()):
+        for name, config in table.items():
+            if part in name.casefold():
+                found.setdefault(name, {})[broker] = config
+    for name in sorted(found):
+        kind = tables.kinds.of(name)
+        if not query.kinds or kind in query.kinds:
+            yield _row(name, kind, found[name])
+
+
+def _row(name: str, kind: TopicKind, configs: Mapping[str, TopicConfig]) -> TopicRow:
+    each = configs.values()
+    return TopicRow(
+        name=name,
+        kind=kind,
+        brokers=list(configs),
+        read_queues=sum(config.read_queue_nums for config in each),
+        write_queues=sum(config.write_queue_nums for config in each),
+        can_read=any(config.perm & PERM_READ for config in each),
+        can_write=any(config.perm & PERM_WRITE for config in each),
+        is_ordered=any(config.order for config in each),
+    )
+
+
+def config_view(broker: str, config: TopicConfig) -> TopicConfigView:
+    attributes = config.attributes or {}
+    retention = attributes.get(RETENTION_ATTRIBUTE, "")
+    return TopicConfigView(
+        broker_name=broker,
+        read_queues=config.read_queue_nums,
+        write_queues=config.write_queue_nums,
+        can_read=bool(config.perm & PERM_READ),
+        can_write=bool(config.perm & PERM_WRITE),
+        is_inherited=bool(config.perm & PERM_INHERIT),
+        is_ordered=config.order,
+        filter_type=config.topic_filter_type,
+        attributes=config.attributes,
+        message_type=attributes.get(TYPE_ATTRIBUTE),
+        retention_ms=int(retention) if retention.isascii() and retention.isdigit() else None,
+    )
+
+
+def _queue_view(broker: str, row: QueueRow) -> QueueView:
+    bounds = row.bounds
+    return QueueView(
+        broker_name=broker,
+        queue_id=row.queue_id,
+        min_offset=bounds.min_offset,
+        max_offset=bounds.max_offset,
+        message_count=max(0, bounds.max_offset - bounds.min_offset),
+        last_message_at_ms=bounds.last_update_timestamp if bounds.last_update_timestamp > 0 else None,
+    )
+
+
+def _route_brokers(route: TopicRoute, queues: Mapping[str, QueueData]) -> list[RouteBroker]:
+    views = []
+    for broker in sorted(route.broker_datas, key=lambda broker: broker.broker_name):
+        queue = queues.get(broker.broker_name)
+        views.append(
+            RouteBroker(
+                broker_name=broker.broker_name,
+                cluster=broker.cluster,
+                read_queues=None if queue is None else queue.read_queue_nums,
+                write_queues=None if queue is None else queue.write_queue_nums,
+                can_read=None if queue is None else bool(queue.perm & PERM_READ),
+                can_write=None if queue is None else bool(queue.perm & PERM_WRITE),
+                addresses={str(broker_id): at for broker_id, at in sorted(broker.broker_addrs.items())},
+            )
+        )
+    return views

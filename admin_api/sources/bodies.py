@@ -1,0 +1,67 @@
+"""Reads the JSON bodies of brokers' answers, in fastjson's dialect too, into checked values.
+
+Whatever is wrong with one is an AskError: the broker gave no usable answer.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+
+from admin_api.gateway import AskError
+from remoting.fastjson import FastjsonError, loads
+
+BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A frame holds no more."""
+
+M = TypeVar("M", bound="Body")
+
+
+class Body(BaseModel):
+    """What a broker sends; keys that are not named are passed over."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+
+
+class QueueKey(Body):
+    """RocketMQ's MessageQueue, the key of its per-queue tables."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+def read_json(address: str, body: bytes, what: str, bytes_max: int = BODY_BYTES_MAX) -> dict[str, Any]:
+    """The object in an answer's body; `what` names it in the error. Raises: AskError."""
+    if len(body) > bytes_max:
+        raise AskError(address, f"{address}: its {what} has {len(body)} bytes, {bytes_max} are read")
+    try:
+        value = loads(body)
+    except FastjsonError as error:
+        raise AskError(address, f"{address}: its {what} cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise AskError(address, f"{address}: its {what} cannot be read: it is no object")
+    return value
+
+
+def check(address: str, value: Any, model: type[M], what: str) -> M:
+    """The value as `model`. Raises: AskError."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "body"
+        problem = f"{address}: its {what} cannot be read: {where}: {first['msg']}"
+        raise AskError(address, problem) from error
+
+
+def by_queue(address: str, table: Mapping[str, Any], what: str) -> Iterator[tuple[QueueKey, Any]]:
+    """The rows of a table whose keys are queues. Raises: AskError."""
+    for text, value in table.items():
+        try:
+            key = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise AskError(address, f"{address}: its {what} cannot be read: {text[:80]!r}") from error
+        yield check(address, key, QueueKey, what), value

@@ -1,0 +1,218 @@
+"""Which brokers there are, and which of them takes the writes (requests 106 and 65001)."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from pydantic import ValidationError
+
+from admin_api.cached import Cached
+from admin_api.gateway import AskError, Gateway, Trouble
+from admin_api.settings import Settings
+from broker.admin_types import NodeRole, NodeStatusMessage
+from remoting.codes import RequestCode
+from remoting.route import MASTER_ID, RouteError, parse_cluster_info
+
+STATUS_BYTES_MAX = 1024 * 1024
+STOCK_REMEMBERED_S = 60.0
+"""How long a broker that does not know LEDGERMQ_NODE_STATUS is not asked for it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One address the name server lists."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSet:
+    """The brokers at one time.
+
+    `masters`: broker name -> the address that takes its writes; a name without one is in `troubles`.
+    `statuses`: the answers of LedgerMQ nodes that had to be asked to know this.
+    """
+
+    listed: tuple[Listed, ...]
+    masters: Mapping[str, str] = field(default_factory=dict)
+    statuses: Mapping[str, NodeStatusMessage] = field(default_factory=dict)
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Every listed address, and those that nodes name for their peers."""
+        peers = (peer.remoting_address for status in self.statuses.values() for peer in status.peers)
+        return tuple(dict.fromkeys([*(entry.address for entry in self.listed), *filter(None, peers)]))
+
+    def cluster_of(self, broker_name: str) -> str | None:
+        return next((entry.cluster for entry in self.listed if entry.broker_name == broker_name), None)
+
+
+class Brokers:
+    """Reads `BrokerSet`s on demand; one younger than `brokers_cache_ms` is given again."""
+
+    def __init__(
+        self, gateway: Gateway, settings: Settings, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._gateway = gateway
+        self._settings = settings
+        self._now_s = now_s
+        self._listed: tuple[Listed, ...] = ()
+        self._stock_until_s: dict[str, float] = {}
+        self._set = Cached(self._read, settings.brokers_cache_ms / 1000, now_s)
+
+    async def look(self) -> BrokerSet:
+        """Raises: AskError when the name server says nothing and no list is known from before."""
+        return await self._set.get()
+
+    async def masters(self) -> Mapping[str, str]:
+        """Broker name -> the address that takes its writes. Raises: AskError as `look`."""
+        return (await self.look()).masters
+
+    async def all_addresses(self) -> tuple[str, ...]:
+        """Raises: AskError as `look`."""
+        return (await self.look()).addresses
+
+    async def is_ledgermq(self, address: str) -> bool:
+        """Raises: AskError when it gives no answer."""
+        return await self.status_of(address) is not None
+
+    async def status_of(self, address: str) -> NodeStatusMessage | None:
+        """What a LedgerMQ node says of itself; None of a stock broker. Raises: AskError."""
+        if self._stock_until_s.get(address, 0.0) > self._now_s():
+            return None
+        try:
+            return await read_node_status(self._gateway, address)
+        except AskError as error:
+            if error.code is None:
+                raise
+        if len(self._stock_until_s) >= self._settings.nodes_max:
+            self._stock_until_s.clear()
+        self._stock_until_s[address] = self._now_s() + STOCK_REMEMBERED_S
+        return None
+
+    def forget(self) -> None:
+        """Lets the next asker look again."""
+        self._set.forget()
+
+    async def _read(self) -> BrokerSet:
+        troubles: list[Trouble] = []
+        try:
+            self._listed = await read_listed(self._gateway, self._settings)
+        except AskError as error:
+            if not self._listed:
+                raise
+            troubles.append(Trouble(error.address, str(error)))
+        by_name: dict[str, list[Listed]] = {}
+        for entry in self._listed:
+            by_name.setdefault(entry.broker_name, []).append(entry)
+        statuses: dict[str, NodeStatusMessage] = {}
+        found = await asyncio.gather(*(self._find_master(entries, statuses) for entries in by_name.values()))
+        masters: dict[str, str] = {}
+        for name, master in zip(by_name, found, strict=True):
+            if isinstance(master, Trouble):
+                troubles.append(master)
+            else:
+                masters[name] = master
+        return BrokerSet(self._listed, masters, statuses, tuple(troubles))
+
+    async def _find_master(
+        self, entries: Sequence[Listed], statuses: dict[str, NodeStatusMessage]
+    ) -> str | Trouble:
+        """The name server's word where the broker bears it out; where not, the other nodes are asked.
+
+        A broker that keeps no group has only the name server's word: it is the master even when silent.
+        """
+        first = next((entry.address for entry in entries if entry.broker_id == MASTER_ID), None)
+        problem = "the name server lists no master"
+        if first is not None:
+            try:
+                status = await self.status_of(first)
+            except AskError as error:
+                problem = str(error)
+            else:
+                if status is None or leads(status):
+                    statuses.update({} if status is None else {first: status})
+                    return first
+                statuses[first] = status
+                problem = f"{first} is {status.role} and takes no writes"
+        await self._ask_others(entries, first, statuses)
+        own = [status for status in statuses.values() if status.broker_name == entries[0].broker_name]
+        leader = max(filter(leads, own), key=_term, default=None)
+        if leader is not None:
+            return leader.remoting_address
+        if first is not None and not own:
+            return first
+        return Trouble(first or entries[0].address, f"{entries[0].broker_name} takes no writes: {problem}")
+
+    async def _ask_others(
+        self, entries: Sequence[Listed], first: str | None, statuses: dict[str, NodeStatusMessage]
+    ) -> None:
+        others = {entry.address for entry in entries} - {first}
+        others |= _peer_addresses(statuses[first]) if first in statuses else set()
+        gathered = await self._gateway.ask_each(sorted(others - statuses.keys()), self.status_of)
+        statuses.update({at: status for at, status in gathered.answers.items() if status is not None})
+
+
+def leads(status: NodeStatusMessage) -> bool:
+    """Whether it takes writes."""
+    return status.role is NodeRole.LEADER and status.is_writable
+
+
+def _term(status: NodeStatusMessage) -> int:
+    return -1 if status.term is None else status.term
+
+
+def _peer_addresses(status: NodeStatusMessage) -> set[str]:
+    return {peer.remoting_address for peer in status.peers if peer.remoting_address}
+
+
+def peer_addresses(statuses: Iterable[NodeStatusMessage]) -> set[str]:
+    """Where the nodes say their peers are to be asked."""
+    return {address for status in statuses for address in _peer_addresses(status)}
+
+
+async def read_listed(gateway: Gateway, settings: Settings) -> tuple[Listed, ...]:
+    """Raises: AskError."""
+    answer = await gateway.ask(settings.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
+    return parse_listed(settings.namesrv, answer.body, settings.nodes_max)
+
+
+async def read_node_status(gateway: Gateway, address: str) -> NodeStatusMessage:
+    """Raises: AskError; its `code` is set where a broker does not know the request."""
+    answer = await gateway.ask(address, RequestCode.LEDGERMQ_NODE_STATUS)
+    return parse_node_status(address, answer.body)
+
+
+def parse_node_status(address: str, body: bytes) -> NodeStatusMessage:
+    """Raises: AskError when the body is too long or is no node status."""
+    if len(body) > STATUS_BYTES_MAX:
+        raise AskError(address, f"its status has {len(body)} bytes, {STATUS_BYTES_MAX} are allowed")
+    try:
+        return NodeStatusMessage.from_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "body"
+        raise AskError(address, f"its status cannot be read: {where}: {first['msg']}") from error
+
+
+def parse_listed(namesrv: str, body: bytes, brokers_max: int) -> tuple[Listed, ...]:
+    """The first `brokers_max` addresses in an answer to GET_BROKER_CLUSTER_INFO.
+
+    Raises: AskError.
+    """
+    try:
+        info = parse_cluster_info(body)
+    except RouteError as error:
+        raise AskError(namesrv, f"its list of brokers cannot be read: {error}") from error
+    listed = (
+        Listed(broker.cluster, broker.broker_name, broker_id, address)
+        for broker in info.brokers.values()
+        for broker_id, address in broker.broker_addrs.items()
+    )
+    return tuple(islice(listed, brokers_max))

@@ -1,0 +1,87 @@
+"""What a broker says of itself in figures: 28 GET_BROKER_RUNTIME_INFO, RocketMQ's table of texts."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from admin_api.gateway import AskError, Gateway
+from admin_api.sources.bodies import read_json
+from remoting.codes import RequestCode
+
+FIGURES_MAX: Final = 2_000
+_SIZE: Final = re.compile(r"([\d.]+) ?([KMGTP]i)?B?")
+_POWER: Final = {"": 0, "Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The table, and its texts as numbers. None: not told, or no number."""
+
+    table: Mapping[str, str]
+
+    def text(self, *keys: str) -> str | None:
+        """The first of these keys that is told: releases spell some of them differently."""
+        return next((self.table[key] for key in keys if self.table.get(key)), None)
+
+    def integer(self, key: str) -> int | None:
+        """A count, a position, or a time in ms; -1 is RocketMQ's unknown."""
+        text = self.table.get(key, "").strip()
+        is_number = text.isascii() and text.isdigit() and len(text) <= 19
+        return int(text) if is_number else None
+
+    def rate(self, *keys: str) -> float | None:
+        """The first of RocketMQ's three rates (the last 10 s), in messages a second."""
+        return _number((self.text(*keys) or "").split(" ")[0])
+
+    def ratio(self, key: str) -> float | None:
+        """From 0 to 1; a negative one is RocketMQ's unknown."""
+        number = _number(self.table.get(key, ""))
+        return number if number is not None and 0 <= number <= 1 else None
+
+    def since(self, now_key: str, morning_key: str) -> int | None:
+        """A total now less what it was this morning."""
+        now, morning = self.integer(now_key), self.integer(morning_key)
+        return None if now is None or morning is None or morning > now else now - morning
+
+    def capacity(self) -> tuple[int | None, int | None]:
+        """Bytes of the log's disk, and free ones: exact of LedgerMQ, rounded by others."""
+        total, free = self.integer("diskTotalBytes"), self.integer("diskFreeBytes")
+        if total is not None and free is not None:
+            return total, free
+        told = dict(
+            part.strip().split(" : ", 1)
+            for part in self.table.get("commitLogDirCapacity", "").rstrip(".").split(",")
+            if " : " in part
+        )
+        return _size(told.get("Total", "")), _size(told.get("Free", ""))
+
+
+class RuntimeSource:
+    """Asks one broker."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def read(self, address: str) -> Runtime:
+        """28. Raises: AskError."""
+        answer = await self._gateway.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        table = read_json(address, answer.body, "figures").get("table") or {}
+        if not isinstance(table, dict) or len(table) > FIGURES_MAX:
+            raise AskError(address, f"{address}: its figures are no table of at most {FIGURES_MAX}")
+        return Runtime({str(key): str(value) for key, value in table.items() if value is not None})
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _size(text: str) -> int | None:
+    match = _SIZE.fullmatch(text.strip().rstrip("."))
+    number = _number(match.group(1)) if match else None
+    return None if match is None or number is None else int(number * 1024 ** _POWER[match.group(2) or ""])

@@ -1,0 +1,24 @@
+// Pages made of several answers: each is read by itself, so that one that fails leaves the others.
+
+import { ask } from "/static/api.js";
+import { make } from "/static/dom.js";
+import { sayError } from "/static/parts/notice.js";
+
+export const section = (title, ...children) => make("section", "panel", make("h2", "", title), ...children);
+
+/** parts: [{ path, show(answer), isOptional }]; what failed and what is partial is told in one notice. */
+export async function readParts(parts, notice, signal) {
+  const outcomes = await Promise.all(parts.map(async (part) => {
+    try {
+      const answer = await ask(part.path, { signal });
+      part.show(answer);
+      return { isPartial: answer.isPartial === true, problems: answer.problems ?? [] };
+    } catch (error) {
+      if (signal?.aborted) return { isPartial: false, problems: [] };
+      return { isPartial: part.isOptional !== true, problems: part.isOptional ? [] : [sayError(error)] };
+    }
+  }));
+  if (signal?.aborted) return;
+  const problems = new Map(outcomes.flatMap((one) => one.problems).map((problem) => [JSON.stringify(problem), problem]));
+  notice.ofAnswer({ isPartial: outcomes.some((one) => one.isPartial), problems: [...problems.values()] });
+}

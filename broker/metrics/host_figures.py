@@ -1,0 +1,46 @@
+"""What the node stands on: process, event loop, disk, connections, and what waits in its tables."""
+
+import shutil
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import Metric
+
+from broker.context import BrokerContext
+from remoting.server import RemotingServer
+from telemetry.families import PREFIX, Row, counter, gauge, gauges, histogram
+from telemetry.loop_delay import LoopDelay
+
+
+class HostFigures:
+    """Asks the system when it is asked itself."""
+
+    def __init__(self, context: BrokerContext, server: RemotingServer, delay: LoopDelay) -> None:
+        self._context = context
+        self._server = server
+        self._delay = delay
+        self._process = ProcessCollector(namespace=PREFIX.removesuffix("_"), registry=None)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._disk()
+        yield from self._clients()
+        yield histogram("event_loop_delay_seconds", "How late the event loop is.", self._delay.seconds)
+        process: Iterable[Metric] = self._process.collect()
+        yield from process
+
+    def _disk(self) -> Iterator[Metric]:
+        config = self._context.config
+        usage = shutil.disk_usage(config.store_path_root_dir)
+        yield gauge("disk_used_ratio", "How full the disk of the store is.", usage.used / usage.total)
+        yield gauge("disk_free_bytes", "What is free on it.", usage.free)
+        full_ratio = config.disk_full_percent / 100
+        yield gauge("disk_full_ratio", "Fuller than this, and no messages are taken.", full_ratio)
+
+    def _clients(self) -> Iterator[Metric]:
+        server, context = self._server, self._context
+        yield gauge("connections", "Connections of clients.", server.connection_count)
+        yield counter("connections_refused", "Connections turned away at the bound.", server.turned_away)
+        yield gauge("clients", "Members of producer and consumer groups.", len(context.clients))
+        yield gauge("topics", "Topics there are.", len(context.state.topics))
+        rows: list[Row] = [((kind,), read()) for kind, read in sorted(context.waiting.items())]
+        yield gauges("waiting", "What waits, by kind; told where it is known.", ("kind",), rows)

@@ -1,0 +1,89 @@
+"""HTTP/1.1 for one question, GET /metrics: one request to a connection, bounded in bytes, time and number."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST
+
+HEAD_BYTES_MAX: Final = 8 * 1024
+REQUEST_LIMIT_S: Final = 5.0
+"""For the whole request to come, and again for its answer to be taken."""
+CONNECTIONS_MAX: Final = 16
+PATH: Final = "/metrics"
+_TEXT: Final = "text/plain; charset=utf-8"
+
+logger = logging.getLogger(__name__)
+
+
+class MetricsServer:
+    """Serves what `render` gives. Port 0 lets the system choose."""
+
+    def __init__(self, render: Callable[[], Awaitable[bytes]], host: str, port: int) -> None:
+        self._render = render
+        self._host = host
+        self.port = port
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Raises OSError when the address cannot be bound."""
+        self._server = await asyncio.start_server(
+            self._serve, self._host, self.port, limit=HEAD_BYTES_MAX, backlog=CONNECTIONS_MAX
+        )
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._open) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        self._open.add(task)
+        try:
+            await self._answer(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            logger.debug("a request for metrics came to nothing: %r", error)
+        finally:
+            self._open.discard(task)
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(REQUEST_LIMIT_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+        status, kind, body = await self._respond(head)
+        lines = (
+            *(f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}"),
+            *("Connection: close", "X-Content-Type-Options: nosniff", "", ""),
+        )
+        async with asyncio.timeout(REQUEST_LIMIT_S):
+            writer.write("\r\n".join(lines).encode() + body)
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+    async def _respond(self, head: bytes) -> tuple[str, str, bytes]:
+        """Status, content type and body."""
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return "400 Bad Request", _TEXT, b"this is no HTTP/1.1 request\n"
+        if words[1].partition("?")[0] != PATH:
+            return "404 Not Found", _TEXT, b"there is only /metrics\n"
+        if words[0] != "GET":
+            return "405 Method Not Allowed", _TEXT, b"only GET is answered\n"
+        try:
+            return "200 OK", CONTENT_TYPE_LATEST, await self._render()
+        except Exception:
+            logger.exception("the metrics cannot be told")
+            return "500 Internal Server Error", _TEXT, b"the metrics cannot be told\n"

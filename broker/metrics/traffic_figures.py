@@ -1,0 +1,108 @@
+"""What comes and goes: messages by topic and group, requests by code, and how long each step takes."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import Metric
+
+from broker.context import BrokerContext
+from broker.metrics.lags import ConsumerLags
+from broker.metrics.top import Shown, TopTotals
+from broker.state.topics import DLQ_PREFIX
+from broker.statistics.broker_statistics import GROUP_GET, TOPIC_PUT
+from remoting.codes import RequestCode, ResponseCode
+from telemetry.families import Row, counter, counters, gauges, histogram
+
+OTHER = "(other)"
+"""Stands for all names that are not shown. No topic or group can have this name."""
+
+
+class TrafficFigures:
+    """Reads the broker's statistics. Puts are counted on the node that took them, so that a cluster's are the
+    sum over its nodes, whoever leads.
+    """
+
+    def __init__(self, context: BrokerContext, lags: ConsumerLags) -> None:
+        self._context = context
+        self._lags = lags
+        names_max = context.config.metrics_topics_max
+        self._puts, self._gets, self._dead = (TopTotals(names_max) for _ in range(3))
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._messages()
+        yield from self._consumers()
+        yield from self._steps()
+        yield from self._requests()
+
+    def _messages(self) -> Iterator[Metric]:
+        statistics, now_s = self._context.statistics, time.monotonic()
+        totals = statistics.totals(TOPIC_PUT)
+        dead = {
+            name.removeprefix(DLQ_PREFIX): total
+            for name, total in totals.items()
+            if name.startswith(DLQ_PREFIX)
+        }
+        puts, gets = self._puts.look(totals, now_s), self._gets.look(statistics.totals(GROUP_GET), now_s)
+        topic, pair = ("topic",), ("topic", "group")
+        yield counters("put_messages", "Messages committed here, by topic.", topic, _rows(puts, 0, topic))
+        yield counters("put_bytes", "Bytes of their records.", topic, _rows(puts, 1, topic))
+        yield counters("get_messages", "Messages given to consumers.", pair, _rows(gets, 0, pair))
+        yield counters("get_bytes", "Bytes given to consumers.", pair, _rows(gets, 1, pair))
+        group = ("group",)
+        dead_rows = _rows(self._dead.look(dead, now_s), 0, group)
+        yield counters("dlq_messages", "Messages that became dead letters, by group.", group, dead_rows)
+        yield counter("puts_failed", "Sends that were refused or not committed.", statistics.puts_failed)
+
+    def _consumers(self) -> Iterator[Metric]:
+        rows: list[Row] = [(pair, lag) for pair, lag in self._lags.shown.items()]
+        rows.append(((OTHER, OTHER), self._lags.other))
+        text = "Messages a group has not consumed; told by the node that takes messages."
+        yield gauges("consumer_lag_messages", text, ("topic", "group"), rows)
+
+    def _steps(self) -> Iterator[Metric]:
+        puts, measures = self._context.puts, self._context.measures
+        writes = measures.writes
+        yield histogram("append_seconds", "Decoded sends, till they are laid out in the log.", puts.append)
+        yield histogram("replicate_seconds", "From there, till a majority has them.", puts.replicate)
+        yield histogram("ack_seconds", "Decoded sends, till they are answered.", puts.ack)
+        yield histogram("fsync_seconds", "One write to the log's files, with its sync.", writes.seconds)
+        yield histogram("dispatch_seconds", "One stretch of entries, into the queues.", measures.dispatch)
+        yield histogram("put_batch_messages", "Messages of one put.", puts.messages)
+        yield histogram("put_batch_bytes", "Bytes of their bodies.", puts.size_bytes)
+        yield histogram("write_batch_entries", "Entries of one write.", writes.entries)
+        yield histogram("write_batch_bytes", "Bytes of one write.", writes.size_bytes)
+
+    def _requests(self) -> Iterator[Metric]:
+        counts = self._context.router.counts
+        by_code: list[Row] = [((_request(code),), count) for code, count in sorted(counts.requests.items())]
+        yield counters("requests", "Requests by code.", ("request",), by_code)
+        refused: list[Row] = [
+            ((_request(code), _answer(answer)), count)
+            for (code, answer), count in sorted(counts.refused.items())
+        ]
+        yield counters("request_errors", "Requests that were refused.", ("request", "code"), refused)
+
+
+def _rows(shown: Shown, part: int, labels: Sequence[str]) -> list[Row]:
+    """The names are values of the labels, joined by @; part 0: messages, 1: bytes."""
+    rows: list[Row] = [
+        (name.split("@", len(labels) - 1) if len(labels) > 1 else [name], total[part])
+        for name, total in shown.names.items()
+    ]
+    if any(shown.other):
+        rows.append(([OTHER] * len(labels), shown.other[part]))
+    return rows
+
+
+def _request(code: int) -> str:
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return "unknown"
+
+
+def _answer(code: int) -> str:
+    try:
+        return ResponseCode(code).name
+    except ValueError:
+        return str(code)

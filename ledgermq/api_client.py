@@ -1,0 +1,111 @@
+"""The calls of the admin service over HTTP, for `--admin URL`. Standard library only: it is imported fast."""
+
+import http.client
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+import orjson
+
+from ledgermq.errors import NOT_DONE, WRONG_USAGE, UserError
+
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+TIMEOUT_S: Final = 60.0
+PREFIX: Final = "/api/v1"
+_USAGE_STATUSES: Final = frozenset({400, 422})
+
+
+class ProblemAnswerError(UserError):
+    """The service refused; `result` is the preview or outcome that came with it."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        detail = str(problem.get("detail") or problem.get("title") or f"the admin service answered {status}")
+        super().__init__(detail, WRONG_USAGE if status in _USAGE_STATUSES else NOT_DONE)
+        self.status = status
+        result = problem.get("result")
+        self.result: dict[str, Any] | None = result if isinstance(result, dict) else None
+
+
+def path_of(*parts: str) -> str:
+    """`topics`, `a/b` -> `/topics/a%2Fb`: names are text, whatever characters they have."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiClient:
+    """One service; `token` is never printed."""
+
+    url: str
+    token: str | None = None
+
+    def call(
+        self, method: str, path: str, query: Mapping[str, object] | None = None, body: object | None = None
+    ) -> Any:
+        """The answer's JSON. `path` begins behind `/api/v1`; a None in the query is left out.
+
+        Raises: UserError; ProblemAnswerError where the service says why not.
+        """
+        headers = {"Accept": "application/json", "User-Agent": "ledgermq"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        data = None if body is None else orjson.dumps(body)
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        connection, base = self._connection()
+        try:
+            connection.request(method, f"{base}{PREFIX}{path}{_query(query)}", data, headers)
+            answer = connection.getresponse()
+            content = answer.read(ANSWER_BYTES_MAX + 1)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise UserError(f"the admin service {self._shown()} gives no answer: {_words(error)}.") from error
+        finally:
+            connection.close()
+        return self._value(answer.status, content)
+
+    def _value(self, status: int, content: bytes) -> Any:
+        if len(content) > ANSWER_BYTES_MAX:
+            raise UserError(f"the admin service answered more than {ANSWER_BYTES_MAX} bytes.")
+        try:
+            value = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            raise UserError(
+                f"{self._shown()} answered {status} without JSON: is it a LedgerMQ admin service?"
+            ) from None
+        if 200 <= status < 300:
+            return value
+        raise ProblemAnswerError(status, value if isinstance(value, dict) else {})
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, str]:
+        """Raises: UserError when the URL is none."""
+        try:
+            parts = urlsplit(self.url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port, parts = None, None, urlsplit("")
+        if parts.scheme not in ("http", "https") or not host:
+            raise UserError("--admin wants a URL such as http://127.0.0.1:8080.", WRONG_USAGE)
+        base = parts.path.rstrip("/")
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S), base
+        context = ssl.create_default_context()
+        return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context), base
+
+    def _shown(self) -> str:
+        """The URL without what may stand before an @."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _query(query: Mapping[str, object] | None) -> str:
+    given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+    return f"?{urlencode(given)}" if given else ""
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,108 @@
+"""One call of a command: to the brokers through the admin services in this process, or to an admin service.
+
+Both ways give the same JSON, so that everything that prints sees one form.
+"""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+import orjson
+import typer
+
+from ledgermq.errors import PARTIAL, WRONG_USAGE, UserError
+from ledgermq.options import DEFAULT_NAMESRV, Admin, AsJson, Namesrv, Token
+from ledgermq.output import Json, print_json, remark
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from admin_api.services.context import Services
+
+P = ParamSpec("P")
+Ask = Callable[["Services"], Awaitable["BaseModel"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Whom to ask, and in which form to print."""
+
+    namesrv: str = DEFAULT_NAMESRV
+    admin: str | None = None
+    token: str | None = None
+    as_json: bool = False
+
+    def get(self, path: str, local: Ask, query: Mapping[str, object] | None = None) -> Json:
+        """What `GET /api/v1{path}` answers. Raises: UserError."""
+        if self.admin is not None:
+            from ledgermq.api_client import ApiClient
+
+            answer: Json = ApiClient(self.admin, self.token).call("GET", path, query)
+            return answer
+        return in_process(self.namesrv, local)
+
+    def show(self, answer: Json, render: Callable[[Json], None]) -> None:
+        """Prints it. Raises: typer.Exit when a part of it is missing."""
+        if self.as_json:
+            print_json(answer)
+        else:
+            render(answer)
+            for problem in answer.get("problems") or ():
+                remark(f"{problem['address']}: {problem['problem']}")
+        if answer.get("isPartial"):
+            raise typer.Exit(PARTIAL)
+
+
+def in_process(namesrv: str, ask: Ask) -> Json:
+    """Asks over services opened for this one question. Raises: UserError."""
+    answer: Json = orjson.loads(asyncio.run(_asked(namesrv, ask)))
+    return answer
+
+
+async def _asked(namesrv: str, ask: Ask) -> str:
+    from admin_api.changes import ChangeRefusedError
+    from admin_api.gateway import AskError
+    from admin_api.services.context import open_services
+    from admin_api.services.errors import InvalidError, ServiceError
+    from admin_api.settings import Settings
+
+    try:
+        async with open_services(Settings(namesrv=namesrv)) as services:
+            answer = await ask(services)
+    except InvalidError as error:
+        raise UserError(sentence(error), WRONG_USAGE) from error
+    except (AskError, ServiceError, ChangeRefusedError) as error:
+        raise UserError(sentence(error)) from error
+    return answer.model_dump_json(by_alias=True)
+
+
+def sentence(error: Exception) -> str:
+    """The error's words with a full stop."""
+    words = str(error)
+    return words if words.endswith((".", "!", "?")) else f"{words}."
+
+
+def remote(command: Callable[Concatenate[Call, P], None]) -> Callable[..., None]:
+    """Gives a command the options that say whom to ask, and hands them over as its first argument."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **options: Any) -> None:
+        names = ("namesrv", "admin", "token", "as_json")
+        call = Call(*(options.pop(name) for name in names))
+        command(call, *args, **options)
+
+    own = list(inspect.signature(command).parameters.values())[1:]
+    shared = inspect.signature(_shared).parameters.values()
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *shared)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _shared(
+    namesrv: Namesrv = DEFAULT_NAMESRV, admin: Admin = None, token: Token = None, as_json: AsJson = False
+) -> None:
+    """Where the options of every remote command stand."""

@@ -1,0 +1,126 @@
+"""`up`, `admin`, `completion`, `version`: what starts processes, and what needs none."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ledgermq.options import DEFAULT_DATA_DIR, DEFAULT_NAMESRV, DataDir, Namesrv
+
+app = typer.Typer(add_completion=False)
+
+
+class Durability(StrEnum):
+    """What stands behind an acknowledged message."""
+
+    PERSISTED = "persisted"
+    REPLICATED = "replicated"
+
+
+class Shell(StrEnum):
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def _port(text: str, default: int) -> Any:
+    return typer.Option(min=1, max=65535, metavar="PORT", show_default=str(default), help=text)
+
+
+def _file(text: str) -> Any:
+    return typer.Option(metavar="FILE", dir_okay=False, help=text)
+
+
+@app.command()
+def version() -> None:
+    """Say which version this is, and whether its hot path is compiled."""
+    from importlib import metadata
+
+    from native import compiled_modules
+
+    found = ", ".join(compiled_modules())
+    print(f"ledgermq {metadata.version('ledgermq')}, {f'compiled ({found})' if found else 'pure Python'}")
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="For which shell.")]) -> None:
+    """Print what makes a shell complete this command: `eval "$(ledgermq completion bash)"`.
+
+    `ledgermq --install-completion` writes it where the shell at hand finds it.
+    """
+    from typer.completion import get_completion_script
+
+    print(get_completion_script(prog_name="ledgermq", complete_var="_LEDGERMQ_COMPLETE", shell=shell.value))
+
+
+@app.command()
+def up(
+    data: DataDir = DEFAULT_DATA_DIR,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, max=9, help="Number of brokers; fixed once made.", show_default="3")
+    ] = None,
+    namesrv_port: Annotated[int | None, _port("Name server.", 9876)] = None,
+    broker_port: Annotated[
+        int | None, _port("Node i listens on this + 10·i, its replication 3 above.", 10911)
+    ] = None,
+    admin_port: Annotated[int | None, _port("Web page and HTTP interface.", 8080)] = None,
+    durability: Annotated[
+        Durability | None,
+        typer.Option(
+            help="persisted: acknowledged means on the disks of a majority; replicated: in their memory.",
+            show_default="persisted",
+        ),
+    ] = None,
+    restart: Annotated[bool, typer.Option(help="Start a process that ended by itself again.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", exists=True, dir_okay=False, help="TOML file of broker keys."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One broker key; may be repeated.")
+    ] = None,
+) -> None:
+    """Start a cluster on this machine, in the foreground: name server, brokers, admin.
+
+    A cluster already in the folder goes on with its data. Once a message can be written, one line is printed
+    on stdout: READY and the addresses as JSON.
+    """
+    from ledgermq.commands.up import up as run
+
+    run(
+        data,
+        nodes=nodes,
+        namesrv_port=namesrv_port,
+        broker_port=broker_port,
+        admin_port=admin_port,
+        durability=durability,
+        restart=restart,
+        config=config,
+        overrides=overrides or [],
+    )
+
+
+@app.command()
+def admin(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need tokens.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8080,
+    tokens: Annotated[Path | None, _file("Tokens and their roles (TOML).")] = None,
+    audit: Annotated[Path | None, _file("Where every change is written; else in memory.")] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A further name it is called by; repeatable.")
+    ] = None,
+    tls_cert: Annotated[Path | None, _file("Certificate chain (PEM): serve HTTPS.")] = None,
+    tls_key: Annotated[Path | None, _file("Its private key, unless in the same file.")] = None,
+) -> None:
+    """Serve the web page and HTTP interface of a cluster, in the foreground. Works on RocketMQ clusters, too.
+
+    Tokens can also come from the environment: LEDGERMQ_ADMIN_TOKENS=name:role:token,...
+    """
+    from ledgermq.commands.admin import AdminOptions
+    from ledgermq.commands.admin import admin as run
+
+    run(AdminOptions(namesrv, host, port, tokens, audit, allowed_host or [], tls_cert, tls_key))

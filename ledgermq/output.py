@@ -1,0 +1,143 @@
+"""What commands print: tables for people, JSON for programs, and remarks on stderr."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+Json = dict[str, Any]
+FILE_WIDTH: Final = 200
+"""Columns where stdout is no terminal, so that nothing is folded there."""
+UNKNOWN: Final = "unknown"
+UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`value` is the key of a row, or makes the cell from it. `nothing` stands where it gives None."""
+
+    head: str
+    value: str | Callable[[Json], object]
+    is_number: bool = False
+    nothing: str = UNKNOWN
+
+    def of(self, row: Json) -> object:
+        return row.get(self.value) if isinstance(self.value, str) else self.value(row)
+
+
+def number(head: str, value: str | Callable[[Json], object]) -> Column:
+    return Column(head, value, is_number=True)
+
+
+def print_json(value: object) -> None:
+    """Indented for a person at a terminal, on one line for a program."""
+    option = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
+    print(orjson.dumps(value, option=option).decode())
+
+
+def remark(line: str) -> None:
+    """A word beside the answer."""
+    print(line, file=sys.stderr)
+
+
+def console() -> "Console":
+    from rich.console import Console
+
+    made = Console(highlight=False)
+    if not made.is_terminal:
+        made.width = FILE_WIDTH
+    return made
+
+
+def make_table(rows: Iterable[Json], columns: Sequence[Column], title: str | None = None) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column.head, justify="right" if column.is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(column.of(row), column.nothing) for column in columns))
+    return table
+
+
+def show_table(rows: Iterable[Json], columns: Sequence[Column], title: str | None = None) -> None:
+    console().print(make_table(rows, columns, title))
+
+
+def show_fields(fields: Mapping[str, object], title: str | None = None) -> None:
+    """One thing: its fields one below the other."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, value in fields.items():
+        table.add_row(name, _cell(value, UNKNOWN))
+    printer = console()
+    if title is not None:
+        printer.print(title, markup=False, style="bold")
+    printer.print(table)
+
+
+def _cell(value: object, nothing: str) -> "Text":
+    from rich.text import Text
+
+    if isinstance(value, Text):
+        return value
+    if value is None:
+        return Text(nothing, "dim")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if isinstance(value, float):
+        return Text(f"{value:,.2f}")
+    if isinstance(value, list | tuple):
+        return Text(", ".join(map(printable, value)))
+    return Text(printable(value))
+
+
+def printable(value: object) -> str:
+    """Control characters, which could speak to the terminal, as escapes. Texts come from outside."""
+    text = str(value)
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    )
+
+
+def moment(unix_ms: int | None) -> str | None:
+    """Local time, to the second."""
+    if not unix_ms or unix_ms < 0:
+        return None
+    try:
+        return datetime.fromtimestamp(unix_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, OSError, ValueError):
+        return f"{unix_ms} ms"
+
+
+def duration(ms: float | None) -> str | None:
+    """`850 ms`, `12 s`, `3 min`, `5 h`, `2 d`."""
+    if ms is None:
+        return None
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if ms >= 2 * unit_ms or (unit == "s" and ms >= unit_ms):
+            return f"{ms / unit_ms:.0f} {unit}"
+    return f"{ms:.0f} ms"
+
+
+def size(count: float | None) -> str | None:
+    """`1.5 MiB`."""
+    if count is None:
+        return None
+    power = 0
+    while count >= 1024 and power < len(UNITS) - 1:
+        count /= 1024
+        power += 1
+    return f"{count:.0f} B" if power == 0 else f"{count:.1f} {UNITS[power]}"

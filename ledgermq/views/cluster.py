@@ -1,0 +1,110 @@
+"""Groups and nodes as tables, from the JSON of `/api/v1/cluster`."""
+
+from typing import TYPE_CHECKING
+
+from ledgermq.output import Column, Json, console, make_table, moment, number, printable, remark, show_fields
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+
+def show_cluster(view: Json) -> None:
+    """Every group, and why a node gave no answer."""
+    printer = console()
+    if not view["groups"]:
+        printer.print("No broker has registered.")
+    for group in view["groups"]:
+        printer.print(group_table(group))
+        for node in group["nodes"]:
+            if node["problem"]:
+                who = node["id"] or node["remotingAddress"]
+                printer.print(printable(f"{who}: {node['problem']}"), markup=False, soft_wrap=True)
+    if view["namesrv"]["problem"]:
+        remark(f"name server {view['namesrv']['address']}: {view['namesrv']['problem']}")
+
+
+def group_table(group: Json) -> "Table":
+    leader = f"{group['leaderId']} leads in term {group['term']}" if group["leaderId"] else "no leader known"
+    return make_table(group["nodes"], _STATUS_COLUMNS, f"{group['group']}: {group['state']}, {leader}")
+
+
+def node_state(node: Json) -> "Text":
+    """Its role where it is up; what is being repaired, too."""
+    from rich.text import Text
+
+    state = (node["role"] or "unknown").lower() if node["state"] == "up" else node["state"]
+    style = {"leader": "bold green", "down": "bold red"}.get(state, "")
+    if node["impairment"] is not None:
+        state, style = f"{state}, repairing: {node['impairment']}", "yellow"
+    return Text(printable(state), style)
+
+
+def _mark(name: str) -> Column:
+    key = f"{name}Index"
+    return number(name, lambda node: node["log"][key])
+
+
+_STATUS_COLUMNS = (
+    Column("node", "id"),
+    Column("state", node_state),
+    Column("clients", "remotingAddress"),
+    number("term", "term"),
+    *map(_mark, ("begin", "end", "persisted", "committed", "applied")),
+    number("lag", "lagEntries"),
+)
+_NODE_COLUMNS = (
+    Column("node", "id"),
+    Column("group", "group"),
+    Column("state", node_state),
+    Column("clients", "remotingAddress"),
+    Column("replication", "replicationAddress"),
+    number("brokerId", "brokerId"),
+    number("pid", "pid"),
+    Column("started", lambda node: moment(node["startedAtMs"])),
+)
+
+
+def show_nodes(view: Json) -> None:
+    rows = [{"group": group["group"], **node} for group in view["groups"] for node in group["nodes"]]
+    console().print(make_table(rows, _NODE_COLUMNS))
+
+
+def show_node(found: Json) -> None:
+    """One node: what it says of itself, and how its leader sees it."""
+    node, group = found["node"], found["group"]
+    log, push = node["log"], node["push"] or {}
+    fields: dict[str, object] = {
+        "group": f"{group['group']} ({group['brokerName']}), {group['state']}",
+        "state": node_state(node),
+        "clients": node["remotingAddress"],
+        "replication": node["replicationAddress"],
+        "brokerId in the name server": node["brokerId"],
+        "term": node["term"],
+        "follows": node["leaderId"],
+        "begin .. end": _range(log["beginIndex"], log["endIndex"]),
+        "persisted, committed, applied": _range(
+            log["persistedIndex"], log["committedIndex"], log["appliedIndex"]
+        ),
+        "lag": _range(node["lagEntries"], node["lagBytes"], words=("entries", "bytes")),
+        "pid": node["pid"],
+        "started": moment(node["startedAtMs"]),
+    }
+    if push:
+        fields["pushed by its leader"] = (
+            f"{push['state']}, match {push['matchIndex']}, next {push['nextIndex']}"
+        )
+        fields["connected to its leader"] = push["isConnected"]
+    if node["problem"]:
+        fields["problem"] = node["problem"]
+    if node["lastKnown"]:
+        known = node["lastKnown"]
+        fields["last heard of"] = f"{moment(known['atMs'])}: {known['role']} in term {known['term']}"
+    show_fields(fields, node["id"] or node["remotingAddress"])
+
+
+def _range(*values: int | None, words: tuple[str, ...] = ()) -> str:
+    shown = ["unknown" if value is None else str(value) for value in values]
+    if words:
+        return ", ".join(f"{value} {word}" for value, word in zip(shown, words, strict=True))
+    return (" .. " if len(shown) == 2 else ", ").join(shown)

@@ -1,0 +1,86 @@
+"""Bodies that producers sent compressed (bit 0 of sysFlag), as RocketMQ's clients unpack them. Pure.
+
+RocketMQ 4 knows zlib only; RocketMQ 5 names the kind in three more bits. zlib is always there; LZ4 (its frame
+format) and Zstandard are unpacked where the libraries `lz4` and `zstandard` are installed.
+"""
+
+import importlib
+import zlib
+from typing import Any, Final
+
+COMPRESSED: Final = 0x1
+_KIND_SHIFT: Final = 8
+_KIND_MASK: Final = 0x7
+_KINDS: Final = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
+_WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
+"""What Zstandard itself asks for at most unless told otherwise."""
+_LIBRARIES: Final = {"lz4": "lz4.frame", "zstd": "zstandard"}
+
+
+class BodyError(ValueError):
+    """The body cannot be unpacked; the text is a sentence for people."""
+
+
+def compression_of(sys_flag: int) -> str | None:
+    """`zlib`, `lz4`, `zstd`, `unknown (N)`, or None for a body that is as its producer made it."""
+    if not sys_flag & COMPRESSED:
+        return None
+    kind = sys_flag >> _KIND_SHIFT & _KIND_MASK
+    return _KINDS.get(kind, f"unknown ({kind})")
+
+
+def unpack_body(body: bytes, sys_flag: int, bytes_max: int) -> bytes:
+    """The body as its producer made it.
+
+    Raises: BodyError when it is not what sysFlag says, is larger than `bytes_max`, or needs a library that is
+    not installed.
+    """
+    kind = compression_of(sys_flag)
+    if kind is None:
+        return body
+    if kind == "zlib":
+        return _inflate(zlib.decompressobj(), body, bytes_max, zlib.error)
+    if kind not in _LIBRARIES:
+        raise BodyError(f"sysFlag {sys_flag:#x} names a compression that is {kind}")
+    try:
+        library: Any = importlib.import_module(_LIBRARIES[kind])
+    except ImportError:
+        name = _LIBRARIES[kind].partition(".")[0]
+        raise BodyError(f"the body is compressed by {kind}; install the library {name} to see it") from None
+    if kind == "lz4":
+        return _inflate(library.LZ4FrameDecompressor(), body, bytes_max, RuntimeError)
+    return _read_zstd(library, body, bytes_max)
+
+
+def _inflate(unpacker: Any, body: bytes, bytes_max: int, problem: type[Exception]) -> bytes:
+    """By an object of zlib's kind, never more than `bytes_max` and one byte. Raises BodyError."""
+    try:
+        plain = unpacker.decompress(body, bytes_max + 1)
+    except (problem, EOFError) as error:
+        raise BodyError(f"the compressed body cannot be unpacked: {error}") from None
+    return _whole(bytes(plain), bytes_max, is_whole=unpacker.eof)
+
+
+def _read_zstd(library: Any, body: bytes, bytes_max: int) -> bytes:
+    """A stream reader has a bound but says nothing of a cut frame; an object like zlib's does, unbounded."""
+    unpacker = library.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
+    try:
+        with unpacker.stream_reader(body) as reader:
+            plain = reader.read(bytes_max + 1)
+        is_whole = len(plain) > bytes_max or _is_whole_frame(unpacker.decompressobj(), body)
+    except library.ZstdError as error:
+        raise BodyError(f"the compressed body cannot be unpacked: {error}") from None
+    return _whole(plain, bytes_max, is_whole=is_whole)
+
+
+def _is_whole_frame(unpacker: Any, body: bytes) -> bool:
+    unpacker.decompress(body)
+    return bool(unpacker.eof)
+
+
+def _whole(plain: bytes, bytes_max: int, *, is_whole: bool) -> bytes:
+    if len(plain) > bytes_max:
+        raise BodyError(f"the compressed body is larger than {bytes_max} bytes")
+    if not is_whole:
+        raise BodyError("the compressed body is cut off")
+    return plain

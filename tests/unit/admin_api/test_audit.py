@@ -1,0 +1,107 @@
+"""The audit log on disk: nothing lost, nothing twice, bounded."""
+
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from admin_api.audit import EFFECTS_MAX, TEXT_MAX, AuditError, AuditLog
+from admin_api.schemas.audit import AuditEntry, AuditOutcome
+from admin_api.schemas.changes import EffectView
+
+
+def entry(number: int, outcome: AuditOutcome = AuditOutcome.APPLIED) -> AuditEntry:
+    return AuditEntry(
+        id=f"id{number}",
+        at_ms=number,
+        actor="operator",
+        role="operate",
+        remote="127.0.0.1",
+        action="topic.delete",
+        target=f"topic-{number}",
+        outcome=outcome,
+    )
+
+
+async def ids(log: AuditLog, first: int = 0, count: int = 100) -> list[str]:
+    return [found.id for found in (await log.newest(first, count))[0]]
+
+
+@pytest.fixture(params=["file", "memory"])
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AuditLog]:
+    with closing(AuditLog(tmp_path / "folder" / "audit.jsonl" if request.param == "file" else None)) as log:
+        yield log
+
+
+async def test_newest_first_in_pages(log: AuditLog) -> None:
+    for number in range(5):
+        await log.append(entry(number))
+    found, total = await log.newest(1, 2)
+    assert ([each.id for each in found], total) == (["id3", "id2"], 5)
+    assert await log.newest(5, 2) == ([], 5)
+
+
+async def test_a_change_is_one_entry_and_its_end_counts(log: AuditLog) -> None:
+    await log.append(entry(1, AuditOutcome.BEGUN))
+    await log.append(entry(2, AuditOutcome.BEGUN))
+    await log.append(entry(1, AuditOutcome.FAILED))
+    found, total = await log.newest(0, 10)
+    assert [(each.id, each.outcome) for each in found] == [("id1", "failed"), ("id2", "begun")]
+    assert total == 2
+
+
+async def test_it_is_there_after_a_restart_also_behind_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    await log.append(entry(1))
+    log.close()
+    with path.open("ab") as file:
+        file.write(b'{"id":"torn')
+    with closing(AuditLog(path)) as log:
+        await log.append(entry(2))
+        assert await ids(log) == ["id2", "id1"]
+
+
+async def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
+    AuditLog(tmp_path / "audit.jsonl").close()
+    assert stat.S_IMODE((tmp_path / "audit.jsonl").stat().st_mode) == 0o600
+
+
+async def test_files_are_turned_over_and_the_oldest_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    with closing(AuditLog(path, file_bytes_max=400, files_max=3)) as log:
+        for number in range(20):
+            await log.append(entry(number))
+        found = await ids(log)
+    names = sorted(each.name for each in tmp_path.iterdir())
+    assert names == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
+    assert all(each.stat().st_size <= 400 for each in tmp_path.iterdir())
+    assert found == [f"id{number}" for number in range(19, 19 - len(found), -1)]
+    assert 3 <= len(found) < 20
+
+
+async def test_one_long_entry_fits_whatever_it_says(tmp_path: Path) -> None:
+    effects = [EffectView(subject="s" * 5000, before=None, after="a" * 5000)] * 500
+    with closing(AuditLog(tmp_path / "audit.jsonl")) as log:
+        await log.append(entry(1).model_copy(update={"effects": effects, "problem": "p" * 50_000}))
+        ((found,), _) = await log.newest(0, 1)
+    assert (len(found.effects), found.effects_total) == (EFFECTS_MAX, 500)
+    assert (len(found.problem or ""), len(found.effects[0].after or "")) == (TEXT_MAX, TEXT_MAX)
+    assert found.effects[0].before is None
+
+
+def test_a_file_belongs_to_one_process(tmp_path: Path) -> None:
+    with (
+        closing(AuditLog(tmp_path / "audit.jsonl")),
+        pytest.raises(AuditError, match="in use by another process"),
+    ):
+        AuditLog(tmp_path / "audit.jsonl")
+    AuditLog(tmp_path / "audit.jsonl").close()
+
+
+def test_a_file_that_cannot_be_is_said_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AuditError, match="cannot be opened: File exists"):
+        AuditLog(tmp_path / "file" / "audit.jsonl")

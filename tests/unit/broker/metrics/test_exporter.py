@@ -1,0 +1,169 @@
+"""The whole text of one broker, as a scrape reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from broker.context import BrokerContext
+from broker.metrics.exporter import Exporter
+from broker.metrics.traffic_figures import OTHER
+from broker.processors import pull, send
+from broker.state.changes import CommitOffsets
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from dledger.core.status import NodeStatus, PeerStatus, unknown_peers
+from dledger.core.types import PushState, Role
+from remoting.server import RemotingServer
+from tests.support.broker_context import FakeEngine, make_context
+from tests.support.fake_log import FakeLog
+
+PEERS = (
+    PeerStatus("n1", PushState.APPEND, 7, 8, 2, 300, 40),
+    PeerStatus("n2", None, None, None, None, None, None),
+)
+LEADING = NodeStatus(Role.LEADER, 3, "n0", 0, 9, 8, 9, 1, (), PEERS, {}, (), None, 5)
+FOLLOWING = NodeStatus(
+    Role.FOLLOWER, 4, "n1", 0, 9, 9, 9, -1, (), unknown_peers(("n1", "n2")), {}, (), None, 6
+)
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
+
+
+class Node:
+    """A broker's context, and what a scrape of it finds."""
+
+    def __init__(self, tmp_path: Path, **values: object) -> None:
+        self.log = FakeLog()
+        self.engine = FakeEngine(node_status=LEADING, connected=frozenset({"n1"}))
+        self.context: BrokerContext = make_context(tmp_path, self.log, self.engine, metricsPort=1, **values)
+        send.register(self.context)
+        pull.register(self.context)
+        self.exporter = Exporter(self.context, RemotingServer(self.context.router, "127.0.0.1", 0))
+
+    async def samples(self) -> list[Sample]:
+        text = (await self.exporter.render()).decode()
+        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+    async def read(self) -> dict[str, float]:
+        """Values by name and labels, as a query would write them."""
+        found = {}
+        for sample in await self.samples():
+            labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+        return found
+
+    def put(self, topic: str, count: int) -> None:
+        rows = [DispatchRequest(n, topic, 0, n, 1_000 * n, 150, 0, 0, 0) for n in range(count)]
+        self.context.statistics.put(DispatchBatch.of(rows))
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+async def test_a_leader_shows_its_marks_and_how_far_its_followers_are(node: Node) -> None:
+    found = await node.read()
+    assert found['ledgermq_node_role{role="leader"}'] == 1
+    assert (found["ledgermq_term"], found["ledgermq_elections_total"], found["ledgermq_writable"]) == (
+        3,
+        5,
+        1,
+    )
+    assert [found[f"ledgermq_log_{mark}_index"] for mark in ("begin", "end", "persisted", "committed")] == [
+        *(0, 9, 9, 8)
+    ]
+    assert found['ledgermq_peer_lag_entries{peer="n1"}'] == 2
+    assert found['ledgermq_peer_lag_bytes{peer="n1"}'] == 300
+    assert found['ledgermq_peer_connected{peer="n2"}'] == 0
+    assert 'ledgermq_peer_lag_entries{peer="n2"}' not in found
+
+
+async def test_after_a_failover_nothing_of_a_leader_is_left(node: Node) -> None:
+    node.log.set_writable(True)
+    await node.context.state.propose(CommitOffsets("g", "t", {0: 1}))
+    node.put("t", 3)
+    assert any("lag" in name for name in await node.read())
+    node.engine.node_status = FOLLOWING
+    node.log.set_writable(False)
+    found = await node.read()
+    assert found['ledgermq_node_role{role="leader"}'] == 0
+    assert found['ledgermq_node_role{role="follower"}'] == 1
+    assert (found["ledgermq_term"], found["ledgermq_writable"]) == (4, 0)
+    assert [name for name in found if "lag" in name or "last_contact" in name] == []
+    assert found['ledgermq_put_messages_total{topic="t"}'] == 3
+
+
+async def test_topics_and_groups_beyond_the_bound_count_as_one(tmp_path: Path) -> None:
+    node = Node(tmp_path, metricsTopicsMax=2)
+    for number in range(5):
+        node.put(f"t{number}", 10 - number)
+        node.context.statistics.got(f"t{number}", "g", 0, 10 - number, 100, 1)
+    found = await node.read()
+    puts = {name: value for name, value in found.items() if name.startswith("ledgermq_put_messages_total")}
+    assert puts == {
+        'ledgermq_put_messages_total{topic="t0"}': 10,
+        'ledgermq_put_messages_total{topic="t1"}': 9,
+        f'ledgermq_put_messages_total{{topic="{OTHER}"}}': 21,
+    }
+    assert found[f'ledgermq_get_messages_total{{group="{OTHER}",topic="{OTHER}"}}'] == 21
+    assert found['ledgermq_get_bytes_total{group="g",topic="t1"}'] == 100
+
+
+async def test_dead_letters_are_counted_by_their_group(node: Node) -> None:
+    node.put("%DLQ%orders", 4)
+    assert (await node.read())['ledgermq_dlq_messages_total{group="orders"}'] == 4
+
+
+async def test_requests_are_named_as_the_protocol_names_them(node: Node) -> None:
+    counts = node.context.router.counts
+    counts.add(310, 6)
+    counts.add(-1, 2)
+    counts.refuse(310, 14)
+    found = await node.read()
+    assert found['ledgermq_requests_total{request="SEND_MESSAGE_V2"}'] == 6
+    assert found['ledgermq_requests_total{request="unknown"}'] == 2
+    name = 'ledgermq_request_errors_total{code="SERVICE_NOT_AVAILABLE",request="SEND_MESSAGE_V2"}'
+    assert found[name] == 1
+
+
+async def test_what_waits_is_shown_where_it_is_known(node: Node) -> None:
+    node.context.waiting["transaction"] = lambda: None
+    found = await node.read()
+    assert found['ledgermq_waiting{kind="send_for_topic"}'] == 0
+    assert 'ledgermq_waiting{kind="transaction"}' not in found
+
+
+async def test_a_node_without_a_group_has_no_term(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.context.engine = None
+    found = await node.read()
+    assert "ledgermq_term" not in found
+    assert found["ledgermq_writable"] == 1
+
+
+async def test_a_name_is_shown_once(node: Node) -> None:
+    """A scrape with two samples of the same name and labels is refused as a whole."""
+    node.put("other", 2)
+    node.context.statistics.got("a@b", "g", 0, 1, 1, 1)
+    keys = [(sample.name, *sorted(sample.labels.items())) for sample in await node.samples()]
+    assert len(keys) == len(set(keys))
+
+
+def documented() -> Iterator[str]:
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        found = re.match(r"\| `(ledgermq_\w+)`", line)
+        if found and "(admin)" not in line:
+            yield found[1]
+
+
+async def test_the_page_lists_what_is_shown_and_nothing_else(node: Node) -> None:
+    node.engine.node_status = replace(LEADING, peers=(PEERS[0],))
+    text = (await node.exporter.render()).decode()
+    shown = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert set(documented()) == shown

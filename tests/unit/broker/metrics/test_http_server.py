@@ -1,0 +1,79 @@
+"""One question is answered; everything else is refused within its bounds."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.metrics.http_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, MetricsServer
+
+
+async def render() -> bytes:
+    return b"ledgermq_term 3\n"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[MetricsServer]:
+    running = MetricsServer(render, "127.0.0.1", 0)
+    await running.start()
+    yield running
+    await running.stop()
+
+
+async def ask(server: MetricsServer, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        writer.write(request)
+        await writer.drain()
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_the_metrics_are_told(server: MetricsServer) -> None:
+    answer = await ask(server, b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=")
+    assert b"\r\nContent-Length: 16\r\n" in head
+    assert body == b"ledgermq_term 3\n"
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"GET / HTTP/1.1", b"404"),
+        (b"GET /metrics/.. HTTP/1.1", b"404"),
+        (b"POST /metrics HTTP/1.1", b"405"),
+        (b"GET /metrics", b"400"),
+        (b"\xff\xfe", b"400"),
+    ],
+)
+async def test_anything_else_is_refused(server: MetricsServer, request_line: bytes, status: bytes) -> None:
+    assert (await ask(server, request_line + b"\r\n\r\n")).split(b" ")[1] == status
+
+
+async def test_a_head_without_end_is_cut(server: MetricsServer) -> None:
+    assert await ask(server, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 4 * HEAD_BYTES_MAX) == b""
+
+
+async def test_so_many_are_served_at_once_and_no_more(server: MetricsServer) -> None:
+    silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(CONNECTIONS_MAX)]
+    await asyncio.sleep(0)
+    assert await ask(server, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_what_fails_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> bytes:
+        raise ValueError("no figures")
+
+    running = MetricsServer(fail, "127.0.0.1", 0)
+    await running.start()
+    try:
+        assert b" 500 " in await ask(running, b"GET /metrics HTTP/1.1\r\n\r\n")
+    finally:
+        await running.stop()
+    assert "the metrics cannot be told" in caplog.text

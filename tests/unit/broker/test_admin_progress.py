@@ -1,0 +1,67 @@
+"""All groups' lag in one answer."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.admin_types import ProgressMessage
+from broker.processors import pop
+from broker.processors.admin_progress import topic_progress
+from broker.state.changes import CommitOffsets, PutGroup, PutTopic
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.topics import TopicConfig
+from remoting.codes import RequestCode
+from tests.support.broker_context import FakeEngine
+from tests.support.operator import Operator, connect_client
+
+
+@pytest.fixture
+async def operator(tmp_path: Path) -> Operator:
+    """Topic t with two queues, 5 messages in queue 1; group g has consumed 2 of them, group h nothing."""
+    made = Operator(tmp_path, FakeEngine())
+    await made.context.state.propose(
+        PutTopic(TopicConfig("t", 2, 2)),
+        PutGroup(SubscriptionGroupConfig("g")),
+        PutGroup(SubscriptionGroupConfig("h")),
+        CommitOffsets("g", "t", {0: 0, 1: 2}),
+        CommitOffsets("gone", "t", {0: 0}),
+    )
+    await made.store("t", 1, 5)
+    return made
+
+
+async def read(operator: Operator) -> ProgressMessage:
+    answer = await operator.ask(RequestCode.LEDGERMQ_GROUP_PROGRESS)
+    assert answer.code == 0, answer
+    return ProgressMessage.from_json(answer.body)
+
+
+async def test_lag_of_every_group_comes_in_one_answer(operator: Operator) -> None:
+    progress = await read(operator)
+    assert progress.broker_name == operator.context.config.broker_name
+    assert (progress.groups["g"].topics["t"].lag, progress.groups["g"].topics["t"].unknown_queues) == (3, 0)
+    assert progress.groups["h"].topics == {}
+    assert progress.groups["gone"].topics["t"].unknown_queues == 1, (
+        "offsets without a group are shown as well"
+    )
+    assert progress.groups["g"].members == 0
+    assert progress.groups["g"].message_model is None
+    assert progress.groups["g"].pop_in_flight is None, "nobody here keeps pops"
+
+
+async def test_members_and_their_mode_are_told_of_groups_that_are_online(operator: Operator) -> None:
+    connect_client(operator)
+    group = (await read(operator)).groups["g"]
+    assert (group.members, group.message_model, group.consume_type) == (1, "CLUSTERING", "CONSUME_PASSIVELY")
+
+
+async def test_what_is_popped_is_unknown_until_it_was_read(operator: Operator) -> None:
+    pop.register(operator.context)
+    assert (await read(operator)).groups["g"].pop_in_flight is None, "the table is not read yet"
+
+
+def test_lag_is_unknown_without_any_offset_and_never_negative() -> None:
+    assert topic_progress([5, 0], {}).lag is None
+    assert topic_progress([5, 0], {}).unknown_queues == 1
+    assert topic_progress([5, 7], {0: 9}).lag == 0
+    assert topic_progress([5, 7], {0: 1}).unknown_queues == 1

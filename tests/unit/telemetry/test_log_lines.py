@@ -1,0 +1,71 @@
+"""The log: one event, one line, and JSON that a program can read."""
+
+import json
+import logging
+import sys
+from typing import Any
+
+import pytest
+
+from telemetry.log_lines import JsonLines, TextLines, Whereabouts
+
+
+def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
+    made = logging.LogRecord("broker.app", logging.WARNING, __file__, 1, message, args, None)
+    for name, value in extra.items():
+        setattr(made, name, value)
+    return made
+
+
+def read(line: str) -> dict[str, Any]:
+    assert "\n" not in line
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_a_json_line_has_time_level_logger_message_and_what_the_event_brings() -> None:
+    lines = JsonLines(Whereabouts("broker-a/n1", lambda: 7))
+    line = read(lines.format(record("slow put of %d", 3, batch=41, requests=["1-2"])))
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "WARNING",
+        "logger": "broker.app",
+        "message": "slow put of 3",
+        "node": "broker-a/n1",
+        "term": 7,
+        "batch": 41,
+        "requests": ["1-2"],
+    }
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert set(read(JsonLines(Whereabouts()).format(record("started")))) == {
+        "time",
+        "level",
+        "logger",
+        "message",
+    }
+
+
+def test_an_event_cannot_pass_for_the_node() -> None:
+    line = read(JsonLines(Whereabouts("n0")).format(record("x", node="n9", level="quiet")))
+    assert (line["node"], line["node_"], line["level"], line["level_"]) == ("n0", "n9", "WARNING", "quiet")
+
+
+def test_a_trace_is_part_of_the_line() -> None:
+    made = record("failed")
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    assert "ValueError: two\nlines" in read(JsonLines(Whereabouts()).format(made))["exception"]
+
+
+@pytest.mark.parametrize("value", [2**70, "\ud800", object(), {1: b"x"}, {"a", "b"}])
+def test_whatever_an_event_brings_the_line_is_written(value: object) -> None:
+    assert "value" in read(JsonLines(Whereabouts()).format(record("x", value=value)))
+
+
+def test_a_text_line_stays_one_line_whatever_it_quotes() -> None:
+    line = TextLines().format(record("group %s", "a\nERROR broker: forged\r"))
+    assert line.endswith("WARNING broker.app: group a\\nERROR broker: forged\\r")
