@@ -17,7 +17,7 @@ FOLDER: Final = Path(__file__).resolve().parent
 SOURCES: Final[Mapping[str, Sequence[str]]] = {
     "_log": (
         *("log.c", "records.c", "entries.c", "dispatch.c", "sequences.c", "queue_table.c"),
-        *("crc32.c", "writer.c", "file_write.c", "direct_write.c", "frames.c", "keys.c"),
+        *("crc32.c", "writer.c", "file_write.c", "direct_write.c", "frames.c", "keys.c", "rows.c"),
     ),
     "_remoting": (
         *("remoting.c", "remoting_heads.c", "remoting_frames.c"),

@@ -37,6 +37,7 @@ FUNCTION(log_decode_pushes);
 FUNCTION(log_sequence_runs);
 FUNCTION(log_key_units);
 FUNCTION(log_sort_keys);
+FUNCTION(log_record_columns);
 
 /* Entries whose headers are still blank but for magic and size, and that nobody else sees: a capsule that
    holds bytes. Returns NULL with an exception; takes over the reference. */

@@ -6,14 +6,18 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
+from commitlog.entry import Buffer
 from remoting.command import RemotingCommand, decode_command, encode_head
 from remoting.errors import CommandError, ConnectFailedError, RemotingClosedError, RequestTimeoutError
 from remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES
+from rocketmq_spark.client.slabs import Slabs
 
 CONNECT_TIMEOUT_S: Final = 3.0
 """How long a host may take to accept: one that is gone must not hold a retry up."""
 _OPAQUE_MAX = 0x7FFFFFFF
-_read_length = struct.Struct(">I").unpack_from
+_HEADER_WORD_BYTES = 4
+_HEADER_BYTES_MAX = 0xFFFFFF
+_read_word = struct.Struct(">I").unpack_from
 
 
 class Connection:
@@ -93,21 +97,44 @@ class Connection:
         """
         return self._receive_until(time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s))
 
+    def receive_into(self, memory: Slabs) -> tuple[RemotingCommand, Buffer]:
+        """The next answer as by `receive`, but without its body, which is in a block of memory.
+
+        Raises:
+            RemotingClosedError, RequestTimeoutError: none came; the connection is closed.
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                payload = self._read_frame(deadline_s, memory)
+                head_bytes = _head_bytes(payload)
+                command = decode_command(bytes(payload[:head_bytes]))
+            except (OSError, CommandError) as error:
+                raise self._failed(error) from None
+            if command.is_response:
+                return command, payload[head_bytes:]
+
     def _receive_until(self, deadline_s: float) -> RemotingCommand:
         while True:
             try:
-                (length,) = _read_length(self._read_exactly(LENGTH_BYTES, deadline_s))
-                if not LENGTH_BYTES <= length <= FRAME_BYTES_MAX:
-                    raise CommandError(f"frame length {length}")
-                command = decode_command(self._read_exactly(length, deadline_s))
+                command = decode_command(bytes(self._read_frame(deadline_s)))
             except (OSError, CommandError) as error:
                 raise self._failed(error) from None
             if command.is_response:
                 return command
 
-    def _read_exactly(self, count: int, deadline_s: float) -> bytes:
-        data = bytearray(count)
-        rest = memoryview(data)
+    def _read_frame(self, deadline_s: float, memory: Slabs | None = None) -> memoryview:
+        """A frame's payload. Raises OSError, CommandError."""
+        word = bytearray(LENGTH_BYTES)
+        self._fill(memoryview(word), deadline_s)
+        (length,) = _read_word(word)
+        if not LENGTH_BYTES <= length <= FRAME_BYTES_MAX:
+            raise CommandError(f"frame length {length}")
+        payload = memoryview(bytearray(length)) if memory is None else memory.take(length)[:length]
+        self._fill(payload, deadline_s)
+        return payload
+
+    def _fill(self, rest: memoryview, deadline_s: float) -> None:
         while rest:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
@@ -117,12 +144,17 @@ class Connection:
             if not received:
                 raise ConnectionResetError("the peer closed the connection")
             rest = rest[received:]
-        return bytes(data)
 
     def _failed(self, error: Exception) -> RemotingClosedError | RequestTimeoutError:
         self.close()
         text = f"{self.address}: {str(error) or type(error).__name__}"
         return RequestTimeoutError(text) if isinstance(error, TimeoutError) else RemotingClosedError(text)
+
+
+def _head_bytes(payload: memoryview) -> int:
+    """Where the body begins."""
+    (word,) = _read_word(payload)
+    return _HEADER_WORD_BYTES + int(word & _HEADER_BYTES_MAX)
 
 
 class Connections:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from commitlog.entry import Buffer
 from commitlog.record import PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import OWN_LANGUAGE, RemotingCommand
@@ -43,7 +44,7 @@ class PullResult:
     next_offset: int
     min_offset: int
     max_offset: int
-    data: bytes = b""
+    data: Buffer = b""
     is_exact: bool = False
     """Whether `min_offset` surely is what the node holds. A Java broker finds out some seconds after it has
     deleted a file, and until then passes over what was in it.
@@ -116,8 +117,10 @@ def pull_command(
     return RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=ext)
 
 
-def pull_result(answer: RemotingCommand, queue: MessageQueue, offset: int) -> PullResult:
-    """Read the answer to a pull. Raises RequestRefusedError."""
+def pull_result(
+    answer: RemotingCommand, queue: MessageQueue, offset: int, body: Buffer | None = None
+) -> PullResult:
+    """Read the answer to a pull, whose body may be given besides. Raises RequestRefusedError."""
     status = _STATUSES.get(answer.code)
     what = f"pull of {queue} from {offset}"
     if status is None:
@@ -130,5 +133,6 @@ def pull_result(answer: RemotingCommand, queue: MessageQueue, offset: int) -> Pu
         first, end = int(ext["minOffset"]), int(ext["maxOffset"])
     except (KeyError, ValueError):
         raise RequestRefusedError(what, answer.code, f"unreadable offsets in {ext!r}") from None
-    data = answer.body if status is PullStatus.FOUND else b""
+    came = answer.body if body is None else body
+    data = came if status is PullStatus.FOUND else b""
     return PullResult(status, next_offset, first, end, data, answer.language == OWN_LANGUAGE)

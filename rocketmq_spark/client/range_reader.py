@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from commitlog.entry import Buffer
 from remoting.command import RemotingCommand
 from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster, check_leads
@@ -28,6 +29,7 @@ from rocketmq_spark.client.pulling import (
     pull_result,
 )
 from rocketmq_spark.client.queues import MessageQueue, max_offset, min_offset
+from rocketmq_spark.client.slabs import Slabs
 from rocketmq_spark.errors import ClusterUnavailableError, DataLossError
 
 IN_FLIGHT_MIN: Final = 4
@@ -72,7 +74,7 @@ class Pulled:
     of a node that never passes over one without saying so, or is an offset that no message has.
     """
 
-    data: bytes
+    data: Buffer
     start: int
     stop: int
     is_exact: bool
@@ -98,6 +100,8 @@ class _Stretch:
     opaque: int | None = None
     """None until it is asked for."""
     answer: RemotingCommand | None = None
+    body: Buffer = b""
+    """What came with the answer."""
 
 
 class RangeReader:
@@ -105,8 +109,12 @@ class RangeReader:
     they stand, too.
     """
 
-    def __init__(self, cluster: Cluster, wanted: QueueRange, settings: ReadSettings) -> None:
+    def __init__(
+        self, cluster: Cluster, wanted: QueueRange, settings: ReadSettings, memory: Slabs | None = None
+    ) -> None:
+        """memory: where answers are kept; as much as whoever reads them holds, and those on their way."""
         self._cluster = cluster
+        self._memory = memory or Slabs(IN_FLIGHT_MIN)
         self._wanted = wanted
         self._queue = wanted.queue
         self._settings = settings
@@ -122,7 +130,7 @@ class RangeReader:
         self._is_filtered = settings.tags != ALL_TAGS
         self._gap_waited_s = -GAP_PAUSE_S
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Buffer]:
         """Raises DataLossError, ClusterUnavailableError, RequestRefusedError."""
         return (answer.data for answer in self.answers())
 
@@ -142,11 +150,12 @@ class RangeReader:
         try:
             connection = self._cluster.leader_connection(self._queue.broker_name)
             self._fill(connection)
-            answer = check_leads(self._first_answer(connection))
+            answer, body = self._first_answer(connection)
+            check_leads(answer)
         except BaseException:
             self._pending.clear()
             raise
-        return pull_result(answer, self._queue, self._next)
+        return pull_result(answer, self._queue, self._next, body)
 
     def _fill(self, connection: Connection) -> None:
         """Have as many stretches on their way as may be."""
@@ -163,16 +172,16 @@ class RangeReader:
         settings, count = self._settings, stretch.stop - stretch.start
         return pull_command(self._queue, stretch.start, count, BYTES_MAX, settings.tags, settings.group)
 
-    def _first_answer(self, connection: Connection) -> RemotingCommand:
+    def _first_answer(self, connection: Connection) -> tuple[RemotingCommand, Buffer]:
         first = self._pending[0]
         while first.answer is None:
-            answer = connection.receive()
+            answer, body = connection.receive_into(self._memory)
             for stretch in self._pending:
                 if stretch.opaque == answer.opaque:
-                    stretch.answer = answer
-        return first.answer
+                    stretch.answer, stretch.body = answer, body
+        return first.answer, first.body
 
-    def _take(self, result: PullResult) -> bytes:
+    def _take(self, result: PullResult) -> Buffer:
         """Move on by one answer, and return its records."""
         is_passed = result.status in (PullStatus.FOUND, PullStatus.NO_MATCH)
         if is_passed and result.next_offset > self._next:

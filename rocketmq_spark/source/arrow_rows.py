@@ -9,8 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from commitlog.entry import Buffer
 from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.slabs import Slabs
 from rocketmq_spark.errors import CorruptDataError
+from rocketmq_spark.source.compiled_rows import compiled_columns, offsets_of
 from rocketmq_spark.source.hosts import born_hosts, offset_ids
 from rocketmq_spark.source.inflating import COMPRESSED, inflate
 from rocketmq_spark.source.properties import Properties, find_properties, property_column, property_maps
@@ -41,19 +44,47 @@ class RowFormat:
 
     def batches(
         self,
-        data: bytes,
+        pieces: Sequence[Buffer],
         queue: MessageQueue,
         start: int,
         stop: int,
         check: Callable[[Ints], None] | None = None,
+        memory: Slabs | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the messages from `start` to before `stop` that stand in `data`, in its order.
+        """The rows of the messages from `start` to before `stop` that stand in `pieces`, in their order.
 
-        check: called with the queue offsets of all records in `data`.
+        pieces: each of whole records. check: called with the queue offsets of all records in them. memory:
+        where batches are put.
 
         Raises:
             CorruptDataError: naming the queue, and the offset where it is known.
         """
+        if self._is_plain:
+            names = self.schema.names
+            columns = compiled_columns(
+                pieces, start, stop, names, inflates=self.decompress, memory=memory or Slabs(0)
+            )
+            if columns is not None:
+                if check is not None:
+                    check(offsets_of(columns))
+                return self._compiled(columns, queue)
+        return self._by_numpy(b"".join(pieces), queue, start, stop, check)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the compiled function has all the columns, and every record is a row."""
+        return self.tags is None and not (self.include_headers and "properties" in self.schema.names)
+
+    def _compiled(self, columns: dict[str, pa.Array], queue: MessageQueue) -> Iterator[pa.RecordBatch]:
+        count = len(columns["queueOffset"])
+        if count:
+            makers = _constants(queue, count, self.schema)
+            arrays = [columns[name] if name in columns else makers[name]() for name in self.schema.names]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _by_numpy(
+        self, data: bytes, queue: MessageQueue, start: int, stop: int, check: Callable[[Ints], None] | None
+    ) -> Iterator[pa.RecordBatch]:
         try:
             records = find_records(data)
         except CorruptDataError as error:
@@ -78,17 +109,15 @@ class _Rows:
     _makers: dict[str, Callable[[], pa.Array]] = field(init=False)
 
     def __post_init__(self) -> None:
-        records, queue, count = self.records, self.queue, len(self.records)
-        self._makers = {
-            "topic": lambda: pa.repeat(pa.scalar(queue.topic), count),
-            "brokerName": lambda: pa.repeat(pa.scalar(queue.broker_name), count),
-            "queueId": lambda: pa.repeat(pa.scalar(queue.queue_id, pa.int32()), count),
+        records = self.records
+        constants = _constants(self.queue, len(records), self.format.schema)
+        self._makers = constants | {
             "queueOffset": lambda: pa.array(records.queue_offset),
             "physicalOffset": lambda: pa.array(records.physical_offset),
             "msgId": self._message_ids,
             "keys": lambda: property_column(self.properties, b"KEYS"),
             "tags": lambda: self.tags,
-            "properties": self._property_maps,
+            "properties": self._property_maps if self.format.include_headers else constants["properties"],
             "bornTimestamp": lambda: _timestamps(records.born_ms),
             "storeTimestamp": lambda: _timestamps(records.store_ms),
             "bornHost": lambda: born_hosts(records),
@@ -158,10 +187,17 @@ class _Rows:
         return pc.coalesce(chosen, offset_ids(self.records)) if chosen.null_count else chosen
 
     def _property_maps(self) -> pa.Array:
-        type_ = self.format.schema.field("properties").type
-        if not self.format.include_headers:
-            return pa.nulls(len(self.records), type_)
-        return property_maps(self.properties).cast(type_)
+        return property_maps(self.properties).cast(self.format.schema.field("properties").type)
+
+
+def _constants(queue: MessageQueue, count: int, schema: pa.Schema) -> dict[str, Callable[[], pa.Array]]:
+    """The columns that are the same in all rows of a queue; properties that are not asked for are null."""
+    return {
+        "topic": lambda: pa.repeat(pa.scalar(queue.topic), count),
+        "brokerName": lambda: pa.repeat(pa.scalar(queue.broker_name), count),
+        "queueId": lambda: pa.repeat(pa.scalar(queue.queue_id, pa.int32()), count),
+        "properties": lambda: pa.nulls(count, schema.field("properties").type),
+    }
 
 
 def _replaced(bodies: pa.Array, inflated: dict[int, bytes], start: int) -> pa.Array:

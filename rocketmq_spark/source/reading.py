@@ -10,17 +10,24 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from commitlog.entry import Buffer
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.pulling import ALL_TAGS
+from rocketmq_spark.client.pulling import ALL_TAGS, BYTES_MAX
 from rocketmq_spark.client.range_reader import Pulled, QueueRange, RangeReader, ReadSettings
+from rocketmq_spark.client.slabs import Slabs
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.source.arrow_rows import RowFormat
 from rocketmq_spark.source.continuity import require_continuous
 from rocketmq_spark.source.schema import check_schema
 from rocketmq_spark.source.source_options import SourceOptions
 
-BATCH_BYTES: Final = 4 << 20
-"""So many bytes of records become one Arrow batch: what a task holds is a few times this."""
+BATCH_BYTES: Final = 1 << 20
+"""So many bytes of records become one Arrow batch: what a task holds is a few times this. It is what the
+caches of a processor hold; much smaller batches cost Spark more than their rows do.
+"""
+_BATCHES_KEPT: Final = 3
+"""Spark looks at a batch, and at the one before it, while the next one is made."""
+_ANSWERS_KEPT: Final = 2 * BATCH_BYTES // BYTES_MAX
 
 
 class RangePartition(InputPartition):
@@ -47,19 +54,22 @@ class RangeTask:
         if not isinstance(partition, RangePartition):
             return
         wanted, connection = partition.wanted, self.connection
+        memory = Slabs(_BATCHES_KEPT)
         with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
             if partition.leader is not None:
                 cluster.suppose_leader(wanted.queue.broker_name, partition.leader)
-            answers = RangeReader(cluster, wanted, self.settings).answers()
+            answers = RangeReader(cluster, wanted, self.settings, Slabs(_ANSWERS_KEPT)).answers()
             for pulled in gathered(answers, BATCH_BYTES):
-                yield from self._batches(cluster, wanted, pulled)
+                yield from self._batches(cluster, wanted, pulled, memory)
 
-    def _batches(self, cluster: Cluster, wanted: QueueRange, pulled: Pulled) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, cluster: Cluster, wanted: QueueRange, pulled: "Gathered", memory: Slabs
+    ) -> Iterator[pa.RecordBatch]:
         check = None
         if pulled.is_exact:
             answered = QueueRange(wanted.queue, pulled.start, pulled.stop)
             check = partial(require_continuous, cluster, answered, group=self.settings.group)
-        return self.format.batches(pulled.data, wanted.queue, wanted.start, wanted.stop, check)
+        return self.format.batches(pulled.pieces, wanted.queue, wanted.start, wanted.stop, check, memory)
 
 
 def range_task(options: SourceOptions, schema: StructType, tags: frozenset[str] | None) -> RangeTask:
@@ -82,8 +92,18 @@ def tags_expression(tags: frozenset[str] | None) -> str:
     return " || ".join(sorted(tags))
 
 
-def gathered(answers: Iterator[Pulled], bytes_min: int) -> Iterator[Pulled]:
-    """The same in pieces of at least `bytes_min`, but for the last and those that a loss follows."""
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Answers that follow each other. start, stop and is_exact are as of one answer."""
+
+    pieces: tuple[Buffer, ...]
+    start: int
+    stop: int
+    is_exact: bool
+
+
+def gathered(answers: Iterator[Pulled], bytes_min: int) -> Iterator[Gathered]:
+    """The same in groups of at least `bytes_min`, but for the last and those that a loss follows."""
     held: list[Pulled] = []
     held_bytes = 0
     for answer in answers:
@@ -99,7 +119,7 @@ def gathered(answers: Iterator[Pulled], bytes_min: int) -> Iterator[Pulled]:
         yield _joined(held)
 
 
-def _joined(answers: list[Pulled]) -> Pulled:
-    data = b"".join(answer.data for answer in answers)
+def _joined(answers: list[Pulled]) -> Gathered:
+    pieces = tuple(answer.data for answer in answers)
     is_exact = all(answer.is_exact for answer in answers)
-    return Pulled(data, answers[0].start, answers[-1].stop, is_exact)
+    return Gathered(pieces, answers[0].start, answers[-1].stop, is_exact)

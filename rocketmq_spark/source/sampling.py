@@ -35,7 +35,7 @@ def message_bytes(cluster: Cluster, ranges: Sequence[QueueRange], group: str) ->
         for (queue, offset), answer in zip(asked, answers, strict=True):
             result = pull_result(answer, queue, offset)
             if result.status is PullStatus.FOUND:
-                found[queue] = max(found[queue], mean_bytes(result.data))
+                found[queue] = max(found[queue], mean_bytes(bytes(result.data)))
     return {queue: size_bytes or DEFAULT_BYTES for queue, size_bytes in found.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from commitlog.entry import Buffer
 from commitlog.record import Message, encode_record, tags_code
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
@@ -12,6 +13,7 @@ from remoting.errors import RemotingClosedError
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.connection import Connection
 from rocketmq_spark.client.queues import MessageQueue
+from rocketmq_spark.client.slabs import Slabs
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -124,6 +126,12 @@ class FakeConnection(Connection):
         command.opaque = self._opaque
         self._requests.append(command)
         return self._opaque
+
+    def receive_into(self, memory: Slabs) -> tuple[RemotingCommand, Buffer]:
+        answer = self._receive_until(0.0)
+        block = memory.take(len(answer.body))[: len(answer.body)]
+        block[:], answer.body = answer.body, b""
+        return answer, block
 
     def _receive_until(self, deadline_s: float) -> RemotingCommand:
         faults = self._broker.faults

@@ -10,6 +10,7 @@ import pytest
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
 from rocketmq_spark.client.connection import Connection, Connections
+from rocketmq_spark.client.slabs import Slabs
 from tests.unit.spark.client.server import Answer, Server, reply
 
 Serve = Callable[[Answer], Server]
@@ -22,6 +23,18 @@ def test_an_answer_of_any_size_comes_whole(serve: Serve) -> None:
             answer = connection.invoke(RemotingCommand(11, body=b"%d" % number * 1_000))
             assert answer.body == b"%d" % number * 1_000_000
             assert answer.ext_fields == {"n": "1"}
+
+
+def test_a_body_comes_into_memory_that_is_used_again(serve: Serve) -> None:
+    memory = Slabs(1)
+    server = serve(lambda request: [RemotingCommand(40), reply(request, body=request.body * 1_000, n="1")])
+    with Connection(server.address, 5.0) as connection:
+        for number in range(3):
+            connection.send(RemotingCommand(11, body=b"%d" % number * 100))
+            answer, body = connection.receive_into(memory)
+            assert (answer.ext_fields, answer.body) == ({"n": "1"}, b"")
+            assert bytes(body) == b"%d" % number * 100_000
+            del body
 
 
 def test_answers_are_told_apart_when_they_come_in_another_order(serve: Serve) -> None:

@@ -33,7 +33,7 @@ def columns(*names: str) -> pa.Schema:
 
 def rows(form: RowFormat, data: bytes, start: int = 0, stop: int = 1 << 40) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for batch in form.batches(data, QUEUE, start, stop):
+    for batch in form.batches([data], QUEUE, start, stop):
         assert batch.schema.equals(form.schema)
         batch.validate(full=True)
         found += batch.to_pylist()
@@ -136,7 +136,7 @@ def test_what_inflates_to_much_comes_in_several_batches(monkeypatch: pytest.Monk
     monkeypatch.setattr(arrow_rows, "INFLATED_BATCH_BYTES", 2_000)
     found = [Message("T", 0, zlib.compress(b"%d" % number * 1_000), sys_flag=1) for number in range(5)]
     found.insert(1, Message("T", 0, b"plain"))
-    batches = list(RowFormat(columns("queueOffset", "body")).batches(stored(found), QUEUE, 0, 100))
+    batches = list(RowFormat(columns("queueOffset", "body")).batches([stored(found)], QUEUE, 0, 100))
     assert [batch.num_rows for batch in batches] == [3, 2, 1]
     whole = [row for batch in batches for row in batch.to_pylist()]
     assert [row["queueOffset"] for row in whole] == list(range(6))

@@ -15,11 +15,12 @@ from pyspark.sql.types import StructType
 from remoting.command import RemotingCommand
 from rocketmq_spark.client.pulling import BYTES_MAX
 from rocketmq_spark.client.range_reader import Pulled, QueueRange, RangeReader, ReadSettings
+from rocketmq_spark.client.slabs import Slabs
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.source.arrow_rows import RowFormat
 from rocketmq_spark.source.continuity import gaps, require_continuous
-from rocketmq_spark.source.reading import RangeTask, gathered
+from rocketmq_spark.source.reading import Gathered, RangeTask, gathered
 from rocketmq_spark.source.schema import FULL_SCHEMA
 from tests.unit.spark.client.fake_broker import QUEUE, FakeBroker, FakeCluster
 
@@ -47,7 +48,7 @@ def rows_of(broker: FakeBroker, start: int, stop: int) -> list[int]:
 
     def batches() -> Iterator[pa.RecordBatch]:
         for pulled in gathered(RangeReader(cluster, wanted, task.settings).answers(), BYTES_MAX):
-            yield from task._batches(cluster, wanted, pulled)
+            yield from task._batches(cluster, wanted, pulled, Slabs(2))
 
     return [offset for batch in batches() for offset in batch.column(0).to_pylist()]
 
@@ -85,7 +86,8 @@ def test_offsets_out_of_order_or_place_are_an_error(offsets: list[int]) -> None:
 
 def test_answers_are_gathered_as_far_as_they_follow_each_other() -> None:
     answers = [Pulled(b"a", 0, 2, True), Pulled(b"b", 2, 3, True), Pulled(b"c", 5, 6, True)]
-    assert list(gathered(iter(answers), 10)) == [Pulled(b"ab", 0, 3, True), Pulled(b"c", 5, 6, True)]
-    assert list(gathered(iter(answers), 1)) == answers
+    joined = [Gathered((b"a", b"b"), 0, 3, True), Gathered((b"c",), 5, 6, True)]
+    assert list(gathered(iter(answers), 10)) == joined
+    assert [one.pieces for one in gathered(iter(answers), 1)] == [(b"a",), (b"b",), (b"c",)]
     mixed = [Pulled(b"a", 0, 2, True), Pulled(b"b", 2, 3, False)]
-    assert list(gathered(iter(mixed), 10)) == [Pulled(b"ab", 0, 3, False)]
+    assert list(gathered(iter(mixed), 10)) == [Gathered((b"a", b"b"), 0, 3, False)]

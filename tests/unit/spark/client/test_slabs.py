@@ -1,0 +1,38 @@
+"""Memory that is lent again once nobody looks at it."""
+
+from __future__ import annotations
+
+from rocketmq_spark.client.slabs import ROUNDED_BYTES, Slabs
+
+
+def test_a_block_is_lent_again_when_no_view_is_left() -> None:
+    memory = Slabs(2)
+    block = memory.take(10)
+    block[:3] = b"one"
+    part = block[1:2]
+    del block
+    other = memory.take(10)
+    other[:3] = b"two"
+    assert bytes(part) == b"n"
+    del part
+    again = memory.take(10)
+    assert bytes(again[:3]) == b"one"
+    assert bytes(other[:3]) == b"two"
+
+
+def test_more_than_are_kept_are_lent_as_well() -> None:
+    memory = Slabs(1)
+    blocks = [memory.take(5) for _ in range(3)]
+    for number, block in enumerate(blocks):
+        block[:1] = b"%d" % number
+    assert [bytes(block[:1]) for block in blocks] == [b"0", b"1", b"2"]
+
+
+def test_a_block_that_is_too_small_gives_way() -> None:
+    memory = Slabs(1)
+    assert [len(memory.take(size)) for size in (0, 1)] == [ROUNDED_BYTES] * 2
+    large = memory.take(ROUNDED_BYTES + 1)
+    assert len(large) == 2 * ROUNDED_BYTES
+    large[:1] = b"x"
+    del large
+    assert bytes(memory.take(1)[:1]) == b"x"
