@@ -10,6 +10,7 @@ from admin_api.schemas.common import Problem
 _PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _ANY: Final = {
+    "400": "What is asked for makes no sense, however the cluster is.",
     "401": "A token is needed, or the one given is not known.",
     "421": "It was called by a name that is not its own.",
     "429": "Too many wrong tokens, or too many expensive queries; `Retry-After` has the seconds.",

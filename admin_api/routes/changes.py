@@ -42,9 +42,9 @@ CHANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     400: _problem("It makes no sense, however the cluster is."),
     403: _problem("The token's role is not enough."),
     404: _problem("It does not exist."),
-    409: _problem("The situation changed since the preview, or does not allow the change.", ChangeProblem),
+    409: _problem("The situation changed since the preview, or brokers refuse the change.", ChangeProblem),
     428: _problem("It is destructive and not confirmed; `result` has the preview.", ChangeProblem),
-    502: _problem("Nothing was done; `result` has the reasons.", ChangeProblem),
+    502: _problem("Brokers failed, nothing was done; `result` has the reasons.", ChangeProblem),
     503: _problem("Nobody who could do it gives an answer."),
 }
 """For `responses=` of every route that calls run_change (which has `response_model=ChangeResult`)."""
@@ -68,7 +68,8 @@ async def run_change(
         status = HTTPStatus.PRECONDITION_REQUIRED if error.is_missing else HTTPStatus.CONFLICT
         return _with_result(request, status, f"Not done: {error}.", error.result)
     except ChangeFailedError as error:
-        return _with_result(request, HTTPStatus.BAD_GATEWAY, f"Not done: {error}", error.result)
+        status = HTTPStatus.CONFLICT if error.is_refused else HTTPStatus.BAD_GATEWAY
+        return _with_result(request, status, f"Not done: {error}", error.result)
     return Response(
         result.model_dump_json(by_alias=True),
         media_type="application/json",
