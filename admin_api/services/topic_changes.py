@@ -207,7 +207,7 @@ async def _outcome(subject: str, doing: Awaitable[None]) -> Outcome:
     try:
         await doing
     except AskError as error:
-        return Outcome(subject, ok=False, problem=str(error))
+        return Outcome.failed(subject, error)
     return Outcome(subject, ok=True)
 
 
