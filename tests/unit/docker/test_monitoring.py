@@ -26,9 +26,7 @@ def promtool() -> str:
     if found is None:
         required = os.environ.get("LEDGERMQ_REQUIRE_CLIENTS", "").split(",")
         assert "promtool" not in required, "promtool was found before the tests"
-        pytest.skip(
-            "there is no promtool (Debian: in the package prometheus; scripts/test fetches it)"
-        )
+        pytest.skip("there is no promtool (Debian: in the package prometheus; scripts/test fetches it)")
     return found
 
 
