@@ -1,6 +1,6 @@
 """Topics for operators: the list, one of them, its route, queues and traffic."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,14 +59,19 @@ class Topics:
     async def find(self, query: TopicQuery, page: PageWanted) -> TopicPage:
         """Raises: AskError when the name server is silent and was always."""
         tables = await self._tables.get()
-        rows = list(_rows(tables, query))
+        found = _found(tables, query)
+        names = sorted(found)
         if query.sort is TopicSort.QUEUES:
-            rows.sort(key=lambda row: row.read_queues, reverse=query.is_descending)
+            names.sort(key=lambda name: _read_queues(found[name]), reverse=query.is_descending)
         elif query.is_descending:
-            rows.reverse()
-        items = list(page.of(rows))
-        problems = partial_fields(tables.troubles)
-        return TopicPage(items=items, page=page.number, page_size=page.size, total=len(rows), **problems)
+            names.reverse()
+        return TopicPage(
+            items=[_row(name, tables.kinds.of(name), found[name]) for name in page.of(names)],
+            page=page.number,
+            page_size=page.size,
+            total=len(names),
+            **partial_fields(tables.troubles),
+        )
 
     async def one(self, topic: str) -> TopicView:
         """Raises: NotFoundError, UnavailableError, AskError."""
@@ -170,18 +175,19 @@ class _ByStat:
         )
 
 
-def _rows(tables: Tables, query: TopicQuery) -> Iterable[TopicRow]:
-    """By name."""
+def _found(tables: Tables, query: TopicQuery) -> dict[str, dict[str, TopicConfig]]:
+    """Topic -> broker name -> its configuration there."""
     part = query.name.casefold()
     found: dict[str, dict[str, TopicConfig]] = {}
     for broker, table in sorted(tables.by_broker.items()):
         for name, config in table.items():
-            if part in name.casefold():
+            if part in name.casefold() and (not query.kinds or tables.kinds.of(name) in query.kinds):
                 found.setdefault(name, {})[broker] = config
-    for name in sorted(found):
-        kind = tables.kinds.of(name)
-        if not query.kinds or kind in query.kinds:
-            yield _row(name, kind, found[name])
+    return found
+
+
+def _read_queues(configs: Mapping[str, TopicConfig]) -> int:
+    return sum(config.read_queue_nums for config in configs.values())
 
 
 def _row(name: str, kind: TopicKind, configs: Mapping[str, TopicConfig]) -> TopicRow:
@@ -190,7 +196,7 @@ def _row(name: str, kind: TopicKind, configs: Mapping[str, TopicConfig]) -> Topi
         name=name,
         kind=kind,
         brokers=list(configs),
-        read_queues=sum(config.read_queue_nums for config in each),
+        read_queues=_read_queues(configs),
         write_queues=sum(config.write_queue_nums for config in each),
         can_read=any(config.perm & PERM_READ for config in each),
         can_write=any(config.perm & PERM_WRITE for config in each),

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from admin_api.gateway import Gateway
+from admin_api.settings import Settings
+from admin_api.sources.topics import TopicSource
 from remoting.codes import RequestCode
-from tests.unit.admin_api.fake_brokers import FakeBroker, FakeBrokers
+from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
 from tests.unit.admin_api.serving import answered, asking
 
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
@@ -173,6 +176,15 @@ async def test_list_of_two_thousand_topics_and_five_thousand_groups_asks_each_ma
     assert asked[A, RequestCode.GET_ALL_TOPIC_CONFIG] == asked[B, RequestCode.GET_ALL_TOPIC_CONFIG] == 1
     assert sum(asked.values()) <= 3 + 4
     assert brokers.answered_bytes < 3_500_000
+
+
+async def test_same_answer_is_not_read_again() -> None:
+    brokers = two_brokers()
+    source = TopicSource(Gateway(brokers, Settings(namesrv=NAMESRV)))
+    first = await source.configs(A)
+    assert await source.configs(A) is first
+    brokers.brokers[A].add_topic("late")
+    assert "late" in await source.configs(A)
 
 
 def effects_of(result: Any) -> list[tuple[str, str | None, str | None]]:
