@@ -33,6 +33,7 @@ GROUPS_COUNTED_MAX: Final = 50
 RETENTION_ATTRIBUTE: Final = "retention.ms"
 _PUTS: Final = ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
 _GETS: Final = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
+RETENTION_DIGITS_MAX: Final = 15
 TYPE_ATTRIBUTE: Final = "message.type"
 PERM_INHERIT: Final = 1
 
@@ -101,8 +102,8 @@ class Topics:
     async def queues(self, topic: str) -> TopicQueues:
         """Raises: NotFoundError, UnavailableError, AskError."""
         tables = await self._known(topic)
-        masters = tables.addresses_of(topic)
-        asked = await self._gateway.ask_each(masters, lambda b: self._source.queues(masters[b], topic))
+        readers = tables.addresses_of(topic)
+        asked = await self._gateway.ask_each(readers, lambda b: self._source.queues(readers[b], topic))
         queues = [_queue_view(broker, row) for broker, rows in asked.answers.items() for row in rows]
         return TopicQueues(
             topic=topic,
@@ -116,21 +117,21 @@ class Topics:
         tables = await self._known(topic)
         groups, troubles = await self._groups(tables, topic)
         counted = (groups or [])[:GROUPS_COUNTED_MAX]
-        masters = tables.addresses_of(topic)
+        readers = tables.addresses_of(topic)
         wanted = [
-            (broker, stat, topic) for broker in masters for stat in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
+            (broker, stat, topic) for broker in readers for stat in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
         ]
         for stat in ("GROUP_GET_NUMS", "GROUP_GET_SIZE"):
-            wanted += [(broker, stat, f"{topic}@{group}") for broker in masters for group in counted]
+            wanted += [(broker, stat, f"{topic}@{group}") for broker in readers for group in counted]
         asked = await self._gateway.ask_each(
-            wanted, lambda key: self._source.figures(masters[key[0]], key[1], key[2])
+            wanted, lambda key: self._source.figures(readers[key[0]], key[1], key[2])
         )
         figures = _ByStat(asked.answers)
         return TopicStats(
             topic=topic,
             put_messages=joined(figures.of("TOPIC_PUT_NUMS", topic)),
             put_bytes=joined(figures.of("TOPIC_PUT_SIZE", topic)),
-            brokers=[figures.broker_stats(broker, topic) for broker in masters],
+            brokers=[figures.broker_stats(broker, topic) for broker in readers],
             groups=[figures.group_stats(group, topic) for group in counted],
             groups_left_out=len(groups or []) - len(counted),
             **partial_fields(tables.troubles, troubles, asked.troubles),
@@ -143,8 +144,8 @@ class Topics:
         return tables
 
     async def _groups(self, tables: Tables, topic: str) -> tuple[list[str] | None, tuple[Trouble, ...]]:
-        masters = tables.addresses_of(topic)
-        asked = await self._gateway.ask_each(masters, lambda b: self._source.groups(masters[b], topic))
+        readers = tables.addresses_of(topic)
+        asked = await self._gateway.ask_each(readers, lambda b: self._source.groups(readers[b], topic))
         if not asked.answers:
             return None, asked.troubles
         return sorted({group for groups in asked.answers.values() for group in groups}), asked.troubles
@@ -218,8 +219,13 @@ def config_view(broker: str, config: TopicConfig) -> TopicConfigView:
         filter_type=config.topic_filter_type,
         attributes=config.attributes,
         message_type=attributes.get(TYPE_ATTRIBUTE),
-        retention_ms=int(retention) if retention.isascii() and retention.isdigit() else None,
+        retention_ms=int(retention) if is_retention(retention) else None,
     )
+
+
+def is_retention(text: str) -> bool:
+    """Whether a broker takes it for a time in ms."""
+    return text.isascii() and text.isdigit() and len(text) <= RETENTION_DIGITS_MAX
 
 
 def _queue_view(broker: str, row: QueueRow) -> QueueView:

@@ -7,6 +7,7 @@ import pytest
 from admin_api.gateway import Gateway
 from admin_api.settings import Settings
 from admin_api.sources.topics import TopicSource
+from broker.admin_types import NodeRole
 from remoting.codes import RequestCode
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
 from tests.unit.admin_api.serving import answered, asking
@@ -144,6 +145,19 @@ async def test_stats_add_up_brokers_and_have_null_where_nobody_counted() -> None
         ("payers", 3),
         ("sleepers", None),
     ]
+
+
+async def test_group_without_a_leader_is_read_from_a_node_that_answers() -> None:
+    facts = {"role": NodeRole.CANDIDATE, "is_writable": False}
+    lone = FakeBroker("broker-a", A, facts=facts)
+    lone.add_topic("orders", attributes={})
+    async with asking(FakeBrokers(lone)) as client:
+        page = answered(await client.get("/topics"))
+        answered(await client.get("/topics/orders/queues"))
+        problem = answered(await client.delete("/topics/orders"), 503)
+        answered(await client.post("/topics", json={"name": "new"}), 503)
+    assert ([row["name"] for row in page["items"]], page["isPartial"]) == (["orders"], True)
+    assert "broker-a takes no writes" in problem["detail"]
 
 
 async def test_stock_brokers_tell_no_attributes_and_that_is_null() -> None:
