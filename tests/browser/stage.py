@@ -59,12 +59,16 @@ def set_up(cluster: Cluster) -> Stage:
 
 
 def _make_group(cluster: Cluster) -> None:
+    """With its retry topic, as its first consumer would make it."""
     answer = httpx.put(
         f"{cluster.admin}/api/v1/consumer-groups/{GROUP}",
         params={"dryRun": False},
         json={"retryMaxTimes": 3},
         timeout=10,
     )
+    assert answer.status_code == 200, answer.text
+    retry = {"name": f"%RETRY%{GROUP}", "readQueues": 1, "writeQueues": 1}
+    answer = httpx.post(f"{cluster.admin}/api/v1/topics", params={"dryRun": False}, json=retry, timeout=10)
     assert answer.status_code == 200, answer.text
 
 

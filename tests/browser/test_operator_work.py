@@ -59,13 +59,13 @@ def test_a_situation_that_changed_is_previewed_again(open_page: OpenPage, stage:
     page.get_by_label("Topic").select_option(TOPIC)
     page.get_by_role("button", name="Show what happens").click()
     expect(page.get_by_text("What will happen")).to_be_visible()
-    sent = httpx.post(
-        f"{stage.cluster.admin}/api/v1/topics/{TOPIC}/messages",
+    grown = httpx.patch(
+        f"{stage.cluster.admin}/api/v1/topics/{TOPIC}",
         params={"dryRun": False},
-        json={"text": "meanwhile", "queueId": 0},
+        json={"readQueues": QUEUES + 1, "writeQueues": QUEUES + 1},
         timeout=10,
     )
-    assert sent.status_code == 200, sent.text
+    assert grown.status_code == 200, grown.text
     page.get_by_role("button", name="Skip", exact=True).click()
     expect(page.get_by_text("The situation changed since you looked")).to_be_visible()
     page.keyboard.press("Escape")
