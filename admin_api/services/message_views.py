@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from admin_api.schemas.messages import PREVIEW_CHARS, BodyFormat, BodyView, MessageSummary, MessageView
 from admin_api.services.errors import InvalidError
-from remoting.message_body import BodyError, compression_of, unpack_body
+from remoting.message_body import BodyError, compression_of, unpack_beginning, unpack_body
 from remoting.record import Record, offset_msg_id, parse_properties
 
 PLAIN_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -104,11 +104,10 @@ def _summary(record: Record, broker_name: str | None, properties: Mapping[str, s
 
 def _preview(record: Record) -> str | None:
     try:
-        plain = plain_body(record)
-    except InvalidError:
+        beginning = unpack_beginning(record.body, record.sys_flag, PREVIEW_CHARS * 4)
+    except BodyError:
         return None
-    beginning = plain[: PREVIEW_CHARS * 4]
-    text = _text(beginning, is_cut=len(plain) > len(beginning))
+    text = _text(beginning, is_cut=len(beginning) == PREVIEW_CHARS * 4)
     return None if text is None or _CONTROL.search(beginning) else text[:PREVIEW_CHARS]
 
 
