@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
+from admin_api.routes import message_examples as examples
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
-from admin_api.routes.message_examples import DLQ_GROUP_EXAMPLE, DLQ_RESEND_EXAMPLES, DLQ_WINDOW_EXAMPLE, ok
 from admin_api.routes.messages import Cursor, FromMs, Limit, ToMs
 from admin_api.routes.parts import PageDep, ServicesDep, problems
 from admin_api.schemas.changes import ChangeResult
@@ -24,15 +24,6 @@ router = APIRouter(prefix="/api/v1/dlq", tags=["dead letters"])
 Group = Annotated[str, Path(min_length=1, max_length=255, description="the consumer group")]
 _SEARCH = [Depends(require(Role.READ)), Depends(costly)]
 _ABSENT = problems(e404="The group has no dead letters.")
-_FILE: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "One message a line; the last line says so where a bound cut it.",
-        "content": {
-            "application/jsonl": {"schema": {"type": "string"}},
-            "text/csv": {"schema": {"type": "string"}},
-        },
-    }
-}
 _MEDIA_TYPES = {ExportFormat.JSONL: "application/jsonl", ExportFormat.CSV: "text/csv; charset=utf-8"}
 
 
@@ -49,7 +40,7 @@ def _answer(model: Any) -> Response:
     summary="Groups with dead letters",
     dependencies=_SEARCH,
     response_model=Page[DlqView],
-    responses=problems(),
+    responses=examples.DLQ_GROUPS | problems(),
 )
 async def get_dlq_groups(
     services: ServicesDep,
@@ -65,7 +56,7 @@ async def get_dlq_groups(
     summary="The dead letters of one group, counted",
     dependencies=_SEARCH,
     response_model=DlqView,
-    responses=ok(DLQ_GROUP_EXAMPLE) | _ABSENT,
+    responses=examples.DLQ_GROUP | _ABSENT,
 )
 async def get_dlq_group(services: ServicesDep, group: Group) -> Response:
     """How many, the oldest and the newest."""
@@ -77,7 +68,9 @@ async def get_dlq_group(services: ServicesDep, group: Group) -> Response:
     summary="Dead letters, the newest first",
     dependencies=_SEARCH,
     response_model=DlqWindow,
-    responses=ok(DLQ_WINDOW_EXAMPLE) | _ABSENT,
+    responses=examples.DLQ_WINDOW
+    | _ABSENT
+    | problems(e400="The cursor is none.", e404="The group has no dead letters."),
 )
 async def get_dlq_messages(
     services: ServicesDep,
@@ -98,13 +91,13 @@ async def get_dlq_messages(
     summary="Send dead letters again",
     dependencies=[Depends(require(Role.OPERATE)), Depends(costly)],
     response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
+    responses=CHANGE_RESPONSES | examples.DLQ_RESENT | problems(e400="An id is no dead letter of the group."),
 )
 async def resend_dead_letters(
     request: Request,
     services: ServicesDep,
     group: Group,
-    order: Annotated[DlqResendOrder, Body(openapi_examples=DLQ_RESEND_EXAMPLES)],
+    order: Annotated[DlqResendOrder, Body(openapi_examples=examples.DLQ_RESENDS)],
     dry_run: DryRun = None,
     confirmation: Confirmation = None,
 ) -> Response:
@@ -118,7 +111,7 @@ async def resend_dead_letters(
     summary="Dead letters as a file",
     dependencies=_SEARCH,
     response_class=StreamingResponse,
-    responses=_FILE | _ABSENT,
+    responses=examples.FILE | _ABSENT,
 )
 async def export_dead_letters(
     services: ServicesDep,

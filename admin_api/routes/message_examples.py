@@ -1,137 +1,204 @@
-"""What messages and dead letters look like in the description."""
+"""What the description shows of messages and dead letters, built from the models."""
 
 from typing import Any, Final
 
 from fastapi.openapi.models import Example
 
+from admin_api.changes import Action
+from admin_api.routes.parts import shown
+from admin_api.schemas.changes import ChangeResult, EffectView, OutcomeView
+from admin_api.schemas.common import Page
+from admin_api.schemas.dlq import DlqMessage, DlqView, DlqWindow
+from admin_api.schemas.messages import (
+    BodyFormat,
+    BodyView,
+    ConsumedState,
+    MessageSummary,
+    MessageTrace,
+    MessageTrack,
+    MessageView,
+    MessageWindow,
+    TraceSpan,
+    TrackView,
+)
+
 _ID: Final = "7F00000100002A9F0000000000000BB8"
-_SUMMARY: Final[dict[str, Any]] = {
-    "id": _ID,
-    "uniqueKey": "C0A80001000018B4AAC2549A1B2C0000",
-    "topic": "orders",
-    "brokerName": "broker-a",
-    "queueId": 3,
-    "queueOffset": 120,
-    "tags": "paid",
-    "keys": ["order-7"],
-    "bornAtMs": 1769860800000,
-    "storedAtMs": 1769860800003,
-    "reconsumeTimes": 0,
-    "storedBytes": 14,
-    "preview": '{"order":"7"}',
-}
-WINDOW_EXAMPLE: Final[dict[str, Any]] = {
-    "isPartial": False,
-    "problems": [],
-    "items": [_SUMMARY],
-    "nextCursor": "eJyLVsovSkktKlbSMTQAAUOdaKUkBRAA",
-    "examined": 128,
-}
-MESSAGE_EXAMPLE: Final[dict[str, Any]] = _SUMMARY | {
-    "position": 3000,
-    "bornHost": "127.0.0.1:40312",
-    "storeHost": "127.0.0.1:10911",
-    "flag": 0,
-    "sysFlag": 0,
-    "transaction": None,
-    "preparedTransactionOffset": 0,
-    "bodyCrc": 1095738169,
-    "isCrcRight": True,
-    "properties": {"KEYS": "order-7", "TAGS": "paid", "UNIQ_KEY": "C0A80001000018B4AAC2549A1B2C0000"},
-    "body": {
-        "format": "json",
-        "content": '{\n  "order": "7"\n}',
-        "bodyBytes": 14,
-        "storedBytes": 14,
-        "compression": None,
-        "isText": True,
-        "isBodyCut": False,
-        "problem": None,
-    },
-    "copies": [],
-}
-TRACE_EXAMPLE: Final[dict[str, Any]] = {
-    "isPartial": False,
-    "problems": [],
-    "id": "C0A80001000018B4AAC2549A1B2C0000",
-    "traceTopic": "RMQ_SYS_TRACE_TOPIC",
-    "spans": [
-        {
-            "kind": "consume",
-            "atMs": 1769860800005,
-            "costMs": 12,
-            "isSuccess": True,
-            "status": "success",
-            "group": "billing",
-            "clientHost": "10.0.0.7",
-            "topic": None,
-            "storeHost": None,
-            "offsetId": None,
-            "messageType": None,
-            "retryTimes": 0,
-            "transactionState": None,
-            "isFromCheck": None,
-        }
-    ],
-}
-TRACK_EXAMPLE: Final[dict[str, Any]] = {
-    "isPartial": False,
-    "problems": [],
-    "id": _ID,
-    "items": [
-        {"group": "billing", "state": "consumed", "offset": 121, "isOnline": True, "problem": None},
-        {"group": "audit", "state": "offline", "offset": 57, "isOnline": False, "problem": None},
-    ],
-}
-DLQ_GROUP_EXAMPLE: Final[dict[str, Any]] = {
-    "group": "billing",
-    "topic": "%DLQ%billing",
-    "count": 3,
-    "oldestAtMs": 1769860800003,
-    "newestAtMs": 1769861100000,
-    "isPartial": False,
-}
-DLQ_WINDOW_EXAMPLE: Final[dict[str, Any]] = {
-    "isPartial": False,
-    "problems": [],
-    "group": "billing",
-    "items": [
-        _SUMMARY
-        | {
-            "topic": "%DLQ%billing",
-            "queueId": 0,
-            "reconsumeTimes": 17,
-            "originalTopic": "orders",
-            "originalId": "7F00000100002A9F00000000000003E8",
-            "ageMs": 86400000,
-        }
-    ],
-    "nextCursor": None,
-    "examined": 3,
-}
-NEW_MESSAGE_EXAMPLES: Final[dict[str, Example]] = {
+_COPY_ID: Final = "7F00000100002A9F0000000000000FA0"
+_UNIQUE_KEY: Final = "C0A80001000018B4AAC2549A1B2C0000"
+_NOW_MS: Final = 1_767_225_600_000
+_SUMMARY: Final = MessageSummary(
+    id=_ID,
+    unique_key=_UNIQUE_KEY,
+    topic="orders",
+    broker_name="broker-a",
+    queue_id=3,
+    queue_offset=120,
+    tags="paid",
+    keys=["order-7"],
+    born_at_ms=_NOW_MS,
+    stored_at_ms=_NOW_MS + 3,
+    stored_bytes=13,
+    preview='{"order":"7"}',
+)
+_CONFIRMATION: Final = "1767225900.5d0c7f9be1a24433.9b1e53a1"
+
+WINDOW: Final = shown(
+    MessageWindow(items=[_SUMMARY], next_cursor="eJyLVsovSkktKlbSMTQAAUOdaKUkBRAA", examined=128)
+)
+MESSAGE: Final = shown(
+    MessageView(
+        **_SUMMARY.model_dump(),
+        position=3000,
+        born_host="127.0.0.1:40312",
+        store_host="127.0.0.1:10911",
+        flag=0,
+        sys_flag=0,
+        prepared_transaction_offset=0,
+        body_crc=1_095_738_169,
+        is_crc_right=True,
+        properties={"KEYS": "order-7", "TAGS": "paid", "UNIQ_KEY": _UNIQUE_KEY},
+        body=BodyView(
+            format=BodyFormat.JSON,
+            content='{\n  "order": "7"\n}',
+            body_bytes=13,
+            stored_bytes=13,
+            is_text=True,
+            is_body_cut=False,
+        ),
+    )
+)
+TRACE: Final = shown(
+    MessageTrace(
+        id=_UNIQUE_KEY,
+        trace_topic="RMQ_SYS_TRACE_TOPIC",
+        spans=[
+            TraceSpan(
+                kind="send",
+                at_ms=_NOW_MS,
+                cost_ms=3,
+                is_success=True,
+                group="shop",
+                client_host="10.0.0.5",
+                topic="orders",
+                store_host="127.0.0.1:10911",
+                offset_id=_ID,
+                message_type="normal",
+            ),
+            TraceSpan(
+                kind="consume",
+                at_ms=_NOW_MS + 5,
+                cost_ms=12,
+                is_success=True,
+                status="success",
+                group="billing",
+                client_host="10.0.0.7",
+                retry_times=0,
+            ),
+        ],
+    )
+)
+TRACK: Final = shown(
+    MessageTrack(
+        id=_ID,
+        items=[
+            TrackView(group="audit", state=ConsumedState.OFFLINE, offset=57, is_online=False),
+            TrackView(group="billing", state=ConsumedState.CONSUMED, offset=121, is_online=True),
+        ],
+    )
+)
+_DLQ_GROUP: Final = DlqView(
+    group="billing",
+    topic="%DLQ%billing",
+    count=3,
+    oldest_at_ms=_NOW_MS - 86_400_000,
+    newest_at_ms=_NOW_MS - 60_000,
+)
+DLQ_GROUP: Final = shown(_DLQ_GROUP)
+DLQ_GROUPS: Final = shown(Page[DlqView](items=[_DLQ_GROUP], page=1, page_size=100, total=1))
+DLQ_WINDOW: Final = shown(
+    DlqWindow(
+        group="billing",
+        items=[
+            DlqMessage(
+                **_SUMMARY.model_dump(exclude={"topic", "queue_id", "reconsume_times"}),
+                topic="%DLQ%billing",
+                queue_id=0,
+                reconsume_times=17,
+                original_topic="orders",
+                original_id="7F00000100002A9F00000000000003E8",
+                age_ms=86_400_000,
+            )
+        ],
+        next_cursor=None,
+        examined=1,
+    )
+)
+SENT: Final = shown(
+    ChangeResult(
+        action=Action.MESSAGE_SEND.value,
+        target="orders",
+        is_dry_run=False,
+        is_destructive=False,
+        effects=[EffectView(subject="broker-a/any", after="13 bytes more")],
+        outcomes=[OutcomeView(subject=f"orders: {_ID} at broker-a/3, offset 120", ok=True)],
+    )
+)
+RESENT: Final = shown(
+    ChangeResult(
+        action=Action.MESSAGE_RESEND.value,
+        target=_ID,
+        is_dry_run=True,
+        is_destructive=True,
+        effects=[EffectView(subject=_ID, after="once more in orders")],
+        warnings=["Every group that consumes the topic gets the message once more."],
+        confirmation=_CONFIRMATION,
+    )
+)
+DLQ_RESENT: Final = shown(
+    ChangeResult(
+        action=Action.DLQ_RESEND.value,
+        target="billing",
+        is_dry_run=False,
+        is_destructive=True,
+        effects=[EffectView(subject=_ID, after="once more in %RETRY%billing")],
+        outcomes=[OutcomeView(subject=f"{_ID}: {_COPY_ID} at broker-a/0, offset 4", ok=True)],
+    )
+)
+
+NEW_MESSAGES: Final[dict[str, Example]] = {
     "text": {
-        "value": {
-            "text": '{"order":"7"}',
-            "keys": ["order-7"],
-            "tags": "paid",
-            "properties": {"color": "red"},
-        }
+        "value": {"text": '{"order":"7"}', "keys": ["order-7"], "tags": "paid", "properties": {"a": "b"}}
     },
     "bytes, delayed": {"value": {"base64": "AAEC", "delayLevel": 3}},
 }
-RESEND_EXAMPLES: Final[dict[str, Example]] = {
+RESENDS: Final[dict[str, Example]] = {
     "to its topic": {"value": {"target": "topic"}},
     "to a consumer": {"value": {"target": "consumer", "consumerGroup": "billing"}},
 }
-DLQ_RESEND_EXAMPLES: Final[dict[str, Example]] = {
+DLQ_RESENDS: Final[dict[str, Example]] = {
     "one, to its group": {"value": {"target": "group", "ids": [_ID]}},
     "a window, to the original topic": {
-        "value": {"target": "topic", "fromMs": 1769860800000, "toMs": 1769864400000, "limit": 100}
+        "value": {"target": "topic", "fromMs": _NOW_MS - 3_600_000, "toMs": _NOW_MS, "limit": 100}
     },
 }
-
-
-def ok(example: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """The answer 200 with an example."""
-    return {200: {"content": {"application/json": {"example": example}}}}
+FILE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "One message a line; the last line says so where a bound cut it.",
+        "content": {
+            "application/jsonl": {
+                "schema": {"type": "string"},
+                "example": f'{{"id":"{_ID}","originalTopic":"orders","body":"…"}}\n',
+            },
+            "text/csv": {
+                "schema": {"type": "string"},
+                "example": f"id,uniqueKey,originalTopic\r\n{_ID},{_UNIQUE_KEY},orders\r\n",
+            },
+        },
+    }
+}
+BYTES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The bytes.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}

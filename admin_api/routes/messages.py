@@ -6,16 +6,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from fastapi.responses import Response
 
+from admin_api.routes import message_examples as examples
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
-from admin_api.routes.message_examples import (
-    MESSAGE_EXAMPLE,
-    NEW_MESSAGE_EXAMPLES,
-    RESEND_EXAMPLES,
-    TRACE_EXAMPLE,
-    TRACK_EXAMPLE,
-    WINDOW_EXAMPLE,
-    ok,
-)
 from admin_api.routes.parts import ServicesDep, problems
 from admin_api.schemas.changes import ChangeResult
 from admin_api.schemas.messages import (
@@ -81,7 +73,10 @@ def _answer(model: Any) -> Response:
     summary="Messages of a topic by key, or by time",
     dependencies=_SEARCH,
     response_model=MessageWindow,
-    responses=ok(WINDOW_EXAMPLE) | problems(e400="The cursor is none.", e404="There is no such topic."),
+    responses=examples.WINDOW
+    | problems(
+        e400="The cursor is none, or the offset's queue is not named.", e404="There is no such topic."
+    ),
 )
 async def find_messages(
     services: ServicesDep,
@@ -94,6 +89,9 @@ async def find_messages(
     cursor: Cursor = None,
     broker_name: Annotated[str | None, Query(alias="brokerName", max_length=255)] = None,
     queue_id: Annotated[int | None, Query(alias="queueId", ge=0, le=65_535)] = None,
+    offset: Annotated[
+        int | None, Query(ge=0, le=FOREVER_MS, description="of the queue named: the messages from there on")
+    ] = None,
 ) -> Response:
     """The newest first. By `key` (or a client's id) the index of the brokers answers, at most 64 of each.
     Without, the messages stored between the two times are read from the queues, as many as one answer may
@@ -101,6 +99,10 @@ async def find_messages(
     messages = services.messages
     if key is not None:
         return _answer(await messages.by_key(topic, key, from_ms, to_ms, min(limit, 64)))
+    if offset is not None:
+        if broker_name is None or queue_id is None:
+            raise InvalidError("An offset is of one queue: name it by brokerName and queueId.")
+        return _answer(await messages.at_offset(topic, broker_name, queue_id, offset, limit))
     if cursor is not None:
         return _answer(await messages.next_window(topic, cursor, limit))
     search = Search(topic, from_ms, to_ms, tag)
@@ -112,7 +114,7 @@ async def find_messages(
     summary="One message",
     dependencies=_READ,
     response_model=MessageView,
-    responses=ok(MESSAGE_EXAMPLE) | _ABSENT,
+    responses=examples.MESSAGE | _ABSENT,
 )
 async def get_message(
     services: ServicesDep,
@@ -131,14 +133,7 @@ async def get_message(
     summary="The whole body, as its producer made it",
     dependencies=_READ,
     response_class=Response,
-    responses={
-        200: {
-            "description": "The bytes.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **_ABSENT,
-        **problems(e400="The body is compressed and cannot be unpacked."),
-    },
+    responses=examples.BYTES | _ABSENT | problems(e400="The body is compressed and cannot be unpacked."),
 )
 async def get_message_body(
     services: ServicesDep, message_id: MessageId, topic: MaybeTopic = None
@@ -155,7 +150,7 @@ async def get_message_body(
     summary="What clients tell of a message",
     dependencies=_SEARCH,
     response_model=MessageTrace,
-    responses=ok(TRACE_EXAMPLE) | problems(),
+    responses=examples.TRACE | problems(),
 )
 async def get_message_trace(
     services: ServicesDep,
@@ -172,7 +167,7 @@ async def get_message_trace(
     summary="Where a message was consumed",
     dependencies=_SEARCH,
     response_model=MessageTrack,
-    responses=ok(TRACK_EXAMPLE) | _ABSENT,
+    responses=examples.TRACK | _ABSENT,
 )
 async def get_message_track(
     services: ServicesDep, message_id: MessageId, topic: MaybeTopic = None
@@ -186,13 +181,13 @@ async def get_message_track(
     summary="Send a message again",
     dependencies=[Depends(require(Role.OPERATE))],
     response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
+    responses=CHANGE_RESPONSES | examples.RESENT | problems(e400="A consumer without its group."),
 )
 async def resend_message(
     request: Request,
     services: ServicesDep,
     message_id: MessageId,
-    order: Annotated[ResendOrder, Body(openapi_examples=RESEND_EXAMPLES)],
+    order: Annotated[ResendOrder, Body(openapi_examples=examples.RESENDS)],
     topic: MaybeTopic = None,
     dry_run: DryRun = None,
     confirmation: Confirmation = None,
@@ -208,13 +203,13 @@ async def resend_message(
     summary="Send a test message",
     dependencies=[Depends(require(Role.OPERATE))],
     response_model=ChangeResult,
-    responses=CHANGE_RESPONSES | problems(e400="The message cannot be sent so."),
+    responses=CHANGE_RESPONSES | examples.SENT | problems(e400="The message cannot be sent so."),
 )
 async def send_message(
     request: Request,
     services: ServicesDep,
     topic: Annotated[str, Path(min_length=1, max_length=255)],
-    message: Annotated[NewMessage, Body(openapi_examples=NEW_MESSAGE_EXAMPLES)],
+    message: Annotated[NewMessage, Body(openapi_examples=examples.NEW_MESSAGES)],
     dry_run: DryRun = None,
     confirmation: Confirmation = None,
 ) -> Response:

@@ -15,7 +15,7 @@ PROPERTIES_MAX: int = 256
 
 
 class BodyFormat(StrEnum):
-    """How a body is shown. AUTO: JSON laid out if it is JSON, else text if it is UTF-8, else hex."""
+    """How a body is shown. AUTO: JSON laid out, text if it is UTF-8 without control characters, or hex."""
 
     AUTO = "auto"
     TEXT = "text"

@@ -15,7 +15,8 @@ from remoting.message_body import BodyError, unpack_body
 from remoting.record import Record
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-_TRACE_BYTES_MAX: Final = 4 * 1024 * 1024
+_TRACE_BYTES_MAX: Final = 512 * 1024
+"""Clients send 128,000 bytes at most unless told otherwise."""
 _PIECES_MAX: Final = 20_000
 _CONSUMED: Final = ("success", "timeout", "exception", "returned null", "failed")
 """ConsumeReturnType by its ordinal."""

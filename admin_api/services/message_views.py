@@ -4,17 +4,20 @@ import base64
 import binascii
 import ipaddress
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from admin_api.schemas.messages import PREVIEW_CHARS, BodyFormat, BodyView, MessageSummary, MessageView
 from admin_api.services.errors import InvalidError
-from remoting.message_body import BodyError, compression_of, unpack_body
+from remoting.message_body import BodyError, compression_of, unpack_beginning, unpack_body
 from remoting.record import Record, offset_msg_id, parse_properties
 
 PLAIN_BYTES_MAX: Final = 16 * 1024 * 1024
 """A compressed body that is larger is not unpacked. A broker takes 4 MiB at most unless told otherwise."""
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""Of a text that people read there are none."""
 _ID_CHARS: Final = (32, 56)
 _TRANSACTION: Final = {4: "prepared", 8: "commit", 12: "rollback"}
 
@@ -101,11 +104,11 @@ def _summary(record: Record, broker_name: str | None, properties: Mapping[str, s
 
 def _preview(record: Record) -> str | None:
     try:
-        plain = plain_body(record)
-    except InvalidError:
+        beginning = unpack_beginning(record.body, record.sys_flag, PREVIEW_CHARS * 4)
+    except BodyError:
         return None
-    text = _text(plain[: PREVIEW_CHARS * 4], is_cut=len(plain) > PREVIEW_CHARS * 4)
-    return None if text is None else text[:PREVIEW_CHARS]
+    text = _text(beginning, is_cut=len(beginning) == PREVIEW_CHARS * 4)
+    return None if text is None or _CONTROL.search(beginning) else text[:PREVIEW_CHARS]
 
 
 def plain_body(record: Record) -> bytes:
@@ -166,7 +169,8 @@ def _render(plain: bytes, wanted: BodyFormat, shown_bytes: int, *, is_text: bool
             return _Shown(BodyFormat.JSON, laid_out)
         if wanted is BodyFormat.JSON:
             problem = "only a whole body can be laid out" if is_cut else "it is no JSON"
-    if wanted is not BodyFormat.HEX and is_text:
+    is_readable = wanted is not BodyFormat.AUTO or not _CONTROL.search(beginning)
+    if wanted is not BodyFormat.HEX and is_text and is_readable:
         return _Shown(BodyFormat.TEXT, _text(beginning, is_cut=is_cut) or "", problem)
     if wanted is BodyFormat.TEXT:
         problem = "it is not UTF-8"

@@ -184,6 +184,18 @@ class Messages:
         part = await self.windows.resume(topic, cursor, limit, summarize)
         return _window(part.items, part.cursor, part.examined, part.troubles)
 
+    async def at_offset(
+        self, topic: str, broker_name: str, queue_id: int, offset: int, limit: int
+    ) -> MessageWindow:
+        """The messages of one queue from an offset on, the oldest first; at most what one pull gives."""
+        (place,) = await self.places.queues_of(topic, broker_name, queue_id)
+        try:
+            pulled = await self.source.pull(place.address, topic, queue_id, offset, limit, "*")
+        except AskError as error:
+            raise UnavailableError(str(error)) from error
+        items = [summarize(record, broker_name) for record in pulled.records if record.topic == topic]
+        return _window(items, None, len(items), ())
+
     async def body(self, message_id: str, topic: str | None = None) -> bytes:
         """The whole body, unpacked. Raises: InvalidError when it cannot be."""
         return message_views.plain_body((await self.find(message_id, topic)).record)

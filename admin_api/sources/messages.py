@@ -22,8 +22,8 @@ READER_GROUP: Final = "TOOLS_CONSUMER"
 SENDER_GROUP: Final = "ledgermq-admin"
 PULL_COUNT: Final = 32
 """What a stock broker gives at most in one answer."""
-READ_TIMEOUT_MS: Final = 3_000
-"""An answer may be 16 MiB from a disk."""
+READ_TIMEOUT_MS: Final = 1_500
+"""An answer may be some MiB from a disk; whoever looks is told of a broker that hangs within 2 s."""
 CHANGE_TIMEOUT_MS: Final = 5_000
 CONSUME_TIMEOUT_MS: Final = 12_000
 """The broker waits 10 s for its client."""

@@ -40,6 +40,7 @@ class FakeStore:
     members: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: list[tuple[str, str]] = field(default_factory=list)
     position: int = 1000
+    broker_id: int = 0
 
     def raw(self, message: Message, offset: int, stored_ms: int) -> bytes:
         host, _, port = self.address.rpartition(":")
@@ -111,7 +112,10 @@ class FakeMessages:
         return [ext for _, asked, ext in self.asked if asked == code]
 
     def _namesrv(self, command: RemotingCommand) -> RemotingCommand:
-        brokers = {s.name: BrokerData("DefaultCluster", s.name, {0: s.address}) for s in self.stores.values()}
+        nodes: dict[str, dict[int, str]] = {}
+        for store in self.stores.values():
+            nodes.setdefault(store.name, {})[store.broker_id] = store.address
+        brokers = {name: BrokerData("DefaultCluster", name, ids) for name, ids in nodes.items()}
         if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             return RemotingCommand(0, body=format_cluster_info(ClusterInfo(brokers)))
         if command.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:

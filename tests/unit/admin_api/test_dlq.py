@@ -7,10 +7,14 @@ import io
 import json
 from typing import Any
 
+import pytest
+
+from admin_api.app import create_app
 from admin_api.services.message_views import id_of
+from admin_api.settings import Settings
 from remoting.codes import RequestCode
 from remoting.record import Record, parse_properties
-from tests.unit.admin_api.fake_messages import FakeMessages, FakeStore
+from tests.unit.admin_api.fake_messages import NAMESRV, FakeMessages, FakeStore
 from tests.unit.admin_api.message_bench import browsing, confirmed, detail, get, one_broker, post, two_brokers
 
 TOPIC = "%DLQ%billing"
@@ -219,3 +223,22 @@ async def test_export_that_cannot_begin_is_a_problem() -> None:
     cluster.silent.add(store.address)
     async with browsing(cluster) as client:
         detail(await client.get("/api/v1/dlq/billing/export"), 503)
+
+
+OPERATIONS = [
+    (path, operation)
+    for path, operations in create_app(Settings(namesrv=NAMESRV), one_broker()[0]).openapi()["paths"].items()
+    for operation in operations.values()
+    if path.startswith(("/api/v1/messages", "/api/v1/dlq")) or path.endswith("}/messages")
+]
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_every_route_is_described_with_an_answer_and_its_problems(
+    path: str, operation: dict[str, Any]
+) -> None:
+    contents = operation["responses"]["200"]["content"]
+    assert operation["summary"]
+    assert operation["description"]
+    assert all("example" in each or media.endswith("octet-stream") for media, each in contents.items())
+    assert "503" in operation["responses"]

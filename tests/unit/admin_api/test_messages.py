@@ -11,7 +11,7 @@ import pytest
 from admin_api.services.message_views import id_of
 from remoting.codes import RequestCode
 from remoting.record import parse_properties
-from tests.unit.admin_api.fake_messages import FakeMessages
+from tests.unit.admin_api.fake_messages import FakeMessages, FakeStore
 from tests.unit.admin_api.message_bench import (
     browsing,
     confirmed,
@@ -85,6 +85,20 @@ async def test_silent_broker_leaves_it_open_whether_the_message_is_there() -> No
     cluster.silent.add(store.address)
     async with browsing(cluster) as client:
         detail(await client.get(f"/api/v1/messages/{id_of(record)}"), 503)
+
+
+async def test_message_of_a_silent_master_is_found_at_its_replica() -> None:
+    """By its id, which names the master, and by its key."""
+    master = FakeStore("broker-a", "127.0.0.1:10911")
+    replica = FakeStore("broker-a", "127.0.0.1:10921", queues=master.queues, broker_id=1)
+    cluster = FakeMessages(master, replica)
+    cluster.topics = {"T": 1}
+    record = master.put("T", properties=KEY)
+    cluster.silent.add(master.address)
+    async with browsing(cluster) as client:
+        assert (await get(client, f"/messages/{id_of(record)}"))["brokerName"] == "broker-a"
+        found = await get(client, "/messages", topic="T", key="even")
+    assert [item["id"] for item in found["items"]] == [id_of(record)]
 
 
 async def test_compressed_body_is_shown_plain_and_cut() -> None:
@@ -221,6 +235,23 @@ async def test_strange_cursors_and_topics_are_refused() -> None:
         for strange in ("x", "AAAA", base64.urlsafe_b64encode(zlib.compress(b"[1]")).decode(), "%00"):
             detail(await client.get(f"/api/v1/messages?topic=T&cursor={strange}"), 400)
         detail(await client.get("/api/v1/messages?topic=absent"), 404)
+
+
+async def test_messages_from_an_offset_of_a_queue() -> None:
+    cluster, first, second = two_brokers()
+    cluster.topics = {"T": 2}
+    for number in range(10):
+        second.put("T", 1, at_ms=number)
+    first.put("T", 1)
+    place = {"topic": "T", "brokerName": "broker-b", "queueId": 1}
+    async with browsing(cluster) as client:
+        found = (await get(client, "/messages", offset=4, limit=3, **place))["items"]
+        assert (await get(client, "/messages", offset=10, **place))["items"] == []
+        detail(await client.get("/api/v1/messages?topic=T&offset=4"), 400)
+        detail(await client.get("/api/v1/messages?topic=T&offset=4&brokerName=b&queueId=0"), 404)
+    assert [(item["brokerName"], item["queueOffset"]) for item in found] == [
+        ("broker-b", n) for n in (4, 5, 6)
+    ]
 
 
 async def test_track_tells_consumed_filtered_waiting_and_offline() -> None:
