@@ -18,9 +18,13 @@ from admin_api.routes import (
     audit,
     brokers,
     cluster,
+    consumer_groups,
+    dlq,
+    doctor,
     health,
     history,
     maintenance,
+    messages,
     metrics,
     page,
     producers,
@@ -39,6 +43,7 @@ _ROUTES = (
     audit,
     brokers,
     cluster,
+    consumer_groups,
     health,
     maintenance,
     metrics,
@@ -47,6 +52,9 @@ _ROUTES = (
     producers,
     replication,
     topics,
+    dlq,
+    doctor,
+    messages,
 )
 _DESCRIPTION = """Reads and changes a cluster over the brokers' own protocol. A change that loses something is
 first previewed (`dryRun`), and made with the `confirmation` that the preview gives.
@@ -66,7 +74,7 @@ class AdminApp(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = completed(super().openapi())
+            self.openapi_schema = completed(super().openapi(), [r for m in _ROUTES for r in m.router.routes])
         return self.openapi_schema
 
 

@@ -25,7 +25,8 @@ from admin_api.schemas.audit import AuditEntry, AuditOutcome
 from admin_api.schemas.changes import ChangeResult, EffectView, OutcomeView
 from admin_api.security.actor import Actor
 from admin_api.security.masking import masked
-from admin_api.services.errors import ServiceError
+from admin_api.services.errors import ServiceError, UnavailableError
+from remoting.codes import ResponseCode
 
 _log = logging.getLogger(__name__)
 
@@ -86,11 +87,16 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one part of a change went; `problem` is a sentence."""
+    """How one part of a change went. `problem` is a sentence, `code` what a broker that refused answered."""
 
     subject: str
     ok: bool
     problem: str | None = None
+    code: int | None = None
+
+    @classmethod
+    def failed(cls, subject: str, error: AskError) -> "Outcome":
+        return cls(subject, ok=False, problem=str(error), code=error.code)
 
 
 class Change(Protocol):
@@ -124,11 +130,13 @@ class UnconfirmedError(Exception):
 
 
 class ChangeFailedError(Exception):
-    """No part of the change was done; `result` has the outcomes."""
+    """No part of the change was done; `result` has the outcomes. `is_refused`: the brokers will not do it as
+    things stand; otherwise they could not, or gave no answer."""
 
-    def __init__(self, reason: str, result: ChangeResult) -> None:
+    def __init__(self, reason: str, result: ChangeResult, *, is_refused: bool) -> None:
         super().__init__(reason)
         self.result = result
+        self.is_refused = is_refused
 
 
 @dataclass(slots=True)
@@ -233,8 +241,11 @@ class Changes:
         await self._audit.append(begun)
         try:
             outcomes = tuple(await change.carry_out(preview))
-        except (AskError, ChangeRefusedError) as error:
-            outcomes = (Outcome(change.target, ok=False, problem=str(error)),)
+        except AskError as error:
+            outcomes = (Outcome.failed(change.target, error),)
+        except ServiceError as error:
+            refused = None if isinstance(error, UnavailableError) else ResponseCode.NO_PERMISSION
+            outcomes = (Outcome(change.target, ok=False, problem=str(error), code=refused),)
         except BaseException as error:
             await self._end(begun, AuditOutcome.FAILED, f"a fault: {error!r}")
             raise
@@ -243,7 +254,8 @@ class Changes:
         await self._end(begun, how, problems or None)
         result = _result(preview, is_dry_run=False, outcomes=outcomes)
         if how is AuditOutcome.FAILED:
-            raise ChangeFailedError(problems, result)
+            is_refused = all(outcome.code in _REFUSALS for outcome in outcomes)
+            raise ChangeFailedError(problems, result, is_refused=is_refused)
         return result
 
     async def _end(self, begun: AuditEntry, how: AuditOutcome, problem: str | None) -> None:
@@ -323,4 +335,17 @@ def _effect_views(preview: Preview) -> list[EffectView]:
     ]
 
 
+_REFUSALS: Final = frozenset(
+    {
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.QUERY_NOT_FOUND,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.CONSUMER_NOT_ONLINE,
+    }
+)
+"""What a broker answers to a request that it understood and will not do."""
 _OF_CONFIGS: Final = frozenset({Action.BROKER_CONFIG, Action.NAMESRV_CONFIG})

@@ -36,14 +36,18 @@ class AdminMetrics(Collector):
     """Of one process. The cluster is what it was given to `render`."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        own = {"registry": self._registry, "namespace": PREFIX.removesuffix("_")}
+        own = self._registry = CollectorRegistry(auto_describe=False)
+        begin = f"{PREFIX}admin_"
         labels = ("route", "method", "status")
-        self.requests = Counter("admin_requests", "Requests, by route.", labels, **own)
+        self.requests = Counter(f"{begin}requests", "Requests, by route.", labels, registry=own)
         text = "From a request to the beginning of its answer."
-        self.request_seconds = Histogram("admin_request_seconds", text, ("route",), buckets=SECONDS, **own)
-        self.asks = Counter("admin_asks", "Asks to brokers and name server.", ("outcome",), **own)
-        self.ask_seconds = Histogram("admin_ask_seconds", "How long they took.", buckets=SECONDS, **own)
+        self.request_seconds = Histogram(
+            f"{begin}request_seconds", text, ("route",), registry=own, buckets=SECONDS
+        )
+        text = "Asks to brokers and name server."
+        self.asks = Counter(f"{begin}asks", text, ("outcome",), registry=own)
+        text = "How long they took."
+        self.ask_seconds = Histogram(f"{begin}ask_seconds", text, registry=own, buckets=SECONDS)
         self.delay = LoopDelay()
         self._process = ProcessCollector(namespace=PREFIX.removesuffix("_"), registry=None)
         self._view: ClusterView | None = None

@@ -2,7 +2,11 @@
 call can meet, and nulls in examples.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
+
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from admin_api.examples import CLUSTER_EXAMPLE
 from admin_api.schemas.common import Problem
@@ -10,6 +14,7 @@ from admin_api.schemas.common import Problem
 _PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _ANY: Final = {
+    "400": "What is asked for makes no sense, however the cluster is.",
     "401": "A token is needed, or the one given is not known.",
     "421": "It was called by a name that is not its own.",
     "429": "Too many wrong tokens, or too many expensive queries; `Retry-After` has the seconds.",
@@ -28,8 +33,9 @@ _OWN_HEADER: Final = {
 }
 
 
-def completed(described: dict[str, Any]) -> dict[str, Any]:
+def completed(described: dict[str, Any], routes: Iterable[BaseRoute]) -> dict[str, Any]:
     """The description, with the above put in."""
+    _restore_examples(described, routes)
     schemas = described.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     for unused in ("HTTPValidationError", "ValidationError"):
@@ -40,6 +46,17 @@ def completed(described: dict[str, Any]) -> dict[str, Any]:
     cluster = described["paths"]["/api/v1/cluster"]["get"]["responses"]
     cluster["200"]["content"]["application/json"]["example"] = CLUSTER_EXAMPLE
     return described
+
+
+def _restore_examples(described: dict[str, Any], routes: Iterable[BaseRoute]) -> None:
+    """FastAPI drops nulls everywhere, also from what the answers of routes show."""
+    for route in routes:
+        if isinstance(route, APIRoute) and route.include_in_schema and route.methods:
+            shown = route.responses.get(200, {}).get("content", {}).get("application/json", {})
+            if "example" in shown:
+                operation = described["paths"][route.path_format][min(route.methods).lower()]
+                content = operation["responses"]["200"]["content"]["application/json"]
+                content["example"] = shown["example"]
 
 
 def _complete(operation: dict[str, Any], path: str, *, is_changing: bool) -> None:

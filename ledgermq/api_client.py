@@ -47,6 +47,19 @@ class ApiClient:
 
         Raises: UserError; ProblemAnswerError where the service says why not.
         """
+        return self._value(*self._exchange(method, path, query, body))
+
+    def text(self, path: str, query: Mapping[str, object] | None = None) -> str:
+        """What a GET brings that is no JSON. Raises: as `call`."""
+        status, content = self._exchange("GET", path, query, None)
+        if not 200 <= status < 300:
+            self._value(status, content)
+        return content.decode("utf-8", "replace")
+
+    def _exchange(
+        self, method: str, path: str, query: Mapping[str, object] | None, body: object | None
+    ) -> tuple[int, bytes]:
+        """Status and content. Raises: UserError."""
         headers = {"Accept": "application/json", "User-Agent": "ledgermq"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -62,11 +75,11 @@ class ApiClient:
             raise UserError(f"the admin service {self._shown()} gives no answer: {_words(error)}.") from error
         finally:
             connection.close()
-        return self._value(answer.status, content)
-
-    def _value(self, status: int, content: bytes) -> Any:
         if len(content) > ANSWER_BYTES_MAX:
             raise UserError(f"the admin service answered more than {ANSWER_BYTES_MAX} bytes.")
+        return answer.status, content
+
+    def _value(self, status: int, content: bytes) -> Any:
         try:
             value = orjson.loads(content)
         except orjson.JSONDecodeError:
@@ -99,7 +112,13 @@ class ApiClient:
 
 
 def _query(query: Mapping[str, object] | None) -> str:
-    given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+    """A list is the same name several times."""
+    given = [
+        (name, _text(each))
+        for name, value in (query or {}).items()
+        if value is not None
+        for each in (value if isinstance(value, list) else [value])
+    ]
     return f"?{urlencode(given)}" if given else ""
 
 

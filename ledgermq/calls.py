@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from admin_api.services.context import Services
 
 P = ParamSpec("P")
-Ask = Callable[["Services"], Awaitable["BaseModel"]]
+Ask = Callable[["Services"], Awaitable["BaseModel | str"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,14 @@ class Call:
 
 def in_process(namesrv: str, ask: Ask) -> Json:
     """Asks over services opened for this one question. Raises: UserError."""
-    answer: Json = orjson.loads(asyncio.run(_asked(namesrv, ask)))
+    answer: Json = orjson.loads(asyncio.run(checked(namesrv, ask)))
     return answer
 
 
-async def _asked(namesrv: str, ask: Ask) -> str:
+async def checked(namesrv: str, ask: Ask) -> str:
+    """The answer as JSON; a text as it is. Raises: UserError for whatever a service or broker refuses."""
+    from pydantic import ValidationError
+
     from admin_api.changes import ChangeRefusedError
     from admin_api.gateway import AskError
     from admin_api.services.context import open_services
@@ -72,11 +75,15 @@ async def _asked(namesrv: str, ask: Ask) -> str:
     try:
         async with open_services(Settings(namesrv=namesrv)) as services:
             answer = await ask(services)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(f"{where}: {first['msg']}." if where else f"{first['msg']}.", WRONG_USAGE) from error
     except InvalidError as error:
         raise UserError(sentence(error), WRONG_USAGE) from error
     except (AskError, ServiceError, ChangeRefusedError) as error:
         raise UserError(sentence(error)) from error
-    return answer.model_dump_json(by_alias=True)
+    return answer if isinstance(answer, str) else answer.model_dump_json(by_alias=True)
 
 
 def sentence(error: Exception) -> str:

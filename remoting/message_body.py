@@ -35,9 +35,29 @@ def unpack_body(body: bytes, sys_flag: int, bytes_max: int) -> bytes:
     Raises: BodyError when it is not what sysFlag says, is larger than `bytes_max`, or needs a library that is
     not installed.
     """
+    plain, is_whole = _unpack(body, sys_flag, bytes_max + 1)
+    if len(plain) > bytes_max and sys_flag & COMPRESSED:
+        raise BodyError(f"the compressed body is larger than {bytes_max} bytes")
+    if not is_whole:
+        raise BodyError("the compressed body is cut off")
+    return plain
+
+
+def unpack_beginning(body: bytes, sys_flag: int, bytes_max: int) -> bytes:
+    """The first `bytes_max` of the body as its producer made it, for the cost of these.
+
+    Raises: BodyError when they are not what sysFlag says, or need a library that is not installed.
+    """
+    return _unpack(body, sys_flag, bytes_max)[0][:bytes_max]
+
+
+def _unpack(body: bytes, sys_flag: int, bytes_max: int) -> tuple[bytes, bool]:
+    """At most `bytes_max` of what is in the body, and whether its end was seen; one that is not compressed is
+    whole. Raises BodyError.
+    """
     kind = compression_of(sys_flag)
     if kind is None:
-        return body
+        return body, True
     if kind == "zlib":
         return _inflate(zlib.decompressobj(), body, bytes_max, zlib.error)
     if kind not in _LIBRARIES:
@@ -52,35 +72,26 @@ def unpack_body(body: bytes, sys_flag: int, bytes_max: int) -> bytes:
     return _read_zstd(library, body, bytes_max)
 
 
-def _inflate(unpacker: Any, body: bytes, bytes_max: int, problem: type[Exception]) -> bytes:
-    """By an object of zlib's kind, never more than `bytes_max` and one byte. Raises BodyError."""
+def _inflate(unpacker: Any, body: bytes, bytes_max: int, problem: type[Exception]) -> tuple[bytes, bool]:
+    """By an object of zlib's kind. Raises BodyError."""
     try:
-        plain = unpacker.decompress(body, bytes_max + 1)
+        plain = bytes(unpacker.decompress(body, bytes_max))
     except (problem, EOFError) as error:
         raise BodyError(f"the compressed body cannot be unpacked: {error}") from None
-    return _whole(bytes(plain), bytes_max, is_whole=unpacker.eof)
+    return plain, bool(unpacker.eof)
 
 
-def _read_zstd(library: Any, body: bytes, bytes_max: int) -> bytes:
+def _read_zstd(library: Any, body: bytes, bytes_max: int) -> tuple[bytes, bool]:
     """A stream reader has a bound but says nothing of a cut frame; an object like zlib's does, unbounded."""
     unpacker = library.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
     try:
         with unpacker.stream_reader(body) as reader:
-            plain = reader.read(bytes_max + 1)
-        is_whole = len(plain) > bytes_max or _is_whole_frame(unpacker.decompressobj(), body)
+            plain: bytes = reader.read(bytes_max)
+        return plain, len(plain) < bytes_max and _is_whole_frame(unpacker.decompressobj(), body)
     except library.ZstdError as error:
         raise BodyError(f"the compressed body cannot be unpacked: {error}") from None
-    return _whole(plain, bytes_max, is_whole=is_whole)
 
 
 def _is_whole_frame(unpacker: Any, body: bytes) -> bool:
     unpacker.decompress(body)
     return bool(unpacker.eof)
-
-
-def _whole(plain: bytes, bytes_max: int, *, is_whole: bool) -> bytes:
-    if len(plain) > bytes_max:
-        raise BodyError(f"the compressed body is larger than {bytes_max} bytes")
-    if not is_whole:
-        raise BodyError("the compressed body is cut off")
-    return plain

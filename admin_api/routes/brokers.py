@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Body, Depends, Path, Request
 from fastapi.responses import Response
 
+from admin_api.routes import broker_examples as examples
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
 from admin_api.routes.parts import PageDep, ServicesDep, problems
 from admin_api.schemas.brokers import (
@@ -28,26 +29,38 @@ _READ = [Depends(require(Role.READ))]
 _NO_BROKER = problems(e404="The cluster names no broker at this address.")
 
 
-@router.get("", summary="Every broker", dependencies=_READ, responses=problems())
+@router.get("", summary="Every broker", dependencies=_READ, responses={**problems(), **examples.PAGE})
 async def get_brokers(services: ServicesDep, page: PageDep) -> Brokers:
     """Role, version, traffic and disk of each. One that gives no answer is listed as down; what only
     LedgerMQ tells is null for RocketMQ's own brokers."""
     return await services.brokers.find(page)
 
 
-@router.get("/{address}", summary="One broker", dependencies=_READ, responses=_NO_BROKER)
+@router.get(
+    "/{address}", summary="One broker", dependencies=_READ, responses={**_NO_BROKER, **examples.BROKER}
+)
 async def get_broker(services: ServicesDep, address: Address) -> BrokerRow:
     """As in the list."""
     return await services.brokers.one(address)
 
 
-@router.get("/{address}/runtime", summary="All its figures", dependencies=_READ, responses=_NO_BROKER)
+@router.get(
+    "/{address}/runtime",
+    summary="All its figures",
+    dependencies=_READ,
+    responses={**_NO_BROKER, **examples.RUNTIME},
+)
 async def get_runtime(services: ServicesDep, address: Address) -> BrokerRuntime:
     """What the broker says of itself, in RocketMQ's names."""
     return await services.brokers.runtime(address)
 
 
-@router.get("/{address}/config", summary="Its configuration", dependencies=_READ, responses=_NO_BROKER)
+@router.get(
+    "/{address}/config",
+    summary="Its configuration",
+    dependencies=_READ,
+    responses={**_NO_BROKER, **examples.CONFIG},
+)
 async def get_config(services: ServicesDep, address: Address) -> BrokerConfig:
     """Every key with the value in force. Secrets are masked."""
     return await services.brokers.config(address)
@@ -58,13 +71,13 @@ async def get_config(services: ServicesDep, address: Address) -> BrokerConfig:
     summary="Change its configuration",
     dependencies=[Depends(require(Role.ADMIN))],
     response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
+    responses={**CHANGE_RESPONSES, **examples.CHANGED},
 )
 async def change_config(
     request: Request,
     services: ServicesDep,
     address: Address,
-    patch: ConfigPatch,
+    patch: Annotated[ConfigPatch, Body(openapi_examples=examples.CHANGES)],
     dry_run: DryRun = None,
     confirmation: Confirmation = None,
 ) -> Response:
@@ -74,7 +87,9 @@ async def change_config(
     return await run_change(request, change, dry_run, confirmation)
 
 
-@router.get("/{address}/storage", summary="Its disk", dependencies=_READ, responses=_NO_BROKER)
+@router.get(
+    "/{address}/storage", summary="Its disk", dependencies=_READ, responses={**_NO_BROKER, **examples.STORAGE}
+)
 async def get_storage(services: ServicesDep, address: Address) -> BrokerStorage:
     """The log's files, the disk they are on, and how long messages stay."""
     return await services.brokers.storage(address)

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from admin_api.changes import Change, ChangeFailedError, Changes, UnconfirmedError
 from admin_api.problems import MEDIA_TYPE
-from admin_api.schemas.changes import ChangeResult
+from admin_api.schemas.changes import ChangeResult, EffectView
 from admin_api.schemas.common import Problem
 from admin_api.security.access import actor_of
 
@@ -38,13 +38,25 @@ def _problem(description: str, model: type[Problem] = Problem) -> dict[str, Any]
     return {"model": model, "description": description}
 
 
+_RESULT_EXAMPLE: Final = ChangeResult(
+    action="offset.skip",
+    target="billing",
+    is_dry_run=True,
+    is_destructive=True,
+    effects=[EffectView(subject="orders broker-a/3", before="57", after="120, 63 messages passed over")],
+    warnings=[],
+    confirmation="1767225900.0123456789abcdef.5d41402abc4b2a76b9719d911017c592",
+)
 CHANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "content": {"application/json": {"example": _RESULT_EXAMPLE.model_dump(mode="json", by_alias=True)}}
+    },
     400: _problem("It makes no sense, however the cluster is."),
     403: _problem("The token's role is not enough."),
     404: _problem("It does not exist."),
-    409: _problem("The situation changed since the preview, or does not allow the change.", ChangeProblem),
+    409: _problem("The situation changed since the preview, or brokers refuse the change.", ChangeProblem),
     428: _problem("It is destructive and not confirmed; `result` has the preview.", ChangeProblem),
-    502: _problem("Nothing was done; `result` has the reasons.", ChangeProblem),
+    502: _problem("Brokers failed, nothing was done; `result` has the reasons.", ChangeProblem),
     503: _problem("Nobody who could do it gives an answer."),
 }
 """For `responses=` of every route that calls run_change (which has `response_model=ChangeResult`)."""
@@ -68,7 +80,8 @@ async def run_change(
         status = HTTPStatus.PRECONDITION_REQUIRED if error.is_missing else HTTPStatus.CONFLICT
         return _with_result(request, status, f"Not done: {error}.", error.result)
     except ChangeFailedError as error:
-        return _with_result(request, HTTPStatus.BAD_GATEWAY, f"Not done: {error}", error.result)
+        status = HTTPStatus.CONFLICT if error.is_refused else HTTPStatus.BAD_GATEWAY
+        return _with_result(request, status, f"Not done: {error}", error.result)
     return Response(
         result.model_dump_json(by_alias=True),
         media_type="application/json",

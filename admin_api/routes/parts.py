@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
-from admin_api.schemas.common import PAGE_MAX, PAGE_SIZE_MAX, Problem
+from admin_api.schemas.common import PAGE_MAX, PAGE_SIZE_MAX, Problem, Schema
 from admin_api.services.context import Services
 from admin_api.services.partial import PageWanted
 
@@ -30,3 +30,9 @@ def problems(**said: str) -> dict[int | str, dict[str, Any]]:
     """`problems(e404="No such topic.")` for a route's `responses=`; 503 is in all of them."""
     told = {"e503": "The name server or the brokers that would know give no answer.", **said}
     return {int(key[1:]): {"model": Problem, "description": text} for key, text in told.items()}
+
+
+def shown(example: Schema) -> dict[int | str, dict[str, Any]]:
+    """An answer for a route's `responses=`, as it goes over the wire."""
+    value = example.model_dump(mode="json", by_alias=True)
+    return {200: {"content": {"application/json": {"example": value}}}}

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
+from admin_api.routes import topic_examples as examples
 from admin_api.routes.parts import PageDep, ServicesDep, problems
 from admin_api.schemas.producers import ProducerGroups
 from admin_api.security.access import costly, require
@@ -17,7 +18,7 @@ router = APIRouter(prefix="/api/v1/producer-groups", tags=["producers"])
     "",
     summary="Producer groups and their clients",
     dependencies=[Depends(require(Role.READ)), Depends(costly)],
-    responses=problems(e404="No broker has the topic."),
+    responses={**problems(e404="No broker has the topic."), **examples.PRODUCERS},
 )
 async def get_producer_groups(
     services: ServicesDep,

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from fastapi.responses import Response
 
+from admin_api.routes import topic_examples as examples
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
 from admin_api.routes.parts import PageDep, ServicesDep, problems
 from admin_api.schemas.changes import ChangeResult
@@ -32,7 +33,11 @@ _NO_TOPIC = problems(e404="No broker has this topic.")
 
 
 @router.get(
-    "", summary="Topics of all brokers", dependencies=_READ, responses=problems(), response_model=TopicPage
+    "",
+    summary="Topics of all brokers",
+    dependencies=_READ,
+    responses={**problems(), **examples.PAGE},
+    response_model=TopicPage,
 )
 async def get_topics(
     services: ServicesDep,
@@ -54,12 +59,12 @@ async def get_topics(
     summary="Make a topic",
     dependencies=[Depends(require(Role.ADMIN))],
     response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
+    responses={**CHANGE_RESPONSES, **examples.CREATED},
 )
 async def create_topic(
     request: Request,
     services: ServicesDep,
-    topic: NewTopic,
+    topic: Annotated[NewTopic, Body(openapi_examples=examples.NEW_TOPICS)],
     dry_run: DryRun = None,
     confirmation: Confirmation = None,
 ) -> Response:
@@ -68,7 +73,7 @@ async def create_topic(
     return await run_change(request, change, dry_run, confirmation)
 
 
-@router.get("/{topic}", summary="One topic", dependencies=_READ, responses=_NO_TOPIC)
+@router.get("/{topic}", summary="One topic", dependencies=_READ, responses={**_NO_TOPIC, **examples.TOPIC})
 async def get_topic(services: ServicesDep, topic: Topic) -> TopicView:
     """How each broker that has it keeps it, and which groups consume it."""
     return await services.topics.one(topic)
@@ -79,13 +84,13 @@ async def get_topic(services: ServicesDep, topic: Topic) -> TopicView:
     summary="Edit a topic",
     dependencies=[Depends(require(Role.ADMIN))],
     response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
+    responses={**CHANGE_RESPONSES, **examples.EDITED},
 )
 async def edit_topic(
     request: Request,
     services: ServicesDep,
     topic: Topic,
-    spec: TopicSpec,
+    spec: Annotated[TopicSpec, Body(openapi_examples=examples.EDITS)],
     dry_run: DryRun = None,
     confirmation: Confirmation = None,
 ) -> Response:
@@ -100,7 +105,7 @@ async def edit_topic(
     summary="Delete a topic",
     dependencies=[Depends(require(Role.ADMIN))],
     response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
+    responses={**CHANGE_RESPONSES, **examples.DELETED},
 )
 async def delete_topic(
     request: Request,
@@ -122,20 +127,24 @@ async def delete_topic(
     "/{topic}/route",
     summary="Where clients are sent",
     dependencies=_READ,
-    responses=problems(e404="The name server has no route for it."),
+    responses={**problems(e404="The name server has no route for it."), **examples.ROUTE},
 )
 async def get_route(services: ServicesDep, topic: Topic) -> TopicRouteView:
     """What the name server answers to clients that ask for the topic."""
     return await services.topics.route(topic)
 
 
-@router.get("/{topic}/queues", summary="Its queues", dependencies=_COSTLY, responses=_NO_TOPIC)
+@router.get(
+    "/{topic}/queues", summary="Its queues", dependencies=_COSTLY, responses={**_NO_TOPIC, **examples.QUEUES}
+)
 async def get_queues(services: ServicesDep, topic: Topic) -> TopicQueues:
     """First and next offset of every queue, and when its newest message was stored."""
     return await services.topics.queues(topic)
 
 
-@router.get("/{topic}/stats", summary="Its traffic", dependencies=_COSTLY, responses=_NO_TOPIC)
+@router.get(
+    "/{topic}/stats", summary="Its traffic", dependencies=_COSTLY, responses={**_NO_TOPIC, **examples.STATS}
+)
 async def get_stats(services: ServicesDep, topic: Topic) -> TopicStats:
     """Messages and bytes put, by broker, and got, by group, over the last minute, hour and day."""
     return await services.topics.stats(topic)

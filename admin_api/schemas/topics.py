@@ -163,6 +163,7 @@ class TopicSpec(Schema):
     )
     brokers: list[str] | None = Field(
         default=None,
+        min_length=1,
         max_length=256,
         description="broker names; left out: those that have it, or all for a new topic",
     )

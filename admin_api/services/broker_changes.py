@@ -68,7 +68,7 @@ class ConfigChange:
         try:
             await ConfigSource(self.changer.gateway).change(self.address, values)
         except AskError as error:
-            return [Outcome(key, ok=False, problem=str(error)) for key in sorted(values)]
+            return [Outcome.failed(key, error) for key in sorted(values)]
         self.changer.brokers.forget()
         return [Outcome(key, ok=True) for key in sorted(values)]
 

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from admin_api.services.broker_changes import BrokerChanger
     from admin_api.services.brokers import BrokerService
     from admin_api.services.cleaning import CleaningService
+    from admin_api.services.consumer_groups import ConsumerGroups
+    from admin_api.services.dlq import Dlq
+    from admin_api.services.doctor import Doctor
+    from admin_api.services.messages import Messages
     from admin_api.services.name_server import NameServer
+    from admin_api.services.offsets import Offsets
     from admin_api.services.producers import Producers
     from admin_api.services.replication import Replication
     from admin_api.services.topic_changes import TopicChanger
@@ -41,6 +46,42 @@ class Services:
         from admin_api.services.cleaning import CleaningService
 
         return CleaningService(self.gateway, self.directory)
+
+    @cached_property
+    def messages(self) -> "Messages":
+        from admin_api.services.messages import Messages
+        from admin_api.sources.messages import MessageSource
+        from admin_api.sources.offsets import OffsetSource
+
+        source = MessageSource(self.gateway, self.settings.namesrv)
+        return Messages(self.gateway, self.directory, source, OffsetSource(self.gateway))
+
+    @cached_property
+    def dlq(self) -> "Dlq":
+        from admin_api.services.dlq import Dlq
+        from admin_api.sources.offsets import OffsetSource
+
+        return Dlq(self.messages, OffsetSource(self.gateway))
+
+    @cached_property
+    def consumer_groups(self) -> "ConsumerGroups":
+        from admin_api.services.consumer_groups import ConsumerGroups
+
+        return ConsumerGroups(self.gateway, self.directory)
+
+    @cached_property
+    def offsets(self) -> "Offsets":
+        from admin_api.services.offsets import Offsets
+
+        return Offsets(self.gateway, self.consumer_groups.overview)
+
+    @cached_property
+    def doctor(self) -> "Doctor":
+        from admin_api.services.doctor import Doctor
+
+        return Doctor(
+            self.gateway, self.directory, self.reader, lambda: self.consumer_groups, lambda: self.dlq
+        )
 
     @cached_property
     def name_server(self) -> "NameServer":

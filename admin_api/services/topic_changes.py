@@ -12,7 +12,7 @@ from admin_api.schemas.topics import TopicKind, TopicSpec
 from admin_api.services.errors import InvalidError
 from admin_api.services.partial import missing
 from admin_api.services.topic_tables import Tables, TopicTables
-from admin_api.services.topics import RETENTION_ATTRIBUTE
+from admin_api.services.topics import RETENTION_ATTRIBUTE, is_retention
 from admin_api.settings import Settings
 from admin_api.sources.topics import TopicConfig, TopicSource
 from remoting.route import PERM_READ, PERM_WRITE
@@ -187,16 +187,15 @@ class DeleteTopic:
         return outcomes
 
     def _masters(self, tables: Tables) -> dict[str, str]:
-        there = tables.addresses_of(self.topic)
+        there = tables.of(self.topic)
         if not there:
             raise missing(f"The topic {self.topic}", tables.troubles)
-        if self.brokers is None:
-            return there
-        for broker in self.brokers:
+        brokers = sorted(there if self.brokers is None else self.brokers)
+        for broker in brokers:
             _require_master(tables, broker)
             if broker not in there:
                 raise InvalidError(f"{broker} has no topic {self.topic}.")
-        return {broker: there[broker] for broker in sorted(self.brokers)}
+        return {broker: tables.masters[broker] for broker in brokers}
 
     def _ends_route(self, tables: Tables, masters: Mapping[str, str]) -> bool:
         """Whether no broker is known or may be thought to keep the topic."""
@@ -207,7 +206,7 @@ async def _outcome(subject: str, doing: Awaitable[None]) -> Outcome:
     try:
         await doing
     except AskError as error:
-        return Outcome(subject, ok=False, problem=str(error))
+        return Outcome.failed(subject, error)
     return Outcome(subject, ok=True)
 
 
@@ -257,7 +256,7 @@ def _losses(broker: str, before: TopicConfig, after: TopicConfig) -> Iterator[st
 
 def _retention_ms(config: TopicConfig) -> float:
     text = (config.attributes or {}).get(RETENTION_ATTRIBUTE, "")
-    return float(text) if text.isascii() and text.isdigit() else float("inf")
+    return float(text) if is_retention(text) else float("inf")
 
 
 def _offset_warnings(groups: Sequence[str]) -> Iterator[str]:

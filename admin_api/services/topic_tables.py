@@ -14,9 +14,13 @@ from admin_api.sources.topics import TopicConfig, TopicSource
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Broker name -> topic -> configuration, of the masters that answered."""
+    """Broker name -> topic -> configuration, of the brokers that answered.
+
+    `masters`: whom to ask for a change. `readers`: whom to ask else, also while there is no master.
+    """
 
     masters: Mapping[str, str]
+    readers: Mapping[str, str]
     by_broker: Mapping[str, Mapping[str, TopicConfig]]
     troubles: tuple[Trouble, ...]
     kinds: TopicKinds
@@ -26,8 +30,8 @@ class Tables:
         return {broker: table[topic] for broker, table in sorted(self.by_broker.items()) if topic in table}
 
     def addresses_of(self, topic: str) -> dict[str, str]:
-        """Broker name -> master, of those that have the topic."""
-        return {broker: self.masters[broker] for broker in self.of(topic)}
+        """Broker name -> whom to ask, of those that have the topic."""
+        return {broker: self.readers[broker] for broker in self.of(topic)}
 
 
 class TopicTables:
@@ -55,7 +59,7 @@ class TopicTables:
 
     async def _read(self) -> Tables:
         found = await self._directory.look()
-        masters = found.masters
-        gathered = await self._gateway.ask_each(masters, lambda broker: self._source.configs(masters[broker]))
+        readers = found.readers
+        gathered = await self._gateway.ask_each(readers, lambda broker: self._source.configs(readers[broker]))
         kinds = TopicKinds({entry.cluster for entry in found.listed}, {e.broker_name for e in found.listed})
-        return Tables(masters, gathered.answers, found.troubles + gathered.troubles, kinds)
+        return Tables(found.masters, readers, gathered.answers, found.troubles + gathered.troubles, kinds)

@@ -1,6 +1,6 @@
 """Topics for operators: the list, one of them, its route, queues and traffic."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +33,7 @@ GROUPS_COUNTED_MAX: Final = 50
 RETENTION_ATTRIBUTE: Final = "retention.ms"
 _PUTS: Final = ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
 _GETS: Final = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
+RETENTION_DIGITS_MAX: Final = 15
 TYPE_ATTRIBUTE: Final = "message.type"
 PERM_INHERIT: Final = 1
 
@@ -59,14 +60,19 @@ class Topics:
     async def find(self, query: TopicQuery, page: PageWanted) -> TopicPage:
         """Raises: AskError when the name server is silent and was always."""
         tables = await self._tables.get()
-        rows = list(_rows(tables, query))
+        found = _found(tables, query)
+        names = sorted(found)
         if query.sort is TopicSort.QUEUES:
-            rows.sort(key=lambda row: row.read_queues, reverse=query.is_descending)
+            names.sort(key=lambda name: _read_queues(found[name]), reverse=query.is_descending)
         elif query.is_descending:
-            rows.reverse()
-        items = list(page.of(rows))
-        problems = partial_fields(tables.troubles)
-        return TopicPage(items=items, page=page.number, page_size=page.size, total=len(rows), **problems)
+            names.reverse()
+        return TopicPage(
+            items=[_row(name, tables.kinds.of(name), found[name]) for name in page.of(names)],
+            page=page.number,
+            page_size=page.size,
+            total=len(names),
+            **partial_fields(tables.troubles),
+        )
 
     async def one(self, topic: str) -> TopicView:
         """Raises: NotFoundError, UnavailableError, AskError."""
@@ -96,8 +102,8 @@ class Topics:
     async def queues(self, topic: str) -> TopicQueues:
         """Raises: NotFoundError, UnavailableError, AskError."""
         tables = await self._known(topic)
-        masters = tables.addresses_of(topic)
-        asked = await self._gateway.ask_each(masters, lambda b: self._source.queues(masters[b], topic))
+        readers = tables.addresses_of(topic)
+        asked = await self._gateway.ask_each(readers, lambda b: self._source.queues(readers[b], topic))
         queues = [_queue_view(broker, row) for broker, rows in asked.answers.items() for row in rows]
         return TopicQueues(
             topic=topic,
@@ -111,21 +117,21 @@ class Topics:
         tables = await self._known(topic)
         groups, troubles = await self._groups(tables, topic)
         counted = (groups or [])[:GROUPS_COUNTED_MAX]
-        masters = tables.addresses_of(topic)
+        readers = tables.addresses_of(topic)
         wanted = [
-            (broker, stat, topic) for broker in masters for stat in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
+            (broker, stat, topic) for broker in readers for stat in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
         ]
         for stat in ("GROUP_GET_NUMS", "GROUP_GET_SIZE"):
-            wanted += [(broker, stat, f"{topic}@{group}") for broker in masters for group in counted]
+            wanted += [(broker, stat, f"{topic}@{group}") for broker in readers for group in counted]
         asked = await self._gateway.ask_each(
-            wanted, lambda key: self._source.figures(masters[key[0]], key[1], key[2])
+            wanted, lambda key: self._source.figures(readers[key[0]], key[1], key[2])
         )
         figures = _ByStat(asked.answers)
         return TopicStats(
             topic=topic,
             put_messages=joined(figures.of("TOPIC_PUT_NUMS", topic)),
             put_bytes=joined(figures.of("TOPIC_PUT_SIZE", topic)),
-            brokers=[figures.broker_stats(broker, topic) for broker in masters],
+            brokers=[figures.broker_stats(broker, topic) for broker in readers],
             groups=[figures.group_stats(group, topic) for group in counted],
             groups_left_out=len(groups or []) - len(counted),
             **partial_fields(tables.troubles, troubles, asked.troubles),
@@ -138,8 +144,8 @@ class Topics:
         return tables
 
     async def _groups(self, tables: Tables, topic: str) -> tuple[list[str] | None, tuple[Trouble, ...]]:
-        masters = tables.addresses_of(topic)
-        asked = await self._gateway.ask_each(masters, lambda b: self._source.groups(masters[b], topic))
+        readers = tables.addresses_of(topic)
+        asked = await self._gateway.ask_each(readers, lambda b: self._source.groups(readers[b], topic))
         if not asked.answers:
             return None, asked.troubles
         return sorted({group for groups in asked.answers.values() for group in groups}), asked.troubles
@@ -170,18 +176,19 @@ class _ByStat:
         )
 
 
-def _rows(tables: Tables, query: TopicQuery) -> Iterable[TopicRow]:
-    """By name."""
+def _found(tables: Tables, query: TopicQuery) -> dict[str, dict[str, TopicConfig]]:
+    """Topic -> broker name -> its configuration there."""
     part = query.name.casefold()
     found: dict[str, dict[str, TopicConfig]] = {}
     for broker, table in sorted(tables.by_broker.items()):
         for name, config in table.items():
-            if part in name.casefold():
+            if part in name.casefold() and (not query.kinds or tables.kinds.of(name) in query.kinds):
                 found.setdefault(name, {})[broker] = config
-    for name in sorted(found):
-        kind = tables.kinds.of(name)
-        if not query.kinds or kind in query.kinds:
-            yield _row(name, kind, found[name])
+    return found
+
+
+def _read_queues(configs: Mapping[str, TopicConfig]) -> int:
+    return sum(config.read_queue_nums for config in configs.values())
 
 
 def _row(name: str, kind: TopicKind, configs: Mapping[str, TopicConfig]) -> TopicRow:
@@ -190,7 +197,7 @@ def _row(name: str, kind: TopicKind, configs: Mapping[str, TopicConfig]) -> Topi
         name=name,
         kind=kind,
         brokers=list(configs),
-        read_queues=sum(config.read_queue_nums for config in each),
+        read_queues=_read_queues(configs),
         write_queues=sum(config.write_queue_nums for config in each),
         can_read=any(config.perm & PERM_READ for config in each),
         can_write=any(config.perm & PERM_WRITE for config in each),
@@ -212,8 +219,13 @@ def config_view(broker: str, config: TopicConfig) -> TopicConfigView:
         filter_type=config.topic_filter_type,
         attributes=config.attributes,
         message_type=attributes.get(TYPE_ATTRIBUTE),
-        retention_ms=int(retention) if retention.isascii() and retention.isdigit() else None,
+        retention_ms=int(retention) if is_retention(retention) else None,
     )
+
+
+def is_retention(text: str) -> bool:
+    """Whether a broker takes it for a time in ms."""
+    return text.isascii() and text.isdigit() and len(text) <= RETENTION_DIGITS_MAX
 
 
 def _queue_view(broker: str, row: QueueRow) -> QueueView:

@@ -49,6 +49,16 @@ class BrokerSet:
         peers = (peer.remoting_address for status in self.statuses.values() for peer in status.peers)
         return tuple(dict.fromkeys([*(entry.address for entry in self.listed), *filter(None, peers)]))
 
+    @property
+    def readers(self) -> dict[str, str]:
+        """Broker name -> whom to ask what it has: its master, or a node that answers while there is none."""
+        nodes: dict[str, NodeStatusMessage] = {}
+        for status in self.statuses.values():
+            known = nodes.get(status.broker_name)
+            if known is None or status.applied_index > known.applied_index:
+                nodes[status.broker_name] = status
+        return {**{name: status.remoting_address for name, status in nodes.items()}, **self.masters}
+
     def cluster_of(self, broker_name: str) -> str | None:
         return next((entry.cluster for entry in self.listed if entry.broker_name == broker_name), None)
 

@@ -14,6 +14,8 @@ from remoting.route import RouteError, TopicRoute, parse_topic_route
 TOPICS_MAX: Final = 100_000
 QUEUES_MAX: Final = 65_536
 GROUPS_MAX: Final = 10_000
+MASTERS_REMEMBERED_MAX: Final = 64
+"""Of these the last answer is kept."""
 CHANGE_TIMEOUT_MS: Final = 5_000
 """A change waits for a majority, and a follower hands it on to the leader first."""
 _WHAT_TOPICS: Final = "list of topics"
@@ -70,16 +72,26 @@ class TopicSource:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._read: dict[str, tuple[bytes, Mapping[str, TopicConfig]]] = {}
 
     async def configs(self, address: str) -> Mapping[str, TopicConfig]:
-        """21: every topic of the broker by name."""
+        """21: every topic of the broker by name. The same answer as before is not read again: with thousands
+        of topics that takes longer than all the rest.
+        """
         answer = await self._gateway.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        known = self._read.get(address)
+        if known is not None and known[0] == answer.body:
+            return known[1]
         table = read_json(address, answer.body, _WHAT_TOPICS).get("topicConfigTable") or {}
         if not isinstance(table, dict) or len(table) > TOPICS_MAX:
             raise AskError(
                 address, f"{address}: its {_WHAT_TOPICS} is no table of at most {TOPICS_MAX} topics"
             )
-        return {name: check(address, row, TopicConfig, _WHAT_TOPICS) for name, row in table.items()}
+        configs = {name: check(address, row, TopicConfig, _WHAT_TOPICS) for name, row in table.items()}
+        if len(self._read) >= MASTERS_REMEMBERED_MAX:
+            self._read.clear()
+        self._read[address] = answer.body, configs
+        return configs
 
     async def route(self, namesrv: str, topic: str) -> TopicRoute | None:
         """105: where the name server sends clients; None when it knows no such topic."""

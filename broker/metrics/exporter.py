@@ -28,9 +28,10 @@ class Exporter(Collector):
             context.log.is_writable,
             config.metrics_topics_max,
         )
+        self._traffic = TrafficFigures(context, self._lags)
         self._parts = (
             NodeFigures(context),
-            TrafficFigures(context, self._lags),
+            self._traffic,
             HostFigures(context, server, self._delay),
         )
         self._registry = CollectorRegistry(auto_describe=False)
@@ -55,6 +56,7 @@ class Exporter(Collector):
     async def render(self) -> bytes:
         """The whole text."""
         await self._lags.look()
+        await self._traffic.look()
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:

@@ -112,17 +112,17 @@ class PopService:
         try:
             self._handlers[request.code](request, connection)
         except RequestError as error:
-            _refuse(request, connection, error.code, error.remark)
+            self._refuse(request, connection, error.code, error.remark)
         except HeaderError as error:
-            _refuse(request, connection, ResponseCode.SYSTEM_ERROR, str(error))
+            self._refuse(request, connection, ResponseCode.SYSTEM_ERROR, str(error))
 
     # -- while there is no table
 
     def _defer(self, request: RemotingCommand, connection: ClientConnection) -> None:
         if self._log.is_writable() and not self._ledger.is_loading:
-            _refuse(request, connection, ResponseCode.SYSTEM_ERROR, UNREADABLE)
+            self._refuse(request, connection, ResponseCode.SYSTEM_ERROR, UNREADABLE)
         elif len(self._deferred) >= DEFERRED_MAX:
-            _refuse(request, connection, ResponseCode.SYSTEM_BUSY, TOO_MANY_WAIT)
+            self._refuse(request, connection, ResponseCode.SYSTEM_BUSY, TOO_MANY_WAIT)
         else:
             self._deferred.append((request, connection))
             if not self._waits_for_leader:
@@ -157,11 +157,11 @@ class PopService:
         deferred, self._deferred = self._deferred, []
         refusal = self._readiness.refusal()
         for request, connection in deferred:
-            _refuse(request, connection, refusal.code, refusal.remark)
+            self._refuse(request, connection, refusal.code, refusal.remark)
 
     def _refuse_held(self, pop: Pop) -> None:
         refusal = self._readiness.refusal()
-        _refuse(pop.request, pop.connection, refusal.code, refusal.remark)
+        self._refuse(pop.request, pop.connection, refusal.code, refusal.remark)
 
     # -- pops
 
@@ -191,13 +191,13 @@ class PopService:
         try:
             group = await self._state.ensure_group(name)
         except StateChangeError as error:
-            _refuse(request, connection, *put_error(error.status))
+            self._refuse(request, connection, *put_error(error.status))
             return
         finally:
             self._creating -= 1
         if group is None:
             remark = f"subscription group [{name}] does not exist"
-            _refuse(request, connection, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            self._refuse(request, connection, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             return
         self._admit(request, connection)
         self._end_turn()
@@ -257,10 +257,11 @@ class PopService:
         if status is PutStatus.PUT_OK:
             self._answer(pop, taken, ResponseCode.SUCCESS, "FOUND")
         else:
-            _refuse(pop.request, pop.connection, *put_error(status))
+            self._refuse(pop.request, pop.connection, *put_error(status))
 
     def _answer(self, pop: Pop, taken: Taken, code: ResponseCode, remark: str) -> None:
         """All number fields on every answer: the client reads the header of those without messages, too."""
+        self._context.router.counts.refuse(pop.request.code, code)
         if not pop.connection.is_open:
             return
         header = pop.header
@@ -277,7 +278,7 @@ class PopService:
         body = b"".join(taken.bodies)
         pop.connection.send(success_response(pop.request, ext, body, remark, code))
 
-
-def _refuse(request: RemotingCommand, connection: ClientConnection, code: int, remark: str) -> None:
-    if not request.is_oneway:
-        connection.send(error_response(request, code, remark))
+    def _refuse(self, request: RemotingCommand, connection: ClientConnection, code: int, remark: str) -> None:
+        self._context.router.counts.refuse(request.code, code)
+        if not request.is_oneway:
+            connection.send(error_response(request, code, remark))

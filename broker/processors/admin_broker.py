@@ -3,10 +3,12 @@ LEDGERMQ_TRANSFER_LEADER (65002).
 """
 
 import asyncio
+from functools import partial
 
 from broker.admin_answers import json_answer
 from broker.context import BrokerContext
 from broker.node_status import NodeStatusBuilder
+from broker.process_figures import process_figures
 from broker.replication import leader_hint
 from broker.runtime_info import RuntimeInfo
 from dledger.core.types import ResponseCode as EngineCode
@@ -70,6 +72,7 @@ class BrokerAdmin:
 
 def register(context: BrokerContext) -> None:
     admin, router = BrokerAdmin(context), context.router
+    context.runtime_figures.append(partial(process_figures, context.clock))
     router.register(RequestCode.GET_BROKER_RUNTIME_INFO, admin.runtime_info)
     router.register(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, admin.cold_data)
     router.register(RequestCode.LEDGERMQ_NODE_STATUS, admin.node_status)

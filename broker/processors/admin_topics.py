@@ -8,12 +8,15 @@ one had.
 from collections.abc import Container
 from typing import Any
 
+import orjson
+
 from broker.admin_answers import committed_answer, invalid, json_answer, message_queue, store_timestamp_ms
 from broker.context import BrokerContext
 from broker.leader_requests import LeaderRequests
 from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import (
     ConfigFormatError,
+    DataVersion,
     TopicConfig,
     check_topic_config,
     is_system_topic,
@@ -37,6 +40,7 @@ class TopicAdmin:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._state = context.state
+        self._all_topics: tuple[DataVersion, int, bytes] | None = None
 
     def put_topic(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
         """17 UPDATE_AND_CREATE_TOPIC"""
@@ -76,14 +80,15 @@ class TopicAdmin:
             raise invalid(error)
 
     def all_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """21 GET_ALL_TOPIC_CONFIG"""
-        return json_answer(
-            request,
-            {
-                "dataVersion": self._state.data_version.to_json(self._term()),
-                "topicConfigTable": {name: topic.to_json() for name, topic in self._state.topics.items()},
-            },
-        )
+        """21 GET_ALL_TOPIC_CONFIG: kept until the table changes, since thousands of topics take the loop's
+        time and dashboards ask every few seconds.
+        """
+        version, term = self._state.data_version, self._term()
+        if self._all_topics is None or self._all_topics[:2] != (version, term):
+            table = {name: topic.to_json() for name, topic in self._state.topics.items()}
+            body = orjson.dumps({"dataVersion": version.to_json(term), "topicConfigTable": table})
+            self._all_topics = version, term, body
+        return success_response(request, body=self._all_topics[2])
 
     def one_topic(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """351 GET_TOPIC_CONFIG"""

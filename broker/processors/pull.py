@@ -238,6 +238,7 @@ class PullProcessor:
     def _refuse(self, held: HeldPull[Pull]) -> None:
         """Its place goes to a pull of another connection."""
         pull = held.request
+        self._context.router.counts.refuse(pull.request.code, ResponseCode.SYSTEM_BUSY)
         pull.connection.send(error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD))
 
     def _resume(self, held: HeldPull[Pull], may_hold: bool) -> None:

@@ -160,6 +160,8 @@ class SendBackProcessor:
     ) -> None:
         if status is PutStatus.PUT_OK:
             self._context.statistics.sent_back(plan.origin_topic, plan.group, plan.is_dead)
+        else:
+            self._context.router.counts.refuse(request.code, put_error(status)[0])
         if request.is_oneway:
             return
         if status is PutStatus.PUT_OK:

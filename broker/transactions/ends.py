@@ -93,7 +93,7 @@ class EndTransactions:
                     header = EndTransactionRequestHeader.parse(request.ext_fields)
                 except HeaderError as error:
                     connection.warn_once("end transaction header", str(error))
-                    _answer(connection, request, ResponseCode.SYSTEM_ERROR, str(error))
+                    self._answer(connection, request, ResponseCode.SYSTEM_ERROR, str(error))
                     continue
                 self._take(_Asked(connection, request, header))
         if self._retry is None:
@@ -170,10 +170,10 @@ class EndTransactions:
             decision = self._decide(asked.header, turn)
         except RequestError as error:
             asked.connection.warn_once("end transaction", f"not ended: {error.remark}")
-            _answer(asked.connection, asked.request, error.code, error.remark)
+            self._answer(asked.connection, asked.request, error.code, error.remark)
             return
         if decision is None:
-            _answer(asked.connection, asked.request, ResponseCode.SUCCESS)
+            self._answer(asked.connection, asked.request, ResponseCode.SUCCESS)
             return
         turn.decisions[decision.offset] = decision
         turn.asked.append(asked)
@@ -221,7 +221,7 @@ class EndTransactions:
             self._refuse(turn.asked, status)
             return
         for asked in turn.asked:
-            _answer(asked.connection, asked.request, ResponseCode.SUCCESS)
+            self._answer(asked.connection, asked.request, ResponseCode.SUCCESS)
 
     def _refuse(self, asked: Sequence[_Asked], status: PutStatus) -> None:
         if status is PutStatus.SERVICE_NOT_AVAILABLE and not self._log.is_writable():
@@ -230,7 +230,7 @@ class EndTransactions:
             return
         code, remark = put_error(status)
         for each in asked:
-            _answer(each.connection, each.request, code, remark)
+            self._answer(each.connection, each.request, code, remark)
 
     def _hand_on(self, asked: _Asked) -> None:
         if self._forwarder.may_forward(asked.request):
@@ -241,7 +241,7 @@ class EndTransactions:
     async def _ask_leader(self, asked: _Asked) -> None:
         answer = await self._forwarder.ask_leader(asked.request, LEADER_TIMEOUT_S, LEADER_PATIENCE_S)
         if answer is not None:
-            _answer(asked.connection, asked.request, answer.code, answer.remark or "")
+            self._answer(asked.connection, asked.request, answer.code, answer.remark or "")
         elif self._log.is_writable():
             self._take(asked)
             if self._retry is None:
@@ -251,13 +251,13 @@ class EndTransactions:
 
     def _refuse_as_follower(self, asked: _Asked) -> None:
         remark = leader_hint(self._context.engine, self._context.config.dledger_self_id)
-        _answer(asked.connection, asked.request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
+        self._answer(asked.connection, asked.request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
 
-
-def _answer(connection: Connection, request: RemotingCommand, code: int, remark: str = "") -> None:
-    if not request.is_oneway:
-        is_done = code == ResponseCode.SUCCESS
-        connection.send(success_response(request) if is_done else error_response(request, code, remark))
+    def _answer(self, connection: Connection, request: RemotingCommand, code: int, remark: str = "") -> None:
+        self._context.router.counts.refuse(request.code, code)
+        if not request.is_oneway:
+            is_done = code == ResponseCode.SUCCESS
+            connection.send(success_response(request) if is_done else error_response(request, code, remark))
 
 
 def _error(remark: str) -> RequestError:

@@ -49,7 +49,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="For which shell.")])
 
     `ledgermq --install-completion` writes it where the shell at hand finds it.
     """
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # not in its __all__
 
     print(get_completion_script(prog_name="ledgermq", complete_var="_LEDGERMQ_COMPLETE", shell=shell.value))
 

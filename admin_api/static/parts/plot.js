@@ -7,6 +7,8 @@ import uPlot from "/static/vendor/uplot/uPlot.esm.js";
 const HEIGHT = 150;
 const DASHES = [[], [6, 4], [2, 3], [10, 3, 2, 3], [4, 2]];
 const COLOURS = ["--accent", "--plot-2", "--plot-3", "--plot-4", "--plot-5"];
+const SHOWN_S_MIN = 300;
+const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -76,8 +78,11 @@ function optionsOf(series, width, say) {
     height: HEIGHT,
     legend: { show: false },
     cursor: { show: false },
-    scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, 0.001) * 1.1] } },
-    axes: [axis, { ...axis, size: 58, values: (_, marks) => marks.map((mark) => say(mark)) }],
+    scales: {
+      x: { range: (_, first, last) => [Math.min(first, last - SHOWN_S_MIN), last] },
+      y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1) * 1.1] },
+    },
+    axes: [{ ...axis, space: 60, incrs: [60, 300, 600, 900, 1200], values: (_, marks) => marks.map((mark) => TIME.format(mark * 1000)) }, { ...axis, size: 58, values: (_, marks) => marks.map((mark) => say(mark)) }],
     series: [{}, ...series.map((one, place) => ({
       label: one.name,
       stroke: colour(COLOURS[place % COLOURS.length]),

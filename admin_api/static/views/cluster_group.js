@@ -24,7 +24,8 @@ export function createGroup() {
     make("p", "durability"),
     legend(),
     make("div", "nodes"),
-    make("div", "actions", button("Hand leadership over…", () => handOver(shownGroups.get(section)))),
+    make("div", "actions", button("Hand leadership over…", () => handOver(shownGroups.get(section))),
+      button("Preferred leader…", () => prefer(shownGroups.get(section)))),
     plot.element,
     make("div", "history",
       make("section", "elections", make("h3", "", "Elections"), table(["Time", "Term", "Leader", "Reason"])),
@@ -92,6 +93,17 @@ async function handOver(group) {
     path: `/api/v1/replication/${encodeURIComponent(group.group)}/transfer`,
     body: { nodeId: values.nodeId ?? null },
   });
+}
+
+/** Who is to lead whenever it can. */
+async function prefer(group) {
+  const title = `Preferred leader of ${group.group}`;
+  const members = group.nodes.filter((node) => node.id !== null).map((node) => node.id);
+  const form = createForm([{ name: "nodeId", title: "Preferred leader", type: "select", options: [["", "nobody"], ...members] }]);
+  const values = await askForm(title, form, "Show what happens");
+  if (values === null) return;
+  const path = `/api/v1/replication/${encodeURIComponent(group.group)}/preferred-leader`;
+  await makeChange({ title, verb: "Prefer", method: "PUT", path, body: { nodeId: values.nodeId ?? null } });
 }
 
 function modeSwitch() {

@@ -9,7 +9,7 @@ const FACTS = [
   ["Lag", (node) => lag(node.lagEntries, node.lagBytes)],
   ["Behind by", (node) => duration(node.lagMs)],
   ["In sync", (node) => (node.isInSync === null ? null : node.isInSync ? "✓ yes" : "✕ no")],
-  ["Pushed by", pushing],
+  ["Push", pushing],
   ["End", (node) => count(node.log.endIndex)],
   ["Persisted", (node) => count(node.log.persistedIndex)],
   ["Committed", (node) => count(node.log.committedIndex)],
@@ -20,7 +20,7 @@ const FACTS = [
 ];
 
 function pushing(node) {
-  if (node.role === "LEADER") return "itself";
+  if (node.role === "LEADER") return "–";
   if (node.push === null || node.push.state === null) return null;
   const pace = node.push.isThrottled ? ", throttled" : "";
   return `${node.push.state.toLowerCase()}${pace}`;

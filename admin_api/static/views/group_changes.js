@@ -47,7 +47,7 @@ export async function askSkip(path, name, topics) {
 
 export async function askClone(path, name, topics) {
   const title = `Clone the offsets of ${name}`;
-  const target = { name: "targetGroup", title: "Group that gets them", required: true, pattern: "[%|a-zA-Z0-9_\\-]+" };
+  const target = { name: "targetGroup", title: "Group that gets them", required: true, pattern: "[%\\|a-zA-Z0-9_\\-]+" };
   const values = await askForm(title, createForm([target, topicField(topics, false)]), "Show what happens");
   if (values === null) return false;
   return makeChange({ title, verb: "Clone", method: "POST", path: `${path}/offsets/clone`, body: values });

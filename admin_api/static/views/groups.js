@@ -31,7 +31,7 @@ function lagOf(row) {
 export function createView() {
   const create = button("New group…", async () => {
     const form = createForm([
-      { name: "group", title: "Name", required: true, pattern: "[%|a-zA-Z0-9_\\-]+" },
+      { name: "group", title: "Name", required: true, pattern: "[%\\|a-zA-Z0-9_\\-]+" },
       { name: "retryMaxTimes", title: "Retries before the DLQ", type: "number", min: -1, value: 16 },
       { name: "consumeEnabled", title: "Its consumers get messages", type: "check", value: true },
     ]);

@@ -21,7 +21,7 @@ const COLUMNS = [
   { title: "Out/s", isNumber: true, read: (row) => amount(row.getPerSecond) },
   { title: "In today", isNumber: true, read: (row) => count(row.putToday) },
   { title: "Disk used", isNumber: true, read: (row) => percent(row.diskUsedRatio) },
-  { title: "Version", read: (row) => [row.product, row.version].filter(Boolean).join(" ") || null },
+  { title: "Version", read: (row) => (row.version?.toLowerCase() === row.product ? row.version : [row.product, row.version].filter(Boolean).join(" ") || null) },
   { title: "Started", read: (row) => clock(row.startedAtMs, Date.now()) },
 ];
 

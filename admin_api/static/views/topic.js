@@ -1,5 +1,6 @@
 // One topic: how each broker keeps it, its queues, traffic, route, consumers.
 
+import { withQuery } from "/static/api.js";
 import { button, link, make, setText } from "/static/dom.js";
 import { amount, bytes, clock, count } from "/static/format.js";
 import { makeChange } from "/static/parts/change.js";
@@ -37,6 +38,13 @@ const STATS = [
   { title: "Last day", isNumber: true, read: (row) => count(row.messages?.lastDay ?? null) },
   { title: "Bytes of the day", isNumber: true, read: (row) => bytes(row.bytes?.lastDay ?? null) },
 ];
+const PRODUCERS = [
+  { title: "Group", read: (row) => row.group },
+  { title: "Client", read: (row) => row.clientId },
+  { title: "Address", read: (row) => row.address },
+  { title: "Language", read: (row) => row.language },
+  { title: "Version", read: (row) => row.version },
+];
 const ROUTE = [
   { title: "Broker", read: (row) => row.brokerName },
   { title: "Cluster", read: (row) => row.cluster },
@@ -55,6 +63,9 @@ export function createView(name) {
   const groups = createTable({
     label: "Consumer groups", columns: [{ title: "Group", read: (row) => cell(row, () => link(row, `#/groups/${encodeURIComponent(row)}`)) }], keyOf: (row) => row,
   });
+  const producers = createTable({
+    label: "Producers", columns: PRODUCERS, keyOf: (row) => `${row.group}@${row.clientId}`, empty: "Nobody is connected who may send.",
+  });
   let newest = null;
   const parts = [
     { path, show(topic) {
@@ -65,6 +76,7 @@ export function createView(name) {
     } },
     { path: `${path}/queues`, show: (answer) => queues.show(answer.queues) },
     { path: `${path}/stats`, show: (answer) => stats.show(statsRows(answer)) },
+    { path: withQuery("/api/v1/producer-groups", { topic: name }), isOptional: true, show: (answer) => producers.show(producerRows(answer)) },
     { path: `${path}/route`, show: (answer) => route.show(answer.brokers) },
   ];
   const refresh = (signal) => readParts(parts, notice, signal);
@@ -76,7 +88,8 @@ export function createView(name) {
       button("Delete…", () => remove(path, name), "danger"))),
     notice.element, kind,
     section("Configuration", configs.element), section("Queues", queues.element), section("Traffic", stats.element),
-    section("Consumer groups", groups.element), section("Route", route.element));
+    section("Consumer groups", groups.element),
+    section("Producers of its brokers", producers.element), section("Route", route.element));
   return { title: `Topic ${name}`, element, refresh, refreshMs: REFRESH_MS };
 }
 
@@ -86,6 +99,8 @@ function statsRows(answer) {
     ...answer.groups.map((group) => ({ who: `read by ${group.group}`, messages: group.gotMessages, bytes: group.gotBytes })),
   ];
 }
+
+const producerRows = (answer) => answer.items.flatMap(({ group, clients }) => clients.map((client) => ({ ...client, group })));
 
 async function edit(path, name, topic) {
   if (topic === null || topic.configs.length === 0) return;

@@ -16,7 +16,7 @@ function fields(now) {
 }
 
 export function newTopicForm() {
-  const name = { name: "name", title: "Name", required: true, pattern: "[%|a-zA-Z0-9_+\\-]+", hint: "Letters, digits, % | _ + and -" };
+  const name = { name: "name", title: "Name", required: true, pattern: "[%\\|a-zA-Z0-9_+\\-]+", hint: "Letters, digits, % | _ + and -" };
   return createForm([name, ...fields({ readQueues: 8, writeQueues: 8, canRead: true, canWrite: true, isOrdered: false })]);
 }
 

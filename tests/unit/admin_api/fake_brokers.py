@@ -105,6 +105,8 @@ class FakeBrokers:
         self.hanging: set[str] = set()
         self.dead: set[str] = set()
         self.refusing: dict[tuple[str, RequestCode], tuple[int, str]] = {}
+        self.bodies: dict[RequestCode, bytes] = {}
+        """Sent instead of what the brokers would answer."""
         self.asked: Counter[tuple[str, RequestCode]] = Counter()
         self.commands: list[tuple[str, RemotingCommand]] = []
         self.answered_bytes = 0
@@ -146,6 +148,8 @@ class FakeBrokers:
             return RemotingCommand(code=refusal, remark=remark)
         if address == NAMESRV:
             return self._of_namesrv(code, command.ext_fields)
+        if code in self.bodies:
+            return RemotingCommand(code=0, body=self.bodies[code])
         broker = self.brokers[address]
         answer = _ANSWERS.get(code)
         if answer is None or (broker.is_stock and code is RequestCode.LEDGERMQ_NODE_STATUS):

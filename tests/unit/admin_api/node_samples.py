@@ -10,8 +10,8 @@ REPLICATION = {"n0": "127.0.0.1:10914", "n1": "127.0.0.1:10924", "n2": "127.0.0.
 
 
 def peer(node_id: str, **facts: Any) -> PeerView:
-    facts.setdefault("remoting_address", ADDRESSES[node_id])
-    return PeerView(id=node_id, replication_address=REPLICATION[node_id], **facts)
+    facts.setdefault("remoting_address", ADDRESSES.get(node_id))
+    return PeerView(id=node_id, replication_address=REPLICATION.get(node_id, "127.0.0.1:1"), **facts)
 
 
 def node_status(node_id: str, role: NodeRole, **facts: Any) -> NodeStatusMessage:

@@ -1,10 +1,12 @@
 """The picture put together from answers, the leader's word and what was known before."""
 
+from typing import Any
+
 from admin_api.assemble import Answer, assemble
 from admin_api.memory import Memory
 from admin_api.schemas.cluster import GroupState, GroupView, NamesrvView, NodeState, NodeView
 from admin_api.sources.brokers import Listed
-from broker.admin_types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage
+from broker.admin_types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
 from tests.unit.admin_api.node_samples import ADDRESSES, REPLICATION, listed, node_status, peer
 
 NAMESRV = NamesrvView(address="127.0.0.1:9876", state=NodeState.UP)
@@ -162,3 +164,39 @@ def test_memory_beyond_its_bound_forgets_the_node_unseen_for_longest() -> None:
         "n0": 2,
         "n2": 3,
     }
+
+
+def test_assemble_in_sync_is_who_holds_what_is_committed_or_is_hardly_behind() -> None:
+    def member(node_id: str, **facts: Any) -> PeerView:
+        return peer(node_id, **{"is_connected": True, "push_state": "APPEND", **facts})
+
+    peers = (
+        member("n1", match_index=8, lag_ms=5_000),
+        member("n2", match_index=5, lag_ms=1_000),
+        member("n3", match_index=5, lag_ms=1_001, remoting_address=None),
+        member("n4", match_index=9, push_state="TRUNCATE", remoting_address=None),
+        member("n5", match_index=9, is_connected=False, remoting_address=None),
+        member("n6", match_index=5, remoting_address=None),
+    )
+    group = the_group(answers(up(node_status("n0", NodeRole.LEADER, peers=peers))), listed("n0"))
+    assert group.in_sync == ["n0", "n1", "n2"]
+    told = {node.id: node.is_in_sync for node in group.nodes}
+    assert told == {"n0": True, "n1": True, "n2": True, "n3": False, "n4": False, "n5": False, "n6": None}
+    assert node_of(group, "n3").lag_ms == 1_001
+
+
+def test_assemble_without_a_leader_nobody_knows_who_is_in_sync() -> None:
+    group = the_group(answers(up(node_status("n1", NodeRole.FOLLOWER))), listed("n1"))
+    assert group.in_sync is None
+    assert [node.is_in_sync for node in group.nodes] == [None]
+
+
+def test_assemble_a_stock_broker_is_up_and_says_nothing_of_replication() -> None:
+    found = answers(Answer(ADDRESSES["n0"], None, "it answered code 3", is_stock=True), silent("n1"))
+    group = the_group(found, listed("n0", "n1"))
+    assert group.state is GroupState.WRITABLE
+    assert [(node.state, node.is_ledgermq, node.is_writable) for node in group.nodes] == [
+        (NodeState.UP, False, True),
+        (NodeState.DOWN, None, None),
+    ]
+    assert (group.leader_id, group.in_sync, group.nodes[0].role) == (None, None, None)

@@ -205,7 +205,7 @@ async def test_change_refused_by_the_broker_is_a_problem_with_its_words() -> Non
     async with asking(brokers) as client:
         preview = await patched(client, {"fileReservedTime": "0"})
         problem = await patched(
-            client, {"fileReservedTime": "0"}, 502, dryRun=False, confirmation=preview["confirmation"]
+            client, {"fileReservedTime": "0"}, 409, dryRun=False, confirmation=preview["confirmation"]
         )
     assert "must be at least 1" in problem["detail"]
 

@@ -21,6 +21,7 @@ from admin_api.gateway import AskError
 from admin_api.schemas.audit import AuditEntry, AuditOutcome
 from admin_api.schemas.changes import ChangeResult
 from admin_api.security.actor import Actor, Role
+from admin_api.services.errors import NotFoundError, UnavailableError
 from tests.unit.admin_api.change_samples import OPERATOR, SampleChange
 
 
@@ -171,6 +172,23 @@ async def test_a_change_of_which_nothing_was_done_failed(change: SampleChange) -
         await desk.make(change)
     assert [outcome.ok for outcome in caught.value.result.outcomes] == [False]
     assert [entry.outcome for entry in await desk.audited()] == [AuditOutcome.FAILED]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refused"),
+    [
+        (AskError("a", "no such topic", code=17), True),
+        (AskError("a", "a fault", code=1), False),
+        (AskError("a", "no answer"), False),
+        (ChangeRefusedError("no"), True),
+        (NotFoundError("gone"), True),
+        (UnavailableError("silent"), False),
+    ],
+)
+async def test_a_refusal_is_no_failure_of_the_brokers(error: Exception, is_refused: bool) -> None:
+    with pytest.raises(ChangeFailedError) as caught:
+        await Desk().make(SampleChange(is_destructive=False, error=error))
+    assert caught.value.is_refused is is_refused
 
 
 async def test_a_fault_in_the_middle_is_audited() -> None:

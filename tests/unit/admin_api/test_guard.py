@@ -225,3 +225,16 @@ async def test_a_change_goes_from_its_preview_to_the_audit_log() -> None:
 async def test_a_reader_does_not_see_who_changed_what() -> None:
     async with calling() as client:
         assert (await client.get("/api/v1/audit", headers=bearer(READ))).status_code == 403
+
+
+async def test_no_operation_at_all_is_open() -> None:
+    """Whatever a router forgets: without a token nothing is answered, and a reader changes nothing."""
+    async with calling() as client:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+        tried = [(method, path) for path in paths if path.startswith("/api/") for method in paths[path]]
+        for method, path in tried:
+            assert (await client.request(method, path, headers=OWN)).status_code == 401, path
+            if method != "get":
+                answer = await client.request(method, path, headers=bearer(READ), json={})
+                assert answer.status_code == 403, path
+    assert len(tried) > 40

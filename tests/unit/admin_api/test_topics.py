@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
+from admin_api.gateway import Gateway
+from admin_api.settings import Settings
+from admin_api.sources.topics import TopicSource
+from broker.admin_types import NodeRole
 from remoting.codes import RequestCode
-from tests.unit.admin_api.fake_brokers import FakeBroker, FakeBrokers
+from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
 from tests.unit.admin_api.serving import answered, asking
 
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
@@ -143,6 +147,19 @@ async def test_stats_add_up_brokers_and_have_null_where_nobody_counted() -> None
     ]
 
 
+async def test_group_without_a_leader_is_read_from_a_node_that_answers() -> None:
+    facts = {"role": NodeRole.CANDIDATE, "is_writable": False}
+    lone = FakeBroker("broker-a", A, facts=facts)
+    lone.add_topic("orders", attributes={})
+    async with asking(FakeBrokers(lone)) as client:
+        page = answered(await client.get("/topics"))
+        answered(await client.get("/topics/orders/queues"))
+        problem = answered(await client.delete("/topics/orders"), 503)
+        answered(await client.post("/topics", json={"name": "new"}), 503)
+    assert ([row["name"] for row in page["items"]], page["isPartial"]) == (["orders"], True)
+    assert "broker-a takes no writes" in problem["detail"]
+
+
 async def test_stock_brokers_tell_no_attributes_and_that_is_null() -> None:
     stock = FakeBroker("broker-a", A, is_stock=True)
     stock.add_topic("orders")
@@ -173,6 +190,15 @@ async def test_list_of_two_thousand_topics_and_five_thousand_groups_asks_each_ma
     assert asked[A, RequestCode.GET_ALL_TOPIC_CONFIG] == asked[B, RequestCode.GET_ALL_TOPIC_CONFIG] == 1
     assert sum(asked.values()) <= 3 + 4
     assert brokers.answered_bytes < 3_500_000
+
+
+async def test_same_answer_is_not_read_again() -> None:
+    brokers = two_brokers()
+    source = TopicSource(Gateway(brokers, Settings(namesrv=NAMESRV)))
+    first = await source.configs(A)
+    assert await source.configs(A) is first
+    brokers.brokers[A].add_topic("late")
+    assert "late" in await source.configs(A)
 
 
 def effects_of(result: Any) -> list[tuple[str, str | None, str | None]]:

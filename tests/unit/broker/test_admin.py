@@ -50,6 +50,7 @@ async def test_a_topic_is_created_changed_shown_and_deleted(operator: Operator) 
     assert everything["dataVersion"] == {"counter": 2, "stateVersion": 3, "timestamp": operator.log.now_ms}
     assert (await operator.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="t")).code == 0
     assert (await operator.ask(RequestCode.GET_TOPIC_CONFIG, topic="t")).code == 17
+    assert "t" not in (await operator.read(RequestCode.GET_ALL_TOPIC_CONFIG))["topicConfigTable"]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ async def test_first_stretch_is_dispatched_at_once_and_the_rest_turn_by_turn() -
     await settle()
     assert bench.heard == list(range(36))
     assert bench.applied_at == [9, 19, 29, 35]
+    assert bench.reput.seconds.count == 4
     assert bench.reput.applied == Applied(35, 3600)
 
 

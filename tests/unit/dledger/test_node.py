@@ -306,4 +306,5 @@ def test_history_of_elections_is_bounded_and_a_role_is_reported_once() -> None:
             bench.receive("n1", HeartbeatRequest(term, -1))
         reported += [event for event in bench.take().events if isinstance(event, RoleChanged)]
     assert len(bench.node.status(0).elections) == 32
+    assert bench.node.status(0).elections_total == 49
     assert len(reported) == len(set(reported)) == 98

@@ -85,6 +85,12 @@ async def test_batches_follow_each_other_whichever_thread_writes_them(tmp_path: 
             batch.last_index for batch in bench.batches
         )
         assert bench.batches[-1].last_index == 19
+        measures = bench.persister.measures
+        assert measures.seconds.count == sum(batch.writes is not None for batch in bench.batches)
+        assert all(batch.took_s > 0 for batch in bench.batches if batch.writes is not None)
+        first = next(batch for batch in bench.batches if batch.writes is not None)
+        assert measures.entries.sum == 19 - first.last_index
+        assert measures.size_bytes.sum == bench.store.end_position - first.end_position
     again = open_entry_store(
         tmp_path / "log", EntryStoreConfig(data_file_bytes=1 << 20, index_file_bytes=32768)
     )

@@ -10,7 +10,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from remoting.message_body import BodyError, compression_of, unpack_body
+from remoting.message_body import BodyError, compression_of, unpack_beginning, unpack_body
 
 TEXT = b"Gr\xc3\xbc\xc3\x9fe " * 1000
 PACKED = {
@@ -39,6 +39,13 @@ def test_every_kind_is_unpacked(sys_flag: int) -> None:
 def test_body_beyond_the_bound_is_refused(sys_flag: int) -> None:
     with pytest.raises(BodyError, match=f"larger than {len(TEXT) - 1} bytes"):
         unpack_body(PACKED[sys_flag], sys_flag, len(TEXT) - 1)
+
+
+@pytest.mark.parametrize("sys_flag", [0, *PACKED])
+def test_beginning_is_had_without_the_rest(sys_flag: int) -> None:
+    body = PACKED.get(sys_flag, TEXT)
+    assert unpack_beginning(body, sys_flag, 10) == TEXT[:10]
+    assert unpack_beginning(body, sys_flag, len(TEXT) * 2) == TEXT
 
 
 @pytest.mark.parametrize("sys_flag", PACKED)

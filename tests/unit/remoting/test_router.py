@@ -8,6 +8,7 @@ import pytest
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import BINARY_HEADER, RemotingCommand, success_response
 from remoting.connection import Connection
+from remoting.counts import UNKNOWN
 from remoting.errors import HeaderError, RequestError
 from remoting.router import Batch, HandlerResult, Router
 from tests.unit.remoting.fakes import FakeTransport, arrived, connect, turn
@@ -227,3 +228,24 @@ async def test_requests_that_take_long_together_leave_the_loop_to_others_and_kee
     for _ in range(5):
         await asyncio.sleep(0)
     assert handled == [0, 1, 2, 3, 4]
+
+
+async def test_requests_and_refusals_are_counted_by_their_codes() -> None:
+    router = Router()
+    router.register(34, lambda request, _: success_response(request))
+    router.register(11, lambda request, _: success_response(request, code=ResponseCode.PULL_NOT_FOUND))
+    router.register_batch((310,), lambda batches: None)
+    await _answers(router, _request(34), _request(310), _request(34), _request(9999), _request(11))
+    await _answers(router, _request(310), _request(310))
+    assert router.counts.requests == {34: 2, 310: 3, 11: 1, UNKNOWN: 1}
+    assert router.counts.refused == {(UNKNOWN, ResponseCode.REQUEST_CODE_NOT_SUPPORTED): 1}
+    failing = _raising(RequestError(14, "no"))
+    await _answers(failing, _request(flag=2), _request())
+    assert failing.counts.refused == {(34, 14): 2}
+
+
+async def test_codes_from_outside_do_not_fill_the_tables() -> None:
+    router = Router()
+    router.register_fallback(lambda request, _: success_response(request))
+    await _answers(router, *(_request(code) for code in range(1_000, 1_200)))
+    assert router.counts.requests == {UNKNOWN: 200}

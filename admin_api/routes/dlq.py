@@ -1,0 +1,140 @@
+"""Dead letters: how many and how old, which, again, and as a file."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Path, Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from admin_api.routes import message_examples as examples
+from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
+from admin_api.routes.messages import Cursor, FromMs, Limit, ToMs
+from admin_api.routes.parts import PageDep, ServicesDep, problems
+from admin_api.schemas.changes import ChangeResult
+from admin_api.schemas.common import Page
+from admin_api.schemas.dlq import EXPORT_MAX, DlqResendOrder, DlqView, DlqWindow, ExportFormat
+from admin_api.security.access import costly, require
+from admin_api.security.actor import Role
+from admin_api.services.dlq_resend import DlqResend
+from admin_api.services.message_window import FOREVER_MS
+
+router = APIRouter(prefix="/api/v1/dlq", tags=["dead letters"])
+
+Group = Annotated[str, Path(min_length=1, max_length=255, description="the consumer group")]
+_SEARCH = [Depends(require(Role.READ)), Depends(costly)]
+_ABSENT = problems(e404="The group has no dead letters.")
+_MEDIA_TYPES = {ExportFormat.JSONL: "application/jsonl", ExportFormat.CSV: "text/csv; charset=utf-8"}
+
+
+def _answer(model: Any) -> Response:
+    return Response(
+        model.model_dump_json(by_alias=True),
+        media_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+@router.get(
+    "",
+    summary="Groups with dead letters",
+    dependencies=_SEARCH,
+    response_model=Page[DlqView],
+    responses=examples.DLQ_GROUPS | problems(),
+)
+async def get_dlq_groups(
+    services: ServicesDep,
+    page: PageDep,
+    name: Annotated[str | None, Query(max_length=255, description="a part of the name, case aside")] = None,
+) -> Response:
+    """By name: how many messages each has that are still in the log, and how old they are."""
+    return _answer(await services.dlq.groups(page, name))
+
+
+@router.get(
+    "/{group}",
+    summary="The dead letters of one group, counted",
+    dependencies=_SEARCH,
+    response_model=DlqView,
+    responses=examples.DLQ_GROUP | _ABSENT,
+)
+async def get_dlq_group(services: ServicesDep, group: Group) -> Response:
+    """How many, the oldest and the newest."""
+    return _answer(await services.dlq.group(group))
+
+
+@router.get(
+    "/{group}/messages",
+    summary="Dead letters, the newest first",
+    dependencies=_SEARCH,
+    response_model=DlqWindow,
+    responses=examples.DLQ_WINDOW
+    | _ABSENT
+    | problems(e400="The cursor is none.", e404="The group has no dead letters."),
+)
+async def get_dlq_messages(
+    services: ServicesDep,
+    group: Group,
+    from_ms: FromMs = 0,
+    to_ms: ToMs = FOREVER_MS,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """With the topic and id they had first, and how often they were tried."""
+    if cursor is not None:
+        return _answer(await services.dlq.next_window(group, cursor, limit))
+    return _answer(await services.dlq.window(group, from_ms, to_ms, limit))
+
+
+@router.post(
+    "/{group}/resend",
+    summary="Send dead letters again",
+    dependencies=[Depends(require(Role.OPERATE)), Depends(costly)],
+    response_model=ChangeResult,
+    responses=CHANGE_RESPONSES | examples.DLQ_RESENT | problems(e400="An id is no dead letter of the group."),
+)
+async def resend_dead_letters(
+    request: Request,
+    services: ServicesDep,
+    group: Group,
+    order: Annotated[DlqResendOrder, Body(openapi_examples=examples.DLQ_RESENDS)],
+    dry_run: DryRun = None,
+    confirmation: Confirmation = None,
+) -> Response:
+    """Those named by `ids`, or the oldest of a window, at most 200 a call: to the group alone (by its retry
+    topic) or to the original topic. The preview lists each; those that were resent before are left out."""
+    return await run_change(request, DlqResend(services.dlq, group, order), dry_run, confirmation)
+
+
+@router.get(
+    "/{group}/export",
+    summary="Dead letters as a file",
+    dependencies=_SEARCH,
+    response_class=StreamingResponse,
+    responses=examples.FILE | _ABSENT,
+)
+async def export_dead_letters(
+    services: ServicesDep,
+    group: Group,
+    file_format: Annotated[ExportFormat, Query(alias="format")] = ExportFormat.JSONL,
+    from_ms: FromMs = 0,
+    to_ms: ToMs = FOREVER_MS,
+    limit: Annotated[int, Query(ge=1, le=EXPORT_MAX, description="messages of the file")] = EXPORT_MAX,
+) -> StreamingResponse:
+    """JSON lines or CSV, the oldest first. A broker that falls silent on the way breaks the download off, so
+    that what arrived whole is whole."""
+    lines = services.dlq.export(group, file_format, from_ms, to_ms, limit)
+    first = await anext(lines, None)  # what cannot be begun is a problem, not a file
+    name = re.sub(r"[^0-9A-Za-z_-]", "_", group)[:100]
+    headers = {
+        "Content-Disposition": f'attachment; filename="dlq-{name}.{file_format.value}"',
+        "Cache-Control": "no-store",
+    }
+    return StreamingResponse(_chain(first, lines), media_type=_MEDIA_TYPES[file_format], headers=headers)
+
+
+async def _chain(first: str | None, lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    if first is not None:
+        yield first
+    async for line in lines:
+        yield line

@@ -1,0 +1,219 @@
+"""Messages: found by id, key and time; traced; sent and sent again."""
+
+import re
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body, Depends, Path, Query, Request
+from fastapi.responses import Response
+
+from admin_api.routes import message_examples as examples
+from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
+from admin_api.routes.parts import ServicesDep, problems
+from admin_api.schemas.changes import ChangeResult
+from admin_api.schemas.messages import (
+    BODY_SHOWN_BYTES,
+    BODY_SHOWN_BYTES_MAX,
+    BodyFormat,
+    MessageTrace,
+    MessageTrack,
+    MessageView,
+    MessageWindow,
+    NewMessage,
+    ResendOrder,
+)
+from admin_api.security.access import costly, require
+from admin_api.security.actor import Role
+from admin_api.services.errors import InvalidError
+from admin_api.services.message_cursor import CURSOR_CHARS_MAX, Search
+from admin_api.services.message_sending import SendMessage, resend_change
+from admin_api.services.message_trace import TRACE_TOPIC
+from admin_api.services.message_window import FOREVER_MS
+
+LIMIT_MAX: Final = 200
+router = APIRouter(prefix="/api/v1", tags=["messages"])
+
+MessageId = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=512,
+        description="an offset message id, or with `topic` the id its client gave it",
+    ),
+]
+Topic = Annotated[str, Query(min_length=1, max_length=255)]
+MaybeTopic = Annotated[
+    str | None, Query(min_length=1, max_length=255, description="needed for an id that a client gave")
+]
+FromMs = Annotated[int, Query(alias="from", ge=0, le=FOREVER_MS, description="stored at or after, Unix ms")]
+ToMs = Annotated[int, Query(alias="to", ge=0, le=FOREVER_MS, description="stored at or before, Unix ms")]
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="messages of one answer")]
+Cursor = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=CURSOR_CHARS_MAX,
+        description="`nextCursor` of the part before; then times and tag are its own",
+    ),
+]
+_SEARCH = [Depends(require(Role.READ)), Depends(costly)]
+_READ = [Depends(require(Role.READ))]
+_ABSENT = problems(e404="No broker has such a message, or no broker has the topic.")
+
+
+def _answer(model: Any) -> Response:
+    return Response(
+        model.model_dump_json(by_alias=True),
+        media_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+@router.get(
+    "/messages",
+    summary="Messages of a topic by key, or by time",
+    dependencies=_SEARCH,
+    response_model=MessageWindow,
+    responses=examples.WINDOW
+    | problems(
+        e400="The cursor is none, or the offset's queue is not named.", e404="There is no such topic."
+    ),
+)
+async def find_messages(
+    services: ServicesDep,
+    topic: Topic,
+    key: Annotated[str | None, Query(min_length=1, max_length=1024)] = None,
+    from_ms: FromMs = 0,
+    to_ms: ToMs = FOREVER_MS,
+    tag: Annotated[str | None, Query(min_length=1, max_length=1024)] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    broker_name: Annotated[str | None, Query(alias="brokerName", max_length=255)] = None,
+    queue_id: Annotated[int | None, Query(alias="queueId", ge=0, le=65_535)] = None,
+    offset: Annotated[
+        int | None, Query(ge=0, le=FOREVER_MS, description="of the queue named: the messages from there on")
+    ] = None,
+) -> Response:
+    """The newest first. By `key` (or a client's id) the index of the brokers answers, at most 64 of each.
+    Without, the messages stored between the two times are read from the queues, as many as one answer may
+    cost: with a rare `tag` an answer can be empty and `nextCursor` lead on all the same."""
+    messages = services.messages
+    if key is not None:
+        return _answer(await messages.by_key(topic, key, from_ms, to_ms, min(limit, 64)))
+    if offset is not None:
+        if broker_name is None or queue_id is None:
+            raise InvalidError("An offset is of one queue: name it by brokerName and queueId.")
+        return _answer(await messages.at_offset(topic, broker_name, queue_id, offset, limit))
+    if cursor is not None:
+        return _answer(await messages.next_window(topic, cursor, limit))
+    search = Search(topic, from_ms, to_ms, tag)
+    return _answer(await messages.window(search, limit, broker_name=broker_name, queue_id=queue_id))
+
+
+@router.get(
+    "/messages/{message_id}",
+    summary="One message",
+    dependencies=_READ,
+    response_model=MessageView,
+    responses=examples.MESSAGE | _ABSENT,
+)
+async def get_message(
+    services: ServicesDep,
+    message_id: MessageId,
+    topic: MaybeTopic = None,
+    body_format: Annotated[BodyFormat, Query(alias="bodyFormat")] = BodyFormat.AUTO,
+    body_bytes: Annotated[int, Query(alias="bodyBytes", ge=0, le=BODY_SHOWN_BYTES_MAX)] = BODY_SHOWN_BYTES,
+) -> Response:
+    """With all its properties, and the first `bodyBytes` of its body, unpacked where it was compressed. JSON
+    is laid out, other text is shown as it is, anything else as hex, unless `bodyFormat` says how."""
+    return _answer(await services.messages.view(message_id, topic, body_format, body_bytes))
+
+
+@router.get(
+    "/messages/{message_id}/body",
+    summary="The whole body, as its producer made it",
+    dependencies=_READ,
+    response_class=Response,
+    responses=examples.BYTES | _ABSENT | problems(e400="The body is compressed and cannot be unpacked."),
+)
+async def get_message_body(
+    services: ServicesDep, message_id: MessageId, topic: MaybeTopic = None
+) -> Response:
+    """For saving: never shown by the browser, whatever is in it."""
+    body = await services.messages.body(message_id, topic)
+    name = re.sub(r"[^0-9A-Za-z_-]", "_", message_id)[:100]
+    headers = {"Content-Disposition": f'attachment; filename="{name}.bin"', "Cache-Control": "no-store"}
+    return Response(body, media_type="application/octet-stream", headers=headers)
+
+
+@router.get(
+    "/messages/{message_id}/trace",
+    summary="What clients tell of a message",
+    dependencies=_SEARCH,
+    response_model=MessageTrace,
+    responses=examples.TRACE | problems(),
+)
+async def get_message_trace(
+    services: ServicesDep,
+    message_id: MessageId,
+    topic: MaybeTopic = None,
+    trace_topic: Annotated[str, Query(alias="traceTopic", min_length=1, max_length=255)] = TRACE_TOPIC,
+) -> Response:
+    """Of clients with `enableMsgTrace`, by their own clocks: the send, and each consumption."""
+    return _answer(await services.messages.trace(message_id, topic, trace_topic))
+
+
+@router.get(
+    "/messages/{message_id}/track",
+    summary="Where a message was consumed",
+    dependencies=_SEARCH,
+    response_model=MessageTrack,
+    responses=examples.TRACK | _ABSENT,
+)
+async def get_message_track(
+    services: ServicesDep, message_id: MessageId, topic: MaybeTopic = None
+) -> Response:
+    """Told from the offsets of the groups that consume its topic, or have."""
+    return _answer(await services.messages.track(message_id, topic))
+
+
+@router.post(
+    "/messages/{message_id}/resend",
+    summary="Send a message again",
+    dependencies=[Depends(require(Role.OPERATE))],
+    response_model=ChangeResult,
+    responses=CHANGE_RESPONSES | examples.RESENT | problems(e400="A consumer without its group."),
+)
+async def resend_message(
+    request: Request,
+    services: ServicesDep,
+    message_id: MessageId,
+    order: Annotated[ResendOrder, Body(openapi_examples=examples.RESENDS)],
+    topic: MaybeTopic = None,
+    dry_run: DryRun = None,
+    confirmation: Confirmation = None,
+) -> Response:
+    """As a new message of its topic with the same id, keys, tags and properties; or to one client of a group,
+    which consumes it at once. Either way somebody gets it twice, so it needs a confirmation."""
+    change = await resend_change(services.messages, message_id, topic, order)
+    return await run_change(request, change, dry_run, confirmation)
+
+
+@router.post(
+    "/topics/{topic}/messages",
+    summary="Send a test message",
+    dependencies=[Depends(require(Role.OPERATE))],
+    response_model=ChangeResult,
+    responses=CHANGE_RESPONSES | examples.SENT | problems(e400="The message cannot be sent so."),
+)
+async def send_message(
+    request: Request,
+    services: ServicesDep,
+    topic: Annotated[str, Path(min_length=1, max_length=255)],
+    message: Annotated[NewMessage, Body(openapi_examples=examples.NEW_MESSAGES)],
+    dry_run: DryRun = None,
+    confirmation: Confirmation = None,
+) -> Response:
+    """To a topic that exists. The outcome names the new message's id."""
+    if not topic.strip():
+        raise InvalidError("The topic has no name.")
+    return await run_change(request, SendMessage(services.messages, topic, message), dry_run, confirmation)

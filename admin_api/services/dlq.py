@@ -1,0 +1,257 @@
+"""Dead letters: which groups have some, how old they are, what they are, and all of them as a file."""
+
+import asyncio
+import base64
+import csv
+import io
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+
+from admin_api.gateway import AskError, Trouble
+from admin_api.schemas.common import Page
+from admin_api.schemas.dlq import DlqMessage, DlqView, DlqWindow, ExportFormat
+from admin_api.services.errors import InvalidError, NotFoundError, UnavailableError
+from admin_api.services.message_copies import DLQ_PREFIX, original_id, original_topic
+from admin_api.services.message_cursor import Search
+from admin_api.services.message_places import TopicPlace
+from admin_api.services.message_scan import Scan
+from admin_api.services.message_sending import time_text, unix_ms
+from admin_api.services.message_views import id_of, plain_body, summarize
+from admin_api.services.message_window import FOREVER_MS
+from admin_api.services.messages import Messages
+from admin_api.services.partial import PageWanted, partial_fields
+from admin_api.sources.offsets import BoundsRow, OffsetSource
+from remoting.record import Record, parse_properties
+
+GROUPS_AT_ONCE_MAX: Final = 16
+REMEMBERED_MAX: Final = 50_000
+_COLUMNS: Final = (
+    "id",
+    "uniqueKey",
+    "originalTopic",
+    "originalId",
+    "reconsumeTimes",
+    "bornAt",
+    "storedAt",
+    "keys",
+    "tags",
+    "bodyEncoding",
+    "body",
+    "properties",
+)
+_FORMULA_SIGNS: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(slots=True)
+class Resent:
+    """(letter's id, topic) -> when this process resent it there, Unix ms; the oldest are forgotten."""
+
+    at_ms: OrderedDict[tuple[str, str], int] = field(default_factory=OrderedDict)
+
+    def remember(self, letter_id: str, topic: str, now_ms: int) -> None:
+        self.at_ms[letter_id, topic] = now_ms
+        if len(self.at_ms) > REMEMBERED_MAX:
+            self.at_ms.popitem(last=False)
+
+
+class Dlq:
+    """Looks at the %DLQ% topics."""
+
+    def __init__(
+        self, messages: Messages, offsets: OffsetSource, now_ms: Callable[[], int] = unix_ms
+    ) -> None:
+        self.messages = messages
+        self.resent = Resent()
+        self._offsets = offsets
+        self._now_ms = now_ms
+
+    async def groups(self, wanted: PageWanted, text: str | None = None) -> Page[DlqView]:
+        """The groups that have a dead-letter topic, by name; those whose name holds the text.
+
+        Raises: UnavailableError when the name server says nothing.
+        """
+        try:
+            topics = await self.messages.source.topics()
+        except AskError as error:
+            raise UnavailableError(str(error)) from error
+        names = [topic.removeprefix(DLQ_PREFIX) for topic in topics if topic.startswith(DLQ_PREFIX)]
+        names = [name for name in names if text is None or text.lower() in name.lower()]
+        gate = asyncio.Semaphore(GROUPS_AT_ONCE_MAX)
+        troubles: dict[Trouble, None] = {}
+
+        async def look(name: str) -> DlqView:
+            async with gate:
+                return await self._group(name, troubles)
+
+        items = await asyncio.gather(*map(look, wanted.of(names)))
+        return Page[DlqView](
+            items=items,
+            page=wanted.number,
+            page_size=wanted.size,
+            total=len(names),
+            **partial_fields(troubles),
+        )
+
+    async def group(self, group: str) -> DlqView:
+        """Raises: NotFoundError when the group has no dead letters, UnavailableError when nobody says so."""
+        troubles: dict[Trouble, None] = {}
+        view = await self._group(group, troubles)
+        if view.count is None:
+            raise UnavailableError(next(iter(troubles)).problem if troubles else f"{group} cannot be read.")
+        return view
+
+    async def _group(self, group: str, troubles: dict[Trouble, None]) -> DlqView:
+        topic = DLQ_PREFIX + group
+        places = await self.places(group)
+        asked = await self.messages.gateway.ask_each(places, lambda place: self._part(place, topic))
+        troubles.update(dict.fromkeys(asked.troubles))
+        parts = list(asked.answers.values())
+        oldest = [first for _, first, _ in parts if first is not None]
+        newest = [last for _, _, last in parts if last is not None]
+        is_partial = bool(asked.troubles)
+        return DlqView(
+            group=group,
+            topic=topic,
+            count=None if is_partial and not parts else sum(count for count, _, _ in parts),
+            oldest_at_ms=min(oldest, default=None),
+            newest_at_ms=max(newest, default=None),
+            is_partial=is_partial,
+        )
+
+    async def places(self, group: str) -> list[TopicPlace]:
+        """Raises: NotFoundError when the group has no dead-letter topic, UnavailableError."""
+        try:
+            return await self.messages.places.of_topic(DLQ_PREFIX + group)
+        except NotFoundError as error:
+            raise NotFoundError(f"The group {group} has no dead letters.") from error
+
+    async def _part(self, place: TopicPlace, topic: str) -> tuple[int, int | None, int | None]:
+        """(messages, oldest ms, newest ms) on one broker. Raises: AskError."""
+        address = place.addresses[0]
+        rows = await self._offsets.bounds(address, topic) or {}
+        full: dict[int, BoundsRow] = {
+            key.queue_id: row for key, row in rows.items() if row.min_offset < row.max_offset
+        }
+        oldest = [await self.messages.source.earliest_ms(address, topic, queue_id) for queue_id in full]
+        newest = [row.last_update_timestamp for row in full.values() if row.last_update_timestamp > 0]
+        count = sum(row.max_offset - row.min_offset for row in full.values())
+        known = [time_ms for time_ms in oldest if time_ms is not None]
+        return count, min(known, default=None), max(newest, default=None)
+
+    async def window(self, group: str, from_ms: int, to_ms: int, limit: int) -> DlqWindow:
+        """The newest dead letters between two times. Raises: NotFoundError, UnavailableError."""
+        await self.places(group)
+        search = Search(DLQ_PREFIX + group, from_ms, to_ms)
+        part = await self.messages.windows.begin(search, limit, self._view)
+        return _window(group, part.items, part.cursor, part.examined, part.troubles)
+
+    async def next_window(self, group: str, cursor: str, limit: int) -> DlqWindow:
+        """Raises: as window; InvalidError."""
+        part = await self.messages.windows.resume(DLQ_PREFIX + group, cursor, limit, self._view)
+        return _window(group, part.items, part.cursor, part.examined, part.troubles)
+
+    def _view(self, record: Record, broker_name: str) -> DlqMessage:
+        return DlqMessage(
+            **summarize(record, broker_name).model_dump(),
+            original_topic=original_topic(record) if original_topic(record) != record.topic else None,
+            original_id=original_id(record),
+            age_ms=max(0, self._now_ms() - record.store_timestamp_ms),
+        )
+
+    async def export(
+        self,
+        group: str,
+        file_format: ExportFormat,
+        from_ms: int = 0,
+        to_ms: int = FOREVER_MS,
+        limit: int = 1000,
+    ) -> AsyncIterator[str]:
+        """Lines, the oldest message of each queue first; one that ends at a bound says so in its last line.
+
+        Raises: NotFoundError, UnavailableError before the first line; AskError when a broker falls silent.
+        """
+        await self.places(group)
+        scan = Scan(self.messages, Search(DLQ_PREFIX + group, from_ms, to_ms))
+        line = _csv_row if file_format is ExportFormat.CSV else _json_line
+        if file_format is ExportFormat.CSV:
+            yield _csv_text(_COLUMNS)
+        written, is_cut = 0, False
+        async for record, _ in scan.records():
+            if written >= limit:
+                is_cut = True
+                break
+            yield line(record)
+            written += 1
+        if is_cut or scan.is_cut:
+            said = f"cut: there is more than the {written} messages of this file"
+            is_csv = file_format is ExportFormat.CSV
+            yield _csv_text([f"# {said}"]) if is_csv else orjson.dumps({"cut": said}).decode() + "\n"
+
+
+def _window(
+    group: str, items: list[DlqMessage], cursor: str | None, examined: int, troubles: tuple[Trouble, ...]
+) -> DlqWindow:
+    return DlqWindow(
+        group=group,
+        items=items,
+        next_cursor=cursor,
+        examined=examined,
+        **partial_fields(troubles),
+    )
+
+
+def _fields(record: Record) -> dict[str, object]:
+    """What a file has of one message; a body that is no text, or cannot be unpacked, is in base64."""
+    properties = parse_properties(record.properties)
+    encoding, body = "text", ""
+    try:
+        plain = plain_body(record)
+    except InvalidError:
+        encoding, body = "base64 of the compressed body", base64.b64encode(record.body).decode()
+    else:
+        try:
+            body = plain.decode()
+        except UnicodeDecodeError:
+            encoding, body = "base64", base64.b64encode(plain).decode()
+    topic = original_topic(record)
+    return {
+        "id": id_of(record),
+        "uniqueKey": properties.get("UNIQ_KEY"),
+        "originalTopic": None if topic == record.topic else topic,
+        "originalId": original_id(record),
+        "reconsumeTimes": record.reconsume_times,
+        "bornAt": time_text(record.born_timestamp_ms),
+        "storedAt": time_text(record.store_timestamp_ms),
+        "keys": properties.get("KEYS"),
+        "tags": properties.get("TAGS"),
+        "bodyEncoding": encoding,
+        "body": body,
+        "properties": properties,
+    }
+
+
+def _json_line(record: Record) -> str:
+    return orjson.dumps(_fields(record)).decode() + "\n"
+
+
+def _csv_row(record: Record) -> str:
+    fields = _fields(record)
+    fields["properties"] = orjson.dumps(fields["properties"]).decode()
+    return _csv_text([_cell(fields[name]) for name in _COLUMNS])
+
+
+def _cell(value: object) -> str:
+    """A text that a spreadsheet would take for a formula gets a quote before it."""
+    text = "" if value is None else str(value)
+    return f"'{text}" if text.startswith(_FORMULA_SIGNS) else text
+
+
+def _csv_text(cells: object) -> str:
+    assert isinstance(cells, list | tuple)
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(cells)
+    return line.getvalue()

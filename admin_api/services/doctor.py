@@ -1,0 +1,175 @@
+"""Looks at a whole cluster and says in sentences what is wrong and what to do."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Final, Protocol, TypeVar
+
+from admin_api.checkup import addresses, consumers, machines, replication
+from admin_api.checkup.facts import Facts, Vitals
+from admin_api.gateway import AskError, Gateway, Trouble
+from admin_api.reader import ClusterReader
+from admin_api.schemas.cluster import ClusterView, NodeState
+from admin_api.schemas.common import PAGE_SIZE_MAX, Page
+from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupSort
+from admin_api.schemas.dlq import DlqView
+from admin_api.schemas.doctor import DoctorReport, Finding, Severity
+from admin_api.services.consumer_groups import GroupQuery
+from admin_api.services.errors import ServiceError
+from admin_api.services.partial import PageWanted, partial_fields
+from admin_api.sources.brokers import Brokers
+from admin_api.sources.runtime import RuntimeSource
+
+T = TypeVar("T")
+DLQS_MAX: Final = 200
+"""Dead letter queues looked at; each costs a few requests."""
+Check = Callable[[Facts], Iterator[Finding]]
+CHECKS: Final[tuple[Check, ...]] = (
+    replication.check_name_server,
+    replication.check_writable,
+    replication.check_members,
+    replication.check_setup,
+    replication.check_elections,
+    addresses.check_addresses,
+    addresses.check_unclaimed,
+    machines.check_disks,
+    machines.check_clocks,
+    machines.check_versions,
+    machines.check_limits,
+    machines.check_dispatch,
+    consumers.check_consumers,
+    consumers.check_dead_letters,
+)
+_ORDER: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+class Forgetful(Protocol):
+    """What is kept for a while and can be dropped."""
+
+    def forget(self) -> None: ...
+
+
+class GroupLister(Protocol):
+    """What is needed of `admin_api.services.consumer_groups.ConsumerGroups`."""
+
+    @property
+    def overview(self) -> Forgetful: ...
+
+    async def find(self, query: GroupQuery, page: PageWanted) -> Page[ConsumerGroupItem]: ...
+
+
+class DlqLister(Protocol):
+    """What is needed of `admin_api.services.dlq.Dlq`."""
+
+    async def groups(self, wanted: PageWanted) -> Page[DlqView]: ...
+
+
+class Doctor:
+    """Asks everyone once, and each of the two services for its list."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        directory: Brokers,
+        reader: ClusterReader,
+        consumer_groups: Callable[[], GroupLister],
+        dlq: Callable[[], DlqLister],
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._gateway = gateway
+        self._directory = directory
+        self._reader = reader
+        self._runtime = RuntimeSource(gateway)
+        self._consumer_groups = consumer_groups
+        self._dlq = dlq
+        self._now_ms = now_ms
+
+    async def examine(self, sample_ms: int = 0) -> DoctorReport:
+        """What is wrong now. With `sample_ms` the consumers are looked at twice, so long apart: only so can
+        be said that a lag grows. Never raises for what a broker does or fails to do.
+        """
+        view = await self._reader.read()
+        troubles: list[Trouble] = []
+        if view.namesrv.state is NodeState.DOWN and not view.groups:
+            return _report(Facts(view), troubles)
+        before = await self._optional(self._read_groups, troubles) if sample_ms else None
+        if sample_ms:
+            await asyncio.sleep(sample_ms / 1000)
+            self._consumer_groups().overview.forget()
+        facts = await self._gather(view, before.items if before else (), sample_ms, troubles)
+        return _report(facts, troubles)
+
+    async def _gather(
+        self,
+        view: ClusterView,
+        before: Iterable[ConsumerGroupItem],
+        sample_ms: int,
+        troubles: list[Trouble],
+    ) -> Facts:
+        found = await self._optional(self._directory.look, [])
+        listed = () if found is None else found.listed
+        nodes = [node for group in view.groups for node in group.nodes]
+        up = {node.remoting_address for node in nodes if node.remoting_address and node.state is NodeState.UP}
+        statuses, vitals, groups, dlqs = await asyncio.gather(
+            self._gateway.ask_each([entry.address for entry in listed], self._directory.status_of),
+            self._gateway.ask_each(sorted(up), self._vitals),
+            self._optional(self._read_groups, troubles),
+            self._optional(self._read_dlqs, troubles),
+        )
+        return Facts(
+            view=view,
+            listed=listed,
+            statuses=statuses.answers,
+            vitals=vitals.answers,
+            groups=None if groups is None else groups.items,
+            lag_before={group.group: group.lag for group in before if group.lag is not None},
+            sample_ms=sample_ms,
+            dlqs=None if dlqs is None else dlqs.items,
+        )
+
+    async def _vitals(self, address: str) -> Vitals:
+        asked_at_ms = self._now_ms()
+        runtime = await self._runtime.read(address)
+        return Vitals(runtime, asked_at_ms, self._now_ms())
+
+    async def _read_groups(self) -> Page[ConsumerGroupItem]:
+        """Those with the most lag: the others have nothing to be said of."""
+        query = GroupQuery(sort=GroupSort.LAG, is_descending=True)
+        return await self._consumer_groups().find(query, PageWanted(size=PAGE_SIZE_MAX))
+
+    async def _read_dlqs(self) -> Page[DlqView]:
+        return await self._dlq().groups(PageWanted(size=DLQS_MAX))
+
+    async def _optional(self, read: Callable[[], Awaitable[T]], troubles: list[Trouble]) -> T | None:
+        try:
+            found = await read()
+            if isinstance(found, Page):
+                troubles += [Trouble(each.address, each.problem) for each in found.problems]
+            return found
+        except AskError as error:
+            troubles.append(Trouble(error.address, str(error)))
+        except ServiceError as error:
+            troubles.append(Trouble("consumers", str(error)))
+        return None
+
+
+def _report(facts: Facts, troubles: Sequence[Trouble]) -> DoctorReport:
+    findings = sorted(examine(facts), key=lambda finding: _ORDER[finding.severity])
+    nodes = [node for group in facts.view.groups for node in group.nodes]
+    return DoctorReport(
+        as_of_ms=facts.now_ms,
+        is_well=not any(finding.severity is Severity.ERROR for finding in findings),
+        findings=findings,
+        looked_at={
+            "groups": len(facts.view.groups),
+            "nodes": len(nodes),
+            "consumerGroups": None if facts.groups is None else len(facts.groups),
+            "deadLetterQueues": None if facts.dlqs is None else len(facts.dlqs),
+        },
+        **partial_fields(troubles),
+    )
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """What all checks find, in their order."""
+    return [finding for check in CHECKS for finding in check(facts)]

@@ -1,0 +1,171 @@
+"""Changes from the command line: what would happen is shown, a person says yes, then it is done.
+
+Without --admin the change is made by this process with its user's name; no service's audit log knows of it.
+"""
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
+import typer
+
+from ledgermq.calls import Call, checked, sentence
+from ledgermq.errors import NOT_DONE, PARTIAL, WRONG_USAGE, UserError
+from ledgermq.output import Column, Json, print_json, printable, remark, show_table
+
+if TYPE_CHECKING:
+    from admin_api.changes import Change, Changes
+    from admin_api.services.context import Services
+
+_EFFECTS = (
+    Column("what", "subject"),
+    Column("before", "before", nothing="-"),
+    Column("after", "after", nothing="-"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCall:
+    """A change as a request to `/api/v1{path}`, and how to make it here."""
+
+    method: str
+    path: str
+    local: "Callable[[Services], Change | Awaitable[Change]]"
+    body: object | None = None
+    query: Mapping[str, object] | None = None
+
+
+class RefusedError(UserError):
+    """It was not done; `result` has the preview of now, or how each part went."""
+
+    def __init__(self, words: str, result: Json | None) -> None:
+        super().__init__(words)
+        self.result = result
+
+
+class _Way(Protocol):
+    """How a change is asked for. Raises: UserError, RefusedError."""
+
+    def __call__(self, dry_run: bool | None, confirmation: str | None) -> Json: ...
+
+
+def change(call: Call, wanted: ChangeCall, *, yes: bool, dry_run: bool) -> None:
+    """Previews where something may be lost, asks, does it, and prints what became of it.
+
+    Raises: UserError; typer.Exit when a part of it was not done.
+    """
+    ask: _Way = _over_http(call, wanted) if call.admin is not None else _in_process(call, wanted)
+    try:
+        result = ask(True if dry_run else None, None)
+        if result["isDryRun"] and not dry_run:
+            _require_yes(call, result, yes=yes)
+            result = ask(False, result["confirmation"])
+    except RefusedError as error:
+        if error.result is not None:
+            _print(call, error.result)
+        raise
+    _print(call, result)
+    if result["isPartial"]:
+        raise typer.Exit(PARTIAL)
+
+
+def _require_yes(call: Call, preview: Json, *, yes: bool) -> None:
+    """Raises: UserError when nobody can be asked; typer.Exit when the answer is no."""
+    if yes:
+        return
+    if call.as_json or not sys.stdin.isatty():
+        raise UserError("this needs --yes; --dry-run shows what it would do.", WRONG_USAGE)
+    show_result(preview)
+    if input("Type yes to do it: ").strip().lower() != "yes":
+        remark("Nothing was done.")
+        raise typer.Exit(NOT_DONE)
+
+
+def _print(call: Call, result: Json) -> None:
+    if call.as_json:
+        print_json(result)
+    else:
+        show_result(result)
+
+
+def show_result(result: Json) -> None:
+    """The effects, warnings, and what did not work."""
+    title = f"{result['action']} {result['target']}"
+    effects = result["effects"]
+    if result["outcomes"] and all(outcome["ok"] for outcome in result["outcomes"]):
+        title += ": done"
+    elif result["isDryRun"]:
+        title += ": would change" if effects else ": would change nothing"
+    if effects:
+        show_table(effects, _EFFECTS, printable(title))
+    else:
+        print(printable(title))
+    for warning in result["warnings"]:
+        remark(printable(f"warning: {warning}"))
+    for outcome in result["outcomes"]:
+        if not outcome["ok"]:
+            remark(printable(f"not done: {outcome['subject']}: {outcome['problem']}"))
+
+
+def _over_http(call: Call, wanted: ChangeCall) -> _Way:
+    from ledgermq.api_client import ApiClient, ProblemAnswerError
+
+    assert call.admin is not None
+    client = ApiClient(call.admin, call.token)
+
+    def ask(dry_run: bool | None, confirmation: str | None) -> Json:
+        query = {**(wanted.query or {}), "dryRun": dry_run, "confirmation": confirmation}
+        try:
+            answer: Json = client.call(wanted.method, wanted.path, query, wanted.body)
+        except ProblemAnswerError as error:
+            if error.result is None:
+                raise
+            raise RefusedError(str(error), error.result) from error
+        return answer
+
+    return ask
+
+
+def _in_process(call: Call, wanted: ChangeCall) -> _Way:
+    from admin_api.audit import AuditLog
+    from admin_api.changes import Changes
+
+    changes = Changes(AuditLog(None))
+
+    def ask(dry_run: bool | None, confirmation: str | None) -> Json:
+        answer: Json = orjson.loads(asyncio.run(_apply(call, wanted, changes, dry_run, confirmation)))
+        return answer
+
+    return ask
+
+
+async def _apply(
+    call: Call, wanted: ChangeCall, changes: "Changes", dry_run: bool | None, confirmation: str | None
+) -> str:
+    from admin_api.changes import ChangeFailedError, UnconfirmedError
+    from admin_api.security.actor import Actor, Role
+
+    async def ask(services: "Services") -> Any:
+        made = wanted.local(services)
+        change: Change = await made if inspect.isawaitable(made) else made
+        actor = Actor(_user(), Role.ADMIN, "local")
+        return await changes.apply(change, dry_run=dry_run, confirmation=confirmation, actor=actor)
+
+    try:
+        return await checked(call.namesrv, ask)
+    except (UnconfirmedError, ChangeFailedError) as error:
+        result: Json = orjson.loads(error.result.model_dump_json(by_alias=True))
+        raise RefusedError(f"not done: {sentence(error)}", result) from error
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "local"

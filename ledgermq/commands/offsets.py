@@ -1,0 +1,145 @@
+"""`ledgermq offset`: how far groups are, and moving them."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledgermq.api_client import path_of
+from ledgermq.calls import Call, remote
+from ledgermq.changing import ChangeCall, change
+from ledgermq.commands.groups import Group
+from ledgermq.errors import WRONG_USAGE, UserError
+from ledgermq.moments import FORMS, parse_moment_ms
+from ledgermq.options import DryRun, Yes
+from ledgermq.output import Column, Json, duration, moment, number, show_table
+
+if TYPE_CHECKING:
+    from admin_api.changes import Change
+    from admin_api.services.context import Services
+
+app = typer.Typer(
+    name="offset",
+    help="Offsets of consumer groups: show, reset, skip, clone. Changes are shown first.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+OneTopic = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="TOPIC", help="Only this one.", show_default="all it consumes"),
+]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--queue", metavar="BROKER/ID", help="Only this queue; may be repeated.", show_default="all"
+    ),
+]
+_QUEUES = (
+    Column("topic", "topic"),
+    Column("broker", "brokerName"),
+    number("queue", "queueId"),
+    number("offset", "offset"),
+    number("end", "maxOffset"),
+    number("lag", "lag"),
+    Column("waiting for", lambda row: duration(row["delayMs"])),
+    Column("last consumed", lambda row: moment(row["lastConsumedAtMs"]), nothing="-"),
+    Column("client", "clientId", nothing="-"),
+)
+
+
+@app.command()
+@remote
+def show(call: Call, group: Group, topic: OneTopic = None) -> None:
+    """Show how far a group is, queue by queue."""
+    answer = call.get(
+        path_of("consumer-groups", group, "progress"),
+        lambda services: services.consumer_groups.progress(group, topic),
+        {"topic": topic},
+    )
+
+    def render(view: Json) -> None:
+        rows = [{"topic": each["topic"], **queue} for each in view["topics"] for queue in each["queues"]]
+        lag = "lag unknown" if view["lag"] is None else f"lag {view['lag']}"
+        show_table(rows, _QUEUES, f"{view['group']}: {lag}, {view['presence']}")
+
+    call.show(answer, render)
+
+
+@app.command()
+@remote
+def reset(
+    call: Call,
+    group: Group,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="WHERE", help=f"earliest, latest, an offset, or a time: {FORMS}.")
+    ],
+    queues: Queues = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Move a group in a topic. What is consumed again or skipped is shown for each queue first."""
+    body = {"topic": topic, **_where(to)}
+    if queues:
+        body["queues"] = [parse_queue(text) for text in queues]
+
+    def local(services: "Services") -> "Change":
+        from admin_api.schemas.offsets import OffsetReset
+
+        return services.offsets.reset(group, OffsetReset.model_validate(body))
+
+    wanted = ChangeCall("POST", path_of("consumer-groups", group, "offsets", "reset"), local, body)
+    change(call, wanted, yes=yes, dry_run=dry_run)
+
+
+def _where(text: str) -> dict[str, Any]:
+    """A number of fewer digits than a time in ms is an offset. Raises: UserError."""
+    if text in ("earliest", "latest"):
+        return {"to": text}
+    if text.isascii() and text.isdigit() and len(text) < 12:
+        return {"to": "offset", "offset": int(text)}
+    return {"to": "time", "timeMs": parse_moment_ms("--to", text)}
+
+
+def parse_queue(text: str) -> dict[str, Any]:
+    """`broker-a/3`. Raises: UserError."""
+    broker, _, number_text = text.rpartition("/")
+    if not broker or not number_text.isdecimal():
+        raise UserError(f"a queue is BROKER/ID such as broker-a/3, not {text!r}.", WRONG_USAGE)
+    return {"brokerName": broker, "queueId": int(number_text)}
+
+
+@app.command()
+@remote
+def skip(call: Call, group: Group, topic: OneTopic = None, yes: Yes = False, dry_run: DryRun = False) -> None:
+    """Skip everything that has accumulated."""
+    body = {} if topic is None else {"topic": topic}
+
+    def local(services: "Services") -> "Change":
+        from admin_api.schemas.offsets import OffsetSkip
+
+        return services.offsets.skip(group, OffsetSkip.model_validate(body))
+
+    wanted = ChangeCall("POST", path_of("consumer-groups", group, "offsets", "skip"), local, body)
+    change(call, wanted, yes=yes, dry_run=dry_run)
+
+
+@app.command()
+@remote
+def clone(
+    call: Call,
+    group: Group,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The group that is to go on from there.")],
+    topic: OneTopic = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Have another group go on where this one is."""
+    body = {"targetGroup": target} | ({} if topic is None else {"topic": topic})
+
+    def local(services: "Services") -> "Change":
+        from admin_api.schemas.offsets import OffsetClone
+
+        return services.offsets.clone(group, OffsetClone.model_validate(body))
+
+    wanted = ChangeCall("POST", path_of("consumer-groups", group, "offsets", "clone"), local, body)
+    change(call, wanted, yes=yes, dry_run=dry_run)

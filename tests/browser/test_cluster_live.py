@@ -1,0 +1,67 @@
+"""The cluster's page, watched while a leader is killed."""
+
+from __future__ import annotations
+
+import time
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import WAIT_MS, OpenPage
+from tests.browser.stage import Stage
+from tests.integration.conftest import Measured
+
+
+def card(page: Page, node_id: str) -> str:
+    return f'.node[data-key="{node_id}"]'
+
+
+def test_a_killed_leader_is_shown_as_down_and_another_as_leading(
+    open_page: OpenPage, stage: Stage, measured: Measured
+) -> None:
+    cluster = stage.cluster
+    page = open_page("")
+    dead = cluster.wait_leader()
+    expect(page.locator(card(page, dead))).to_have_attribute("data-role", "LEADER")
+    expect(page.locator(".verdict")).to_contain_text("3 of 3 nodes up")
+
+    killed_s = time.monotonic()
+    cluster.kill(dead)
+    try:
+        new_leader = page.locator(f'.node[data-role="LEADER"]:not([data-key="{dead}"])')
+        expect(new_leader).to_have_count(1, timeout=WAIT_MS)
+        measured("a new leader is on the page after kill -9", f"{time.monotonic() - killed_s:.2f} s")
+        expect(page.locator(card(page, dead))).to_have_attribute("data-role", "DOWN")
+        measured("the dead node is shown as down after", f"{time.monotonic() - killed_s:.2f} s")
+
+        expect(page.locator(card(page, dead))).to_contain_text("cannot be reached")
+        expect(page.locator(card(page, dead))).to_contain_text("Last seen")
+        expect(page.locator(".verdict")).to_contain_text("2 of 3 nodes up")
+        expect(page.locator(".elections tbody tr").first).to_contain_text(
+            new_leader.get_attribute("data-key") or ""
+        )
+        expect(page.locator("#news")).to_contain_text(f"{dead} is down")
+        term = page.locator(card(page, dead)).locator("dt", has_text="Term").locator("xpath=../dd")
+        expect(term).to_have_text("unknown")
+
+        page.goto(f"{cluster.admin}/#/nodes")
+        row = page.locator("tr", has_text=cluster.address(dead))
+        expect(row).to_contain_text("✕ down")
+        expect(row.locator("td").nth(6)).to_have_text("unknown")
+    finally:
+        cluster.restart(dead)
+    page.goto(f"{cluster.admin}/#/cluster")
+    expect(page.locator(card(page, dead))).to_have_attribute("data-role", "FOLLOWER", timeout=30_000)
+
+
+def test_a_silent_admin_process_is_not_shown_as_live(open_page: OpenPage, stage: Stage) -> None:
+    page = open_page("#/cluster")
+    live = page.locator("#live")
+    expect(live).to_have_attribute("data-state", "live")
+    admin = stage.cluster.processes()["admin_api"]
+    admin.suspend()
+    try:
+        expect(live).to_have_attribute("data-state", "stale")
+        expect(live).to_contain_text("no news for")
+    finally:
+        admin.resume()
+    expect(live).to_have_attribute("data-state", "live")
