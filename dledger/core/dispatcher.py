@@ -370,9 +370,8 @@ class EntryDispatcher:
         return self._bytes_from(self.next_index)
 
     def _bytes_from(self, index: int) -> int:
-        if index > self._log.end_index:
-            return 0
-        return self._reader.end_position - self._reader.position_of(max(index, self._log.begin_index))
+        first, reader = max(index, self._log.begin_index), self._reader
+        return reader.end_position - reader.position_of(first) if first <= self._log.end_index else 0
 
     def status(self, last_contact_ms_ago: int | None) -> PeerStatus:
         return PeerStatus(

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dledger.core.config import Config
 from tests.simulation.damage_options import DamageOptions, draw_damage
@@ -86,9 +87,8 @@ class Options:
     def config_of(self, number: int) -> Config:
         names = tuple(f"n{n}" for n in range(self.nodes))
         preferred = None if self.preferred_leader is None else names[self.preferred_leader]
-        return Config(
-            group="sim", self_id=names[number], peers=names, preferred_leader_id=preferred, **self.config
-        )
+        settings: dict[str, Any] = {"preferred_leader_id": preferred, **self.config}
+        return Config(group="sim", self_id=names[number], peers=names, **settings)
 
 
 def draw_options(seed: int) -> Options:
