@@ -172,5 +172,6 @@ async def _finished(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs)
     job = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
     try:
         return await asyncio.shield(job)
-    finally:
+    except asyncio.CancelledError:
         await asyncio.wait([job])
+        raise
