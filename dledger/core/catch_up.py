@@ -98,7 +98,8 @@ class CatchUp:
         """What one peer may have to acknowledge yet."""
         return self.bytes_per_s * UNDER_WAY_MS / 1000
 
-    def spend(self, size_bytes: int) -> None:
-        """So much left."""
-        self._tokens -= size_bytes
+    def sent(self, size_bytes: int, *, is_bounded: bool) -> None:
+        """So much left. What a quorum waited for left without asking: it is not to be waited for afterwards."""
         self._spent_bytes += size_bytes
+        if is_bounded:
+            self._tokens -= size_bytes

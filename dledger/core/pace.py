@@ -66,7 +66,7 @@ class Pace:
         if self._throttle is not None:
             self._throttle.sample(size_bytes, now_ms)
         elif self.is_far_behind:
-            self._catch_up.spend(size_bytes)
+            self._catch_up.sent(size_bytes, is_bounded=self.is_spare)
 
     def look(self) -> None:
         """See how far behind the peer is now that all was pushed that may be."""

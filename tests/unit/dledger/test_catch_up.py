@@ -31,7 +31,7 @@ class Model:
             self.catch_up.pass_time(self.now_ms, None)
             step_bytes = 0
             while is_behind and self.catch_up.blocked_until_ms(self.now_ms) is None:
-                self.catch_up.spend(PUSH_BYTES)
+                self.catch_up.sent(PUSH_BYTES, is_bounded=True)
                 step_bytes += PUSH_BYTES
             self.pushed_bytes += step_bytes
             recent = [*recent[-49:], step_bytes]
@@ -101,11 +101,11 @@ def test_a_commit_that_stands_still_counts_though_nobody_is_answered() -> None:
     catch_up.waited(2)
     catch_up.pass_time(0, None)
     for now_ms in range(0, 1_000, WINDOW_MS):
-        catch_up.spend(1)
+        catch_up.sent(1, is_bounded=True)
         catch_up.pass_time(now_ms, None)
     fast = catch_up.bytes_per_s
     for now_ms in range(1_000, 3_000, WINDOW_MS):
-        catch_up.spend(1)
+        catch_up.sent(1, is_bounded=True)
         catch_up.pass_time(now_ms, now_ms - 900)
     assert catch_up.bytes_per_s < fast / 8
 
@@ -114,10 +114,10 @@ def test_little_leaves_at_once_and_the_time_of_the_next_is_told() -> None:
     catch_up = CatchUp(FLOOR)
     sent = 0
     while (until_ms := catch_up.blocked_until_ms(1_000)) is None:
-        catch_up.spend(1_000)
+        catch_up.sent(1_000, is_bounded=True)
         sent += 1_000
     assert sent <= FLOOR * BURST_MS / 1000 + 1_000
     assert until_ms > 1_000
     assert catch_up.blocked_until_ms(until_ms) is None
-    catch_up.spend(FLOOR)
+    catch_up.sent(FLOOR, is_bounded=True)
     assert catch_up.blocked_until_ms(until_ms) == pytest.approx(until_ms + 1_000, abs=2)

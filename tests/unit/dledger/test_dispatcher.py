@@ -382,6 +382,14 @@ def test_peer_that_a_quorum_needs_gets_all_at_once() -> None:
     assert bench.dispatcher.status(None).is_throttled is False
 
 
+def test_what_a_quorum_needed_is_not_waited_for_when_it_needs_the_peer_no_more() -> None:
+    bench = Bench(*[1] * 40, **CATCH_UP)
+    assert ranges(bench.match(0))[-1][1] == 39
+    bench.dispatcher.forget()
+    bench.is_spare = True
+    assert len(ranges(bench.match(0))) > 0
+
+
 def test_peer_that_is_nearly_there_gets_all_at_once() -> None:
     bench = Bench(*[1] * 40, **CATCH_UP)
     bench.is_spare = True
