@@ -384,9 +384,13 @@ def test_peer_that_a_quorum_needs_gets_all_at_once() -> None:
 
 def test_what_a_quorum_needed_is_not_waited_for_when_it_needs_the_peer_no_more() -> None:
     bench = Bench(*[1] * 40, **CATCH_UP)
-    assert ranges(bench.match(0))[-1][1] == 39
-    bench.dispatcher.forget()
     bench.is_spare = True
+    bench.match(0)
+    bench.is_spare = False
+    assert ranges(bench.pump())[-1][1] == 39
+    bench.is_spare = True
+    bench.now_ms += 100
+    bench.dispatcher.forget()
     assert len(ranges(bench.match(0))) > 0
 
 
