@@ -32,8 +32,8 @@ class TrafficFigures:
         self._shown = (NONE_SHOWN, NONE_SHOWN, NONE_SHOWN)
 
     async def look(self) -> None:
-        """Bring what `collect` gives up to date: with 20,000 topics 10 ms for each of the steps, between which
-        the loop does what else there is.
+        """Bring what `collect` gives up to date. With 20,000 topics each step takes 10 ms; between them the
+        loop does what else there is.
         """
         statistics, now_s = self._context.statistics, time.monotonic()
         totals = statistics.totals(TOPIC_PUT)
@@ -68,6 +68,8 @@ class TrafficFigures:
         yield counter("puts_failed", "Sends that were refused or not committed.", failed)
 
     def _consumers(self) -> Iterator[Metric]:
+        if not self._context.log.is_writable():
+            self._lags.forget()  # it may have lost its leadership since they were looked up
         rows: list[Row] = [(pair, lag) for pair, lag in self._lags.shown.items()]
         rows.append(((OTHER, OTHER), self._lags.other))
         text = "Messages a group has not consumed; told by the node that takes messages."
