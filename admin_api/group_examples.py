@@ -92,6 +92,7 @@ PROGRESS_EXAMPLE: Final[dict[str, Any]] = {
             "topic": "orders",
             "isRetry": False,
             "lag": 63,
+            "unknownQueues": 0,
             "queues": [
                 {
                     "brokerName": "broker-a",

@@ -18,7 +18,7 @@ class Settings:
     """Requests towards brokers at one time; the rest wait."""
     asks_per_broker_max: int = 4
     """Of these, towards one broker: several that hang together leave places for the others."""
-    brokers_cache_ms: int = 1000
+    brokers_cache_ms: int = 500
     """How long the list of brokers, and which of them take writes, is used again."""
     nodes_max: int = 256
     """Nodes remembered and asked; beyond it the one unseen for longest is forgotten."""

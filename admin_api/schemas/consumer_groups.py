@@ -163,7 +163,10 @@ class TopicProgressView(Schema):
 
     topic: str
     is_retry: bool
-    lag: int | None
+    lag: int | None = Field(
+        description="of the queues where it is known; null where it is of none that is filled"
+    )
+    unknown_queues: int = Field(description="queues with messages that the group has no offset for")
     queues: list[QueueProgress]
 
 

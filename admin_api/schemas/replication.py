@@ -29,9 +29,7 @@ class ReplicationView(Partial):
 
     group: GroupView
     preferred_leader_id: str | None = Field(description="null: none, or unknown where `settings` is null")
-    in_sync: list[str] | None = Field(
-        description="members that hold the log up to the committed entry, as the leader knows; null: unknown"
-    )
+    in_sync: list[str] | None = Field(description="as in `group`; null: unknown")
     settings: ReplicationSettings | None
 
 

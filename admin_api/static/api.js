@@ -19,8 +19,10 @@ export function setTokenPrompt(ask) {
   askForToken = ask;
 }
 
-export function forgetToken() {
+/** Forgets the token and all that was read with it. */
+export function signOut() {
   sessionStorage.removeItem(TOKEN_KEY);
+  location.reload();
 }
 
 export const hasToken = () => sessionStorage.getItem(TOKEN_KEY) !== null;

@@ -1,7 +1,7 @@
 // The shell: which view the address names, its title, its life. Addresses are #/view/name.
 
-import { setTokenPrompt } from "/static/api.js";
-import { link, make, setAttribute } from "/static/dom.js";
+import { hasToken, setTokenPrompt, signOut } from "/static/api.js";
+import { button, link, make, setAttribute } from "/static/dom.js";
 import { clusterWord, startLive, subscribe } from "/static/live.js";
 import { sayError } from "/static/parts/notice.js";
 import { askToken } from "/static/parts/token.js";
@@ -93,7 +93,14 @@ function start() {
     event.preventDefault();
     main.focus();
   });
-  setTokenPrompt(askToken);
+  const leave = button("Sign out", signOut);
+  leave.hidden = !hasToken();
+  document.querySelector(".more").append(leave);
+  setTokenPrompt(async (wasRefused) => {
+    const token = await askToken(wasRefused);
+    leave.hidden = token === null;
+    return token;
+  });
   addEventListener("hashchange", () => show(false));
   subscribe(nameWindow);
   startLive(new AbortController().signal);

@@ -136,8 +136,13 @@ async def test_a_queue_without_an_offset_has_no_lag() -> None:
         assert (first.offset, first.lag, first.delay_ms) == (None, None, None)
         assert (second.offset, second.lag, view.lag) == (20, 30, 30)
         assert (await groups.view("g")).lag == 30
+        assert view.topics[0].unknown_queues == 1
         nothing = await groups.progress("h", "t")
         assert nothing.lag is None
+        broker.queues["t"] = [(0, 100), (0, 0)]
+        broker.offsets["g", "t"] = {1: 0}
+        assert (await groups.view("g")).lag is None, "the offset of an empty queue says nothing of the other"
+        assert (await groups.progress("g")).lag is None
 
 
 async def test_a_member_says_what_it_does() -> None:
