@@ -32,8 +32,8 @@ class TrafficFigures:
         self._shown = (NONE_SHOWN, NONE_SHOWN, NONE_SHOWN)
 
     async def look(self) -> None:
-        """Bring what `collect` gives up to date. With 20,000 topics each step takes 10 ms; between them the
-        loop does what else there is.
+        """Bring what `collect` gives up to date: with 20,000 topics 10 ms for each of the steps, between
+        which the loop does what else there is.
         """
         statistics, now_s = self._context.statistics, time.monotonic()
         totals = statistics.totals(TOPIC_PUT)
