@@ -24,10 +24,23 @@ LIMIT_S = 20.0
 SENT = 60
 
 
+class Patient(httpx.HTTPTransport):
+    """Asks again when it is told that it asks too much: waiting for a route does."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = super().handle_request(request)
+        while answer.status_code == 429:
+            answer.read()
+            time.sleep(int(answer.headers["Retry-After"]))
+            answer = super().handle_request(request)
+        return answer
+
+
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[httpx.Client]:
     headers = {"X-LedgerMQ-Request": "1"}
-    with httpx.Client(base_url=f"{cluster.admin}/api/v1", headers=headers, timeout=LIMIT_S) as client:
+    url = f"{cluster.admin}/api/v1"
+    with httpx.Client(base_url=url, headers=headers, timeout=LIMIT_S, transport=Patient()) as client:
         yield client
 
 
