@@ -67,3 +67,8 @@ def test_a_token_is_asked_for_and_kept_for_the_tab(open_page: OpenPage, guarded:
     page.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Sign out").click()
     expect(question).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(question).to_have_count(0)
+    expect(page.locator("#live")).to_contain_text("A token is needed")
+    page.get_by_role("button", name="Sign in").click()
+    expect(question).to_be_visible()
