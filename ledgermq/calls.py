@@ -66,7 +66,6 @@ async def checked(namesrv: str, ask: Ask) -> str:
     """The answer as JSON; a text as it is. Raises: UserError for whatever a service or broker refuses."""
     from pydantic import ValidationError
 
-    from admin_api.changes import ChangeRefusedError
     from admin_api.gateway import AskError
     from admin_api.services.context import open_services
     from admin_api.services.errors import InvalidError, ServiceError
@@ -81,7 +80,7 @@ async def checked(namesrv: str, ask: Ask) -> str:
         raise UserError(f"{where}: {first['msg']}." if where else f"{first['msg']}.", WRONG_USAGE) from error
     except InvalidError as error:
         raise UserError(sentence(error), WRONG_USAGE) from error
-    except (AskError, ServiceError, ChangeRefusedError) as error:
+    except (AskError, ServiceError) as error:
         raise UserError(sentence(error)) from error
     return answer if isinstance(answer, str) else answer.model_dump_json(by_alias=True)
 
