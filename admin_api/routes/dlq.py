@@ -109,7 +109,7 @@ async def resend_dead_letters(
 @router.get(
     "/{group}/export",
     summary="Dead letters as a file",
-    dependencies=_SEARCH,
+    dependencies=[Depends(require(Role.OPERATE)), Depends(costly)],
     response_class=StreamingResponse,
     responses=examples.FILE | _ABSENT,
 )
