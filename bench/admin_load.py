@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from bench.load import Where, prepare
 from bench.processes import cpu_time_s
@@ -36,6 +37,7 @@ ASKS_PER_S = 10
 PATHS = ("/topics", "/consumer-groups", "/brokers", "/topics/Bench", "/topics/Bench/queues", "/history")
 IN_FLIGHT = 64
 WARMUP_S = 1.0
+READY = "watching"
 
 
 async def view(url: str) -> None:
@@ -49,6 +51,9 @@ async def view(url: str) -> None:
                     pass
 
         async def ask() -> None:
+            for path in PATHS:
+                await client.get(path)
+            print(READY, flush=True)
             for path in cycle(PATHS):
                 await client.get(path)
                 await asyncio.sleep(1 / ASKS_PER_S)
@@ -57,15 +62,17 @@ async def view(url: str) -> None:
 
 
 @contextmanager
-def viewers(url: str, *, are_there: bool) -> Iterator[None]:
-    """A process of viewers, given a second to begin."""
+def viewers(url: str, *, are_there: bool) -> Iterator[psutil.Process | None]:
+    """A process of viewers that has begun."""
     if not are_there:
-        yield
+        yield None
         return
-    with subprocess.Popen([sys.executable, "-m", "bench.admin_load", "--view", url]) as process:
+    command = [sys.executable, "-m", "bench.admin_load", "--view", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            time.sleep(WARMUP_S)
-            yield
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == READY
+            yield psutil.Process(process.pid)
         finally:
             process.terminate()
 
@@ -99,16 +106,16 @@ def _alternate(cluster: Cluster, run: Callable[[], float], rounds: int) -> dict[
     found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     for _ in range(rounds):
         for are_there in (False, True):
-            with viewers(cluster.admin, are_there=are_there):
-                found[are_there].append(_one(cluster, run))
+            with viewers(cluster.admin, are_there=are_there) as seen:
+                found[are_there].append(_one(cluster, run, seen))
     return {
         "without": _medians(found[False]),
         "with_viewers": _medians(found[True]),
     }
 
 
-def _one(cluster: Cluster, run: Callable[[], float]) -> dict[str, float]:
-    processes = cluster.processes()
+def _one(cluster: Cluster, run: Callable[[], float], seen: psutil.Process | None) -> dict[str, float]:
+    processes = {**cluster.processes(), **({} if seen is None else {"viewers": seen})}
     before = {name: cpu_time_s(process) for name, process in processes.items()}
     began_s = time.monotonic()
     per_second = run()
@@ -120,6 +127,7 @@ def _one(cluster: Cluster, run: Callable[[], float]) -> dict[str, float]:
         "brokers_cores": brokers,
         "brokers_us_per_message": brokers / per_second * 1e6 if per_second else 0.0,
         "admin_cores": cpu["admin_api"],
+        "viewers_cores": cpu.get("viewers", 0.0),
     }
 
 
