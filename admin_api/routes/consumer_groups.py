@@ -8,8 +8,8 @@ from fastapi.responses import Response
 from admin_api import group_examples as examples
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
 from admin_api.routes.parts import PageDep, ServicesDep, problems
+from admin_api.schemas.base import Page, Schema
 from admin_api.schemas.changes import ChangeResult
-from admin_api.schemas.common import Page, Schema
 from admin_api.schemas.consumer_groups import (
     ConsumeModeChange,
     ConsumerGroupItem,

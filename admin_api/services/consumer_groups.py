@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from admin_api.gateway import AskError, Gateway, Trouble
-from admin_api.schemas.common import Page
+from admin_api.schemas.base import Page
 from admin_api.schemas.consumer_groups import (
     BrokerSettings,
     ConsumeModeChange,

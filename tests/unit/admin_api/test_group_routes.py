@@ -9,8 +9,8 @@ from httpx import ASGITransport, AsyncClient
 
 from admin_api import group_examples as examples
 from admin_api.app import create_app
+from admin_api.schemas.base import Page, Schema
 from admin_api.schemas.changes import ChangeResult
-from admin_api.schemas.common import Page, Schema
 from admin_api.schemas.consumer_groups import (
     ConsumerGroupItem,
     ConsumerGroupView,
