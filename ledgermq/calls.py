@@ -3,7 +3,6 @@
 Both ways give the same JSON, so that everything that prints sees one form.
 """
 
-import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -58,6 +57,8 @@ class Call:
 
 def in_process(namesrv: str, ask: Ask) -> Json:
     """Asks over services opened for this one question. Raises: UserError."""
+    import asyncio
+
     answer: Json = orjson.loads(asyncio.run(checked(namesrv, ask)))
     return answer
 

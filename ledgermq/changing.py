@@ -3,7 +3,6 @@
 Without --admin the change is made by this process with its user's name; no service's audit log knows of it.
 """
 
-import asyncio
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -134,6 +133,8 @@ def _over_http(call: Call, wanted: ChangeCall) -> _Way:
 
 
 def _in_process(call: Call, wanted: ChangeCall) -> _Way:
+    import asyncio
+
     from admin_api.audit import AuditLog
     from admin_api.changes import Changes
 

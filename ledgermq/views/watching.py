@@ -103,9 +103,9 @@ def bar(node: Json) -> str:
     top: int = node["top"]
     if log["endIndex"] is None or top <= 0:
         return ""
-    begin = round(BAR_CELLS * max(0, log["beginIndex"] or 0) / top)
-    committed = round(BAR_CELLS * min(1.0, max(0, log["committedIndex"] or 0) / top))
-    end = round(BAR_CELLS * min(1.0, max(0, log["endIndex"]) / top))
+    begin: int = round(BAR_CELLS * max(0, log["beginIndex"] or 0) / top)
+    committed: int = round(BAR_CELLS * min(1.0, max(0, log["committedIndex"] or 0) / top))
+    end: int = round(BAR_CELLS * min(1.0, max(0, log["endIndex"]) / top))
     text = " " * begin + "=" * max(0, committed - begin) + "-" * max(0, end - committed)
     return text.ljust(BAR_CELLS)
 
