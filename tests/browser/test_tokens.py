@@ -63,7 +63,7 @@ def test_a_token_is_asked_for_and_kept_for_the_tab(open_page: OpenPage, guarded:
     page.goto(f"{guarded}/#/groups/{GROUP}")
     page.get_by_role("button", name="Skip what has accumulated…").click()
     page.get_by_role("button", name="Show what happens").click()
-    expect(page.get_by_text("This needs the role operate; the token watcher has read.")).to_be_visible()
+    expect(page.get_by_text("The token watcher may only read.")).to_be_visible()
     page.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Sign out").click()
     expect(question).to_be_visible()
