@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
+from admin_api.schemas.base import Partial, Schema
 from admin_api.schemas.cluster import GroupView
-from admin_api.schemas.common import Partial, Schema
 
 
 class ReplicationSettings(Schema):

@@ -92,8 +92,8 @@ class Mover:
         await asyncio.gather(*map(commit, plans))
 
     async def _outcome(self, plan: QueuePlan, error: AskError | None, is_said: bool) -> Outcome:
-        """What went wrong when it was asked for explains more than where the queue is. A queue that the broker
-        moved may have been consumed up to where it was again by now.
+        """What went wrong when it was asked for explains more than where the queue is. A queue that the
+        broker moved may have been consumed up to where it was again by now.
         """
         place = self._place
         try:

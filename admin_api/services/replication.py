@@ -8,8 +8,8 @@ from typing import Final
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
 from admin_api.gateway import AskError, Gateway
 from admin_api.reader import ClusterReader
+from admin_api.schemas.base import TroubleView
 from admin_api.schemas.cluster import ClusterView, GroupView, NodeState, NodeView
-from admin_api.schemas.common import TroubleView
 from admin_api.schemas.replication import ReplicationSettings, ReplicationView
 from admin_api.services.errors import NotFoundError, UnavailableError
 from admin_api.sources.broker_config import ConfigSource

@@ -6,14 +6,12 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.stage import Stage, set_up
 from tests.integration.client_runs import need
 from tests.integration.cluster import Cluster
 from tests.integration.conftest import measured
-
-pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright: pip install playwright")
-from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 __all__ = ["measured"]
 

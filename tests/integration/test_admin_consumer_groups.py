@@ -117,7 +117,7 @@ def lag(admin: Admin, group: str, topic: str) -> int | None:
     shown = admin.get(f"/consumer-groups/{group}/progress", topic=topic, clients=False)["topics"]
     if sum(each["unknownQueues"] for each in shown):
         return None
-    return sum(each["lag"] for each in shown)
+    return sum(int(each["lag"]) for each in shown)
 
 
 def test_groups_are_shown_and_moved(admin: Admin, consumers: Consumers, topic: str, name: str) -> None:
