@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from admin_api.schemas.base import Problem
 from admin_api.schemas.cluster import (
     ClusterView,
     ElectionView,
@@ -15,7 +16,6 @@ from admin_api.schemas.cluster import (
     NodeView,
     PushView,
 )
-from admin_api.schemas.common import Problem
 
 _NOW_MS = 1_767_225_600_000
 

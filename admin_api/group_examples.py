@@ -69,6 +69,7 @@ GROUP_EXAMPLE: Final[dict[str, Any]] = {
             },
         }
     ],
+    "consumeModes": [{"topic": "orders", "brokerName": "broker-a", "mode": "POP", "popShareQueues": 0}],
     "members": [_MEMBER],
     "subscriptions": [_SUBSCRIPTION],
     **_WHOLE,
@@ -92,6 +93,7 @@ PROGRESS_EXAMPLE: Final[dict[str, Any]] = {
             "topic": "orders",
             "isRetry": False,
             "lag": 63,
+            "unknownQueues": 0,
             "queues": [
                 {
                     "brokerName": "broker-a",

@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from admin_api.examples import CLUSTER_EXAMPLE
-from admin_api.schemas.common import Problem
+from admin_api.schemas.base import Problem
 
 _PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}

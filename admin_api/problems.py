@@ -12,7 +12,7 @@ from admin_api.audit import AuditError
 from admin_api.changes import ChangeRefusedError
 from admin_api.feed import TooManyWatchersError
 from admin_api.gateway import AskError
-from admin_api.schemas.common import Problem
+from admin_api.schemas.base import Problem
 from admin_api.services.errors import InvalidError, NotFoundError, ServiceError, UnavailableError
 
 MEDIA_TYPE = "application/problem+json"

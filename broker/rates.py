@@ -40,6 +40,14 @@ class RateMeter:
         count = self._read_counts()[counter]
         return [self._rate(counter, count, now_s, window_s) for window_s in WINDOWS_S]
 
+    def grown(self, now_s: float, window_s: float) -> list[int]:
+        """By how much each counter grew over a window, which begins at the first sample at the earliest."""
+        counts = self._read_counts()
+        then = next(
+            (told for at_s, told in self._samples if at_s >= now_s - window_s - SAMPLE_INTERVAL_S / 2), counts
+        )
+        return [count - before for count, before in zip(counts, then, strict=True)]
+
     def _rate(self, counter: int, count: int, now_s: float, window_s: float) -> float:
         inside = [sample for sample in self._samples if sample[0] >= now_s - window_s - SAMPLE_INTERVAL_S / 2]
         if not inside or inside[0][0] >= now_s:

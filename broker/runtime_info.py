@@ -15,6 +15,7 @@ from broker.rates import RateMeter
 from broker.scheduling import SCHEDULE_TOPIC
 from broker.statistics.broker_statistics import BROKER_GET, BROKER_PUT, USER_GET, USER_PUT
 from broker.statistics.days import DayTotals
+from broker.statistics.put_latency import PutLatency
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
 from commitlog.record import CorruptRecordError, decode_record
@@ -55,6 +56,7 @@ class RuntimeInfo:
         self._now_s = now_s
         statistics = context.statistics
         self.rates = RateMeter(lambda: (statistics.total(BROKER_PUT), statistics.total(BROKER_GET)))
+        self.put_latency = PutLatency(context.puts.ack)
         self.days = DayTotals(lambda: (statistics.total(USER_PUT), statistics.total(USER_GET)), context.clock)
 
     def table(self) -> dict[str, str]:
@@ -103,6 +105,8 @@ class RuntimeInfo:
             "putMessageSizeTotal": str(bytes_put),
             "putMessageAverageSize": f"{average:.2f}",
             "putMessageFailedTimes": str(statistics.puts_failed),
+            "putLatency99": f"{self.put_latency.percentile_ms(0.99, now_s):.2f}",
+            "putLatency999": f"{self.put_latency.percentile_ms(0.999, now_s):.2f}",
             "putTps": puts,
             "getFoundTps": gets,
             "getTotalTps": gets,

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import orjson
 
@@ -26,11 +26,6 @@ class ProblemAnswerError(UserError):
         self.status = status
         result = problem.get("result")
         self.result: dict[str, Any] | None = result if isinstance(result, dict) else None
-
-
-def path_of(*parts: str) -> str:
-    """`topics`, `a/b` -> `/topics/a%2Fb`: names are text, whatever characters they have."""
-    return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +61,8 @@ class ApiClient:
         data = None if body is None else orjson.dumps(body)
         if data is not None:
             headers["Content-Type"] = "application/json"
+        if method != "GET":
+            headers["X-LedgerMQ-Request"] = "1"
         connection, base = self._connection()
         try:
             connection.request(method, f"{base}{PREFIX}{path}{_query(query)}", data, headers)

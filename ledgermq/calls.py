@@ -3,7 +3,6 @@
 Both ways give the same JSON, so that everything that prints sees one form.
 """
 
-import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -58,6 +57,8 @@ class Call:
 
 def in_process(namesrv: str, ask: Ask) -> Json:
     """Asks over services opened for this one question. Raises: UserError."""
+    import asyncio
+
     answer: Json = orjson.loads(asyncio.run(checked(namesrv, ask)))
     return answer
 
@@ -66,7 +67,6 @@ async def checked(namesrv: str, ask: Ask) -> str:
     """The answer as JSON; a text as it is. Raises: UserError for whatever a service or broker refuses."""
     from pydantic import ValidationError
 
-    from admin_api.changes import ChangeRefusedError
     from admin_api.gateway import AskError
     from admin_api.services.context import open_services
     from admin_api.services.errors import InvalidError, ServiceError
@@ -81,7 +81,7 @@ async def checked(namesrv: str, ask: Ask) -> str:
         raise UserError(f"{where}: {first['msg']}." if where else f"{first['msg']}.", WRONG_USAGE) from error
     except InvalidError as error:
         raise UserError(sentence(error), WRONG_USAGE) from error
-    except (AskError, ServiceError, ChangeRefusedError) as error:
+    except (AskError, ServiceError) as error:
         raise UserError(sentence(error)) from error
     return answer if isinstance(answer, str) else answer.model_dump_json(by_alias=True)
 

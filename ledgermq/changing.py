@@ -3,7 +3,6 @@
 Without --admin the change is made by this process with its user's name; no service's audit log knows of it.
 """
 
-import asyncio
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -106,9 +105,12 @@ def show_result(result: Json) -> None:
         print(printable(title))
     for warning in result["warnings"]:
         remark(printable(f"warning: {warning}"))
+    told = {effect["subject"] for effect in effects} | {result["target"]}
     for outcome in result["outcomes"]:
         if not outcome["ok"]:
             remark(printable(f"not done: {outcome['subject']}: {outcome['problem']}"))
+        elif outcome["subject"] not in told:
+            print(printable(outcome["subject"]))
 
 
 def _over_http(call: Call, wanted: ChangeCall) -> _Way:
@@ -131,6 +133,8 @@ def _over_http(call: Call, wanted: ChangeCall) -> _Way:
 
 
 def _in_process(call: Call, wanted: ChangeCall) -> _Way:
+    import asyncio
+
     from admin_api.audit import AuditLog
     from admin_api.changes import Changes
 
@@ -146,7 +150,7 @@ def _in_process(call: Call, wanted: ChangeCall) -> _Way:
 async def _apply(
     call: Call, wanted: ChangeCall, changes: "Changes", dry_run: bool | None, confirmation: str | None
 ) -> str:
-    from admin_api.changes import ChangeFailedError, UnconfirmedError
+    from admin_api.changes import ChangeFailedError, ChangeRefusedError, UnconfirmedError
     from admin_api.security.actor import Actor, Role
 
     async def ask(services: "Services") -> Any:
@@ -157,6 +161,8 @@ async def _apply(
 
     try:
         return await checked(call.namesrv, ask)
+    except ChangeRefusedError as error:
+        raise UserError(sentence(error)) from error
     except (UnconfirmedError, ChangeFailedError) as error:
         result: Json = orjson.loads(error.result.model_dump_json(by_alias=True))
         raise RefusedError(f"not done: {sentence(error)}", result) from error

@@ -4,6 +4,7 @@ This is imported by every call, so it imports nothing but typer; the module of a
 and what the command works with when it runs.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import ClassVar, Final
@@ -28,6 +29,7 @@ PLACES: Final = {
     "transfer-leader": "ledgermq.commands.replication",
     "preferred-leader": "ledgermq.commands.replication",
     "audit": "ledgermq.commands.audit",
+    "watch": "ledgermq.commands.watch",
     "produce": "ledgermq.commands.traffic",
     "consume": "ledgermq.commands.traffic",
     "bench": "ledgermq.commands.traffic",
@@ -59,6 +61,8 @@ def _root() -> None:
 
 def main() -> None:
     """The entry point: the one place where errors become words and exit codes."""
+    # Pydantic looks for plugins in every installed package; none of them is ours, and it takes its time.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         app()
     except UserError as error:

@@ -70,7 +70,15 @@ def make_table(rows: Iterable[Json], columns: Sequence[Column], title: str | Non
 
 
 def show_table(rows: Iterable[Json], columns: Sequence[Column], title: str | None = None) -> None:
-    console().print(make_table(rows, columns, title))
+    """With a title of any length above it."""
+    shown = list(rows)
+    printer = console()
+    if title is not None:
+        printer.print(title, markup=False, style="italic", soft_wrap=True)
+    if shown:
+        printer.print(make_table(shown, columns))
+    else:
+        printer.print("  none\n", style="dim")
 
 
 def show_fields(fields: Mapping[str, object], title: str | None = None) -> None:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from admin_api.audit import AuditLog
 from admin_api.schemas.audit import AuditPage
-from admin_api.schemas.common import PAGE_MAX, PAGE_SIZE_MAX
+from admin_api.schemas.base import PAGE_MAX, PAGE_SIZE_MAX
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role
 

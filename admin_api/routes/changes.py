@@ -8,8 +8,8 @@ from fastapi.responses import Response
 
 from admin_api.changes import Change, ChangeFailedError, Changes, UnconfirmedError
 from admin_api.problems import MEDIA_TYPE
+from admin_api.schemas.base import Problem
 from admin_api.schemas.changes import ChangeResult, EffectView
-from admin_api.schemas.common import Problem
 from admin_api.security.access import actor_of
 
 DryRun = Annotated[

@@ -9,8 +9,8 @@ from fastapi.responses import Response, StreamingResponse
 from admin_api.examples import PROBLEM_EXAMPLE
 from admin_api.feed import Feed
 from admin_api.problems import MEDIA_TYPE, ProblemError
+from admin_api.schemas.base import Problem
 from admin_api.schemas.cluster import ClusterView, NodeState
-from admin_api.schemas.common import Problem
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 

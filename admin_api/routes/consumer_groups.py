@@ -8,9 +8,10 @@ from fastapi.responses import Response
 from admin_api import group_examples as examples
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
 from admin_api.routes.parts import PageDep, ServicesDep, problems
+from admin_api.schemas.base import Page, Schema
 from admin_api.schemas.changes import ChangeResult
-from admin_api.schemas.common import Page, Schema
 from admin_api.schemas.consumer_groups import (
+    ConsumeModeChange,
     ConsumerGroupItem,
     ConsumerGroupView,
     GroupSettingsChange,
@@ -125,6 +126,29 @@ async def delete_group(
 ) -> Response:
     """On every broker. Its retry and dead-letter topics stay, and are deleted like other topics."""
     change = services.consumer_groups.delete(group, with_offsets=with_offsets)
+    return await run_change(request, change, dry_run, confirmation)
+
+
+@router.put(
+    "/{group}/consume-mode",
+    summary="Have a group pull or pop a topic",
+    dependencies=_ADMIN,
+    response_model=ChangeResult,
+    responses=CHANGE_RESPONSES,
+)
+async def put_consume_mode(
+    request: Request,
+    services: ServicesDep,
+    group: Group,
+    wanted: Annotated[
+        ConsumeModeChange, Body(openapi_examples={"pop": {"value": {"topic": "orders", "mode": "POP"}}})
+    ],
+    dry_run: DryRun = None,
+    confirmation: Confirmation = None,
+) -> Response:
+    """For RocketMQ 5 consumers that have the broker share the queues out; they take it over within seconds.
+    Brokers of RocketMQ 4 know no modes."""
+    change = services.consumer_groups.set_mode(group, wanted)
     return await run_change(request, change, dry_run, confirmation)
 
 

@@ -11,8 +11,8 @@ from admin_api.routes import message_examples as examples
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
 from admin_api.routes.messages import Cursor, FromMs, Limit, ToMs
 from admin_api.routes.parts import PageDep, ServicesDep, problems
+from admin_api.schemas.base import Page
 from admin_api.schemas.changes import ChangeResult
-from admin_api.schemas.common import Page
 from admin_api.schemas.dlq import EXPORT_MAX, DlqResendOrder, DlqView, DlqWindow, ExportFormat
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role
@@ -109,7 +109,7 @@ async def resend_dead_letters(
 @router.get(
     "/{group}/export",
     summary="Dead letters as a file",
-    dependencies=_SEARCH,
+    dependencies=[Depends(require(Role.OPERATE)), Depends(costly)],
     response_class=StreamingResponse,
     responses=examples.FILE | _ABSENT,
 )

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request
 from admin_api.examples import PROBLEM_EXAMPLE
 from admin_api.problems import MEDIA_TYPE, ProblemError
 from admin_api.routes.cluster import feed_of, known
+from admin_api.schemas.base import Problem
 from admin_api.schemas.cluster import GroupState, Health, Readiness
-from admin_api.schemas.common import Problem
 
 router = APIRouter(tags=["health"])
 

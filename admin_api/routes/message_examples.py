@@ -6,8 +6,8 @@ from fastapi.openapi.models import Example
 
 from admin_api.changes import Action
 from admin_api.routes.parts import shown
+from admin_api.schemas.base import Page
 from admin_api.schemas.changes import ChangeResult, EffectView, OutcomeView
-from admin_api.schemas.common import Page
 from admin_api.schemas.dlq import DlqMessage, DlqView, DlqWindow
 from admin_api.schemas.messages import (
     BodyFormat,

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
-from admin_api.schemas.common import PAGE_MAX, PAGE_SIZE_MAX, Problem, Schema
+from admin_api.schemas.base import PAGE_MAX, PAGE_SIZE_MAX, Problem, Schema
 from admin_api.services.context import Services
 from admin_api.services.partial import PageWanted
 

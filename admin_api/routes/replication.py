@@ -6,8 +6,8 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
+from admin_api.schemas.base import Problem
 from admin_api.schemas.changes import ChangeResult
-from admin_api.schemas.common import Problem
 from admin_api.schemas.replication import LeaderChoice, PreferredLeader, ReplicationView
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role

@@ -4,8 +4,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from admin_api.schemas.base import Page, Schema
 from admin_api.schemas.changes import EffectView
-from admin_api.schemas.common import Page, Schema
 
 
 class AuditOutcome(StrEnum):

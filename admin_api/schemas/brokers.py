@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from admin_api.schemas.base import Page, Schema
 from admin_api.schemas.cluster import NodeState
-from admin_api.schemas.common import Page, Schema
 
 CHANGES_MAX = 64
 

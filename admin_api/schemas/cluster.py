@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from admin_api.schemas.common import Schema
+from admin_api.schemas.base import Schema
 
 
 class NodeState(StrEnum):

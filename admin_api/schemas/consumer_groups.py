@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from admin_api.schemas.common import Partial, Schema
+from admin_api.schemas.base import Partial, Schema
 
 
 class GroupPresence(StrEnum):
@@ -86,6 +86,30 @@ class BrokerSettings(Schema):
     settings: GroupSettings | None = Field(description="null where the broker does not have the group")
 
 
+class ConsumeMode(StrEnum):
+    """How RocketMQ 5 consumers get messages when the broker shares the queues out."""
+
+    PULL = "PULL"
+    POP = "POP"
+
+
+class ConsumeModeView(Schema):
+    """What was set of one topic on one broker; where nothing was, the broker's own default counts."""
+
+    topic: str
+    broker_name: str
+    mode: str = Field(description="PULL or POP")
+    pop_share_queues: int = Field(description="how many consumers pop a queue; 0: all of them")
+
+
+class ConsumeModeChange(Schema):
+    """Of one topic, on all brokers that have it."""
+
+    topic: str = Field(min_length=1, max_length=127, pattern=r"^[%|a-zA-Z0-9_-]+$")
+    mode: ConsumeMode
+    pop_share_queues: int = Field(default=0, ge=0, le=100_000, description="for POP; 0: all share all queues")
+
+
 class SubscriptionView(Schema):
     """What the group wants of one topic."""
 
@@ -137,6 +161,9 @@ class ConsumerGroupView(Partial):
         description="whether all brokers have the same; null while one is silent"
     )
     brokers: list[BrokerSettings]
+    consume_modes: list[ConsumeModeView] | None = Field(
+        description="topics whose mode was set; null where no broker knows modes (RocketMQ 4)"
+    )
     members: list[MemberView]
     subscriptions: list[SubscriptionView]
 
@@ -163,7 +190,10 @@ class TopicProgressView(Schema):
 
     topic: str
     is_retry: bool
-    lag: int | None
+    lag: int | None = Field(
+        description="of the queues where it is known; null where it is of none that is filled"
+    )
+    unknown_queues: int = Field(description="queues with messages that the group has no offset for")
     queues: list[QueueProgress]
 
 

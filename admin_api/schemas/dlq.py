@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from admin_api.schemas.common import Partial, Schema
+from admin_api.schemas.base import Partial, Schema
 from admin_api.schemas.messages import MessageSummary
 
 RESEND_MAX: int = 200

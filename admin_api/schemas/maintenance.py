@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from admin_api.schemas.common import Schema
+from admin_api.schemas.base import Schema
 from admin_api.sources.cleaning import Garbage
 
 

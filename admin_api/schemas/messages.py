@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field, field_validator
 
-from admin_api.schemas.common import Partial, Schema
+from admin_api.schemas.base import Partial, Schema
 
 BODY_SHOWN_BYTES: int = 64 * 1024
 BODY_SHOWN_BYTES_MAX: int = 1024 * 1024

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from admin_api.schemas.common import Schema
+from admin_api.schemas.base import Schema
 
 QUEUES_MAX = 4096
 OFFSET_MAX = 2**63 - 1

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from admin_api.schemas.common import Page, Schema
+from admin_api.schemas.base import Page, Schema
 
 
 class ProducerView(Schema):

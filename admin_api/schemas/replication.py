@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
+from admin_api.schemas.base import Partial, Schema
 from admin_api.schemas.cluster import GroupView
-from admin_api.schemas.common import Partial, Schema
 
 
 class ReplicationSettings(Schema):
@@ -29,9 +29,7 @@ class ReplicationView(Partial):
 
     group: GroupView
     preferred_leader_id: str | None = Field(description="null: none, or unknown where `settings` is null")
-    in_sync: list[str] | None = Field(
-        description="members that hold the log up to the committed entry, as the leader knows; null: unknown"
-    )
+    in_sync: list[str] | None = Field(description="as in `group`; null: unknown")
     settings: ReplicationSettings | None
 
 

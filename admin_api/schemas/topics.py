@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from admin_api.schemas.common import Page, Partial, Schema
+from admin_api.schemas.base import Page, Partial, Schema
 
 QUEUES_MAX = 65_536
 ATTRIBUTES_MAX = 64

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from admin_api.cached import Cached
 from admin_api.gateway import AskError, Gateway
+from admin_api.schemas.base import TroubleView
 from admin_api.schemas.brokers import (
     BrokerConfig,
     BrokerRow,
@@ -19,7 +20,6 @@ from admin_api.schemas.brokers import (
 )
 from admin_api.schemas.brokers import Brokers as BrokerPage
 from admin_api.schemas.cluster import NodeState
-from admin_api.schemas.common import TroubleView
 from admin_api.security.masking import masked
 from admin_api.services.errors import UnavailableError
 from admin_api.services.partial import PageWanted, missing, partial_fields

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from admin_api.gateway import AskError, Gateway, Trouble
-from admin_api.schemas.common import Page
+from admin_api.schemas.base import Page
 from admin_api.schemas.consumer_groups import (
     BrokerSettings,
+    ConsumeModeChange,
     ConsumerGroupItem,
     ConsumerGroupView,
     GroupPresence,
@@ -19,6 +20,7 @@ from admin_api.schemas.consumer_groups import (
     MembersView,
     ProgressView,
 )
+from admin_api.services.consume_modes import ConsumeModes, SetConsumeMode
 from admin_api.services.errors import InvalidError, UnavailableError
 from admin_api.services.group_changes import DeleteGroup, PutGroup
 from admin_api.services.group_items import make_item, ordered, total
@@ -75,6 +77,7 @@ class ConsumerGroups:
         self.overview = GroupOverview(gateway, directory)
         self._source = GroupSource(gateway)
         self._progress = GroupProgressReader(gateway, OffsetSource(gateway))
+        self._modes = ConsumeModes(gateway)
         self._items: tuple[Overview, list[ConsumerGroupItem]] | None = None
 
     async def find(self, query: GroupQuery, page: PageWanted) -> Page[ConsumerGroupItem]:
@@ -129,8 +132,10 @@ class ConsumerGroups:
     async def view(self, group: str) -> ConsumerGroupView:
         """Raises: NotFoundError."""
         overview = await self.overview.look()
-        (clients, failed), progress = await asyncio.gather(
-            self._clients(overview.brokers, group), self._progress.lags(overview.brokers, group)
+        (clients, failed), progress, modes = await asyncio.gather(
+            self._clients(overview.brokers, group),
+            self._progress.lags(overview.brokers, group),
+            self._modes.of_group(overview.brokers, group),
         )
         troubles = joined(overview.troubles, failed, progress.troubles)
         self._require(overview, group, clients, troubles)
@@ -154,6 +159,7 @@ class ConsumerGroups:
             pop_in_flight=item.pop_in_flight,
             has_same_settings=_has_same(settings, overview),
             brokers=settings,
+            consume_modes=modes,
             members=member_views(clients),
             subscriptions=[] if online is None else subscription_views(clients),
             **partial_fields(troubles),
@@ -250,6 +256,10 @@ class ConsumerGroups:
         if is_system_group(group):
             raise InvalidError(f"{group} is one of RocketMQ's own groups.")
         return PutGroup(self._gateway, self.overview, group, settings)
+
+    def set_mode(self, group: str, wanted: ConsumeModeChange) -> SetConsumeMode:
+        """Whether its consumers pull or pop a topic."""
+        return SetConsumeMode(self._gateway, self.overview, group, wanted)
 
     def delete(self, group: str, *, with_offsets: bool = True) -> DeleteGroup:
         """Deletes it on every broker; its retry and dead-letter topics stay. Raises: InvalidError."""

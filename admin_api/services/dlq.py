@@ -12,7 +12,7 @@ from typing import Final
 import orjson
 
 from admin_api.gateway import AskError, Trouble
-from admin_api.schemas.common import Page
+from admin_api.schemas.base import Page
 from admin_api.schemas.dlq import DlqMessage, DlqView, DlqWindow, ExportFormat
 from admin_api.services.errors import InvalidError, NotFoundError, UnavailableError
 from admin_api.services.message_copies import DLQ_PREFIX, original_id, original_topic

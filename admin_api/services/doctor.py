@@ -9,8 +9,8 @@ from admin_api.checkup import addresses, consumers, machines, replication
 from admin_api.checkup.facts import Facts, Vitals
 from admin_api.gateway import AskError, Gateway, Trouble
 from admin_api.reader import ClusterReader
+from admin_api.schemas.base import PAGE_SIZE_MAX, Page
 from admin_api.schemas.cluster import ClusterView, NodeState
-from admin_api.schemas.common import PAGE_SIZE_MAX, Page
 from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupSort
 from admin_api.schemas.dlq import DlqView
 from admin_api.schemas.doctor import DoctorReport, Finding, Severity

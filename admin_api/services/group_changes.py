@@ -178,5 +178,5 @@ async def outcome_of(subject: str, doing: Any) -> Outcome:
     try:
         await doing
     except AskError as error:
-        return Outcome(subject, ok=False, problem=str(error))
+        return Outcome.failed(subject, error)
     return Outcome(subject, ok=True)

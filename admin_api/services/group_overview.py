@@ -87,8 +87,11 @@ class GroupOverview:
         self._stock_lags = Cached(self._read_stock_lags, STOCK_LAGS_S, now_s)
 
     async def look(self, *, with_stock_lags: bool = False) -> Overview:
-        """Raises: UnavailableError when no broker answers."""
+        """One that is young, of the brokers that lead now. Raises: UnavailableError when none answers."""
         overview = await self._look.get()
+        if overview.brokers.masters != (await self.brokers()).masters:
+            self.forget()
+            overview = await self._look.get()
         if not with_stock_lags or not overview.stock_brokers:
             return overview
         lags, troubles = await self._stock_lags.get()

@@ -1,7 +1,7 @@
 """How far a group is, queue by queue, put together from several requests to each broker."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,7 +45,9 @@ class GroupProgressReader:
         async def read(address: str) -> int | None:
             progress = await self._source.progress(address, group)
             offsets = await self._offsets(address, group, progress.rows)
-            return total(lag_of(row, offsets[key]) for key, row in progress.rows.items())
+            return topic_lag(
+                [(row.broker_offset, lag_of(row, offsets[key])) for key, row in progress.rows.items()]
+            )
 
         return await self._gateway.ask_each(brokers.masters, on_masters(brokers, read))
 
@@ -105,6 +107,16 @@ def lag_of(row: OffsetRow, offset: int | None) -> int | None:
     return None if offset is None else max(0, row.broker_offset - offset)
 
 
+def topic_lag(queues: Sequence[tuple[int, int | None]]) -> int | None:
+    """The lag of queues of which each is (end, lag). None where every queue with messages has an unknown
+    one: 0 would say that all is consumed.
+    """
+    filled = [lag for end, lag in queues if end > 0]
+    if any(lag is not None for lag in filled):
+        return total(filled)
+    return 0 if queues and not filled else None
+
+
 def queue_clients(running: Mapping[str, Running]) -> dict[QueueKey, str]:
     """Which consumer has a queue, by what each says."""
     owners: dict[QueueKey, str] = {}
@@ -129,7 +141,8 @@ def topic_views(
         TopicProgressView(
             topic=topic,
             is_retry=topic.startswith(RETRY_PREFIX + group),
-            lag=total(queue.lag for queue in topics[topic]),
+            lag=topic_lag([(queue.max_offset, queue.lag) for queue in topics[topic]]),
+            unknown_queues=sum(queue.lag is None for queue in topics[topic]),
             queues=topics[topic],
         )
         for topic in sorted(topics, key=lambda topic: (topic.startswith(RETRY_PREFIX), topic))

@@ -1,7 +1,8 @@
 """Moves the queues of one broker, and reads back where they are."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from admin_api.changes import Outcome
 from admin_api.gateway import AskError
@@ -9,100 +10,104 @@ from admin_api.services.offset_plans import QueuePlan
 from admin_api.sources.offsets import OffsetSource
 
 
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """A group in a topic on one broker. `is_ledgermq`: what it answers to a reset is committed, and consumers
+    that run cannot take it back.
+    """
+
+    address: str
+    group: str
+    topic: str
+    is_online: bool
+    is_ledgermq: bool
+
+
 class Mover:
     """Knows what brokers of different kinds need."""
 
-    def __init__(self, source: OffsetSource) -> None:
+    def __init__(self, source: OffsetSource, place: GroupPlace) -> None:
         self._source = source
+        self._place = place
 
-    async def move(
-        self,
-        address: str,
-        group: str,
-        topic: str,
-        plans: Sequence[QueuePlan],
-        time_ms: int | None,
-        *,
-        is_online: bool,
-    ) -> Sequence[Outcome]:
+    async def move(self, plans: Sequence[QueuePlan], time_ms: int | None) -> Sequence[Outcome]:
         """One outcome a queue. `time_ms` is that of request 222 where all queues are meant, else None."""
-        problems: dict[int, str] = {}
-        if time_ms is not None:
-            plans, problem = await self._by_time(address, group, topic, plans, time_ms)
-            if problem is not None:
-                problems = dict.fromkeys((plan.queue_id for plan in plans), problem)
+        errors: dict[int, AskError] = {}
+        if time_ms is None:
+            said = await self._one_by_one(plans, errors)
         else:
-            for plan, error in zip(plans, await self._one_by_one(address, group, topic, plans), strict=True):
-                if error is not None:
-                    problems[plan.queue_id] = error
-        if not is_online:
-            problems = await self._commit_where_missing(address, group, topic, plans, problems)
-        outcomes = await self.read_back(address, group, topic, plans, is_online=is_online)
-        return [
-            _with_problem(each, problems.get(plan.queue_id))
-            for plan, each in zip(plans, outcomes, strict=True)
-        ]
+            said = await self._by_time(plans, time_ms, errors)
+            plans = [replace(plan, after=said.get(plan.queue_id, plan.after)) for plan in plans]
+        if not self._place.is_online:
+            await self._commit_where_missing(plans, errors)
+        done = {plan.queue_id for plan in plans if said.get(plan.queue_id) == plan.after}
+        return await asyncio.gather(
+            *(self._outcome(plan, errors.get(plan.queue_id), plan.queue_id in done) for plan in plans)
+        )
+
+    async def read_back(self, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
+        """Whether each queue is where it was to be."""
+        return await asyncio.gather(*(self._outcome(plan, None, False) for plan in plans))
 
     async def _by_time(
-        self, address: str, group: str, topic: str, plans: Sequence[QueuePlan], time_ms: int
-    ) -> tuple[Sequence[QueuePlan], str | None]:
-        """The plans with the offsets that the broker says it has set, and what went wrong."""
+        self, plans: Sequence[QueuePlan], time_ms: int, errors: dict[int, AskError]
+    ) -> dict[int, int]:
+        """The offsets that the broker says it has set."""
+        place = self._place
         try:
-            offsets = await self._source.reset_by_time(address, group, topic, time_ms)
+            return await self._source.reset_by_time(place.address, place.group, place.topic, time_ms)
         except AskError as error:
-            return plans, str(error)
-        return [_at(plan, offsets.get(plan.queue_id, plan.after)) for plan in plans], None
+            errors.update(dict.fromkeys((plan.queue_id for plan in plans), error))
+            return {}
 
-    async def _one_by_one(
-        self, address: str, group: str, topic: str, plans: Sequence[QueuePlan]
-    ) -> Sequence[str | None]:
-        async def reset(plan: QueuePlan) -> str | None:
+    async def _one_by_one(self, plans: Sequence[QueuePlan], errors: dict[int, AskError]) -> dict[int, int]:
+        """The same, of queues that are named."""
+        place = self._place
+        said: dict[int, int] = {}
+
+        async def reset(plan: QueuePlan) -> None:
+            asked = (place.address, place.group, place.topic, plan.queue_id, plan.after)
             try:
-                await self._source.reset_queue(address, group, topic, plan.queue_id, plan.after)
+                said[plan.queue_id] = await self._source.reset_queue(*asked)
             except AskError as error:
-                return str(error)
-            return None
+                errors[plan.queue_id] = error
 
-        return await asyncio.gather(*map(reset, plans))
+        await asyncio.gather(*map(reset, plans))
+        return said
 
-    async def _commit_where_missing(
-        self,
-        address: str,
-        group: str,
-        topic: str,
-        plans: Sequence[QueuePlan],
-        problems: Mapping[int, str],
-    ) -> dict[int, str]:
+    async def _commit_where_missing(self, plans: Sequence[QueuePlan], errors: dict[int, AskError]) -> None:
         """A broker that resets only with consumers, or only all queues, takes offsets as the group's own."""
+        place = self._place
 
-        async def commit(plan: QueuePlan) -> tuple[int, str | None]:
+        async def commit(plan: QueuePlan) -> None:
+            queue = (place.address, place.group, place.topic, plan.queue_id)
             try:
-                if await self._source.committed(address, group, topic, plan.queue_id) != plan.after:
-                    await self._source.commit(address, group, topic, plan.queue_id, plan.after)
+                if await self._source.committed(*queue) != plan.after:
+                    await self._source.commit(*queue, plan.after)
             except AskError as error:
-                return plan.queue_id, problems.get(plan.queue_id, str(error))
-            return plan.queue_id, None
+                errors.setdefault(plan.queue_id, error)
+            else:
+                errors.pop(plan.queue_id, None)
 
-        done = await asyncio.gather(*map(commit, plans))
-        return {queue_id: problem for queue_id, problem in done if problem is not None}
+        await asyncio.gather(*map(commit, plans))
 
-    async def read_back(
-        self, address: str, group: str, topic: str, plans: Sequence[QueuePlan], *, is_online: bool = False
-    ) -> Sequence[Outcome]:
-        """Whether each queue is where it was to be, or has gone on from there."""
-
-        async def look(plan: QueuePlan) -> Outcome:
-            try:
-                offset = await self._source.committed(address, group, topic, plan.queue_id)
-            except AskError as error:
-                return Outcome(plan.name, ok=False, problem=f"it is not known whether it moved: {error}")
-            if has_moved(plan, offset):
-                return Outcome(plan.name, ok=True)
-            there = "without an offset" if offset is None else f"at {offset}"
-            hint = "; its consumers have not gone there yet" if is_online else ""
-            return Outcome(plan.name, ok=False, problem=f"it is still {there}{hint}")
-
-        return await asyncio.gather(*map(look, plans))
+    async def _outcome(self, plan: QueuePlan, error: AskError | None, is_said: bool) -> Outcome:
+        """What went wrong when it was asked for explains more than where the queue is. A queue that the
+        broker moved may have been consumed up to where it was again by now.
+        """
+        place = self._place
+        try:
+            offset = await self._source.committed(place.address, place.group, place.topic, plan.queue_id)
+        except AskError as silence:
+            problem = f"it is not known whether it moved: {silence}"
+            return Outcome(plan.name, ok=False, problem=problem, code=silence.code)
+        if has_moved(plan, offset) or (is_said and (place.is_ledgermq or offset != plan.before)):
+            return Outcome(plan.name, ok=True)
+        if error is not None:
+            return Outcome.failed(plan.name, error)
+        there = "without an offset" if offset is None else f"at {offset}"
+        hint = "; its consumers have not gone there yet" if place.is_online else ""
+        return Outcome(plan.name, ok=False, problem=f"it is still {there}{hint}")
 
 
 def has_moved(plan: QueuePlan, offset: int | None) -> bool:
@@ -110,14 +115,3 @@ def has_moved(plan: QueuePlan, offset: int | None) -> bool:
     if offset is None or offset < plan.after:
         return False
     return offset == plan.after or plan.before is None or plan.before <= plan.after or offset < plan.before
-
-
-def _at(plan: QueuePlan, after: int) -> QueuePlan:
-    return QueuePlan(plan.topic, plan.broker_name, plan.queue_id, plan.first, plan.end, plan.before, after)
-
-
-def _with_problem(outcome: Outcome, problem: str | None) -> Outcome:
-    """What was said when it was asked for explains more than what was read back."""
-    if outcome.ok or problem is None:
-        return outcome
-    return Outcome(outcome.subject, ok=False, problem=problem)

@@ -17,7 +17,7 @@ from admin_api.schemas.offsets import OffsetClone, OffsetReset, OffsetSkip, Rese
 from admin_api.services.errors import UnavailableError
 from admin_api.services.group_overview import BROADCASTING, GroupOverview, Overview, on_masters
 from admin_api.services.group_progress import RETRY_PREFIX
-from admin_api.services.offset_moves import Mover
+from admin_api.services.offset_moves import GroupPlace, Mover
 from admin_api.services.offset_plans import PlanReader, QueuePlan, TopicState, clone_plans, effects_of
 from admin_api.services.partial import missing
 from admin_api.sources.brokers import BrokerSet
@@ -51,13 +51,16 @@ class Offsets:
 class _OffsetChange:
     """What resets and clones share: who is asked, and how far the group is."""
 
+    target: str
+
     def __init__(self, gateway: Gateway, overview: GroupOverview) -> None:
         self._gateway = gateway
         self._overview = overview
+        self._brokers: BrokerSet | None = None
+        self._online: dict[str, bool] = {}
         self._groups = GroupSource(gateway)
         self._source = OffsetSource(gateway)
         self._reader = PlanReader(gateway, self._source)
-        self._mover = Mover(self._source)
         self._troubles: dict[Trouble, None] = {}
 
     async def _look(self, group: str) -> Overview:
@@ -79,7 +82,19 @@ class _OffsetChange:
         ask = on_masters(brokers, lambda address: self._groups.connections(address, group))
         gathered = await self._gateway.ask_each(brokers.masters, ask)
         self._note(gathered.troubles)
+        self._online = {name: each is not None for name, each in gathered.answers.items()}
         return gathered.answers
+
+    def _address(self, broker_name: str) -> str:
+        assert self._brokers is not None, "carried out without a preview"
+        return self._brokers.masters[broker_name]
+
+    def _mover(self, topic: str, broker_name: str) -> Mover:
+        assert self._brokers is not None, "carried out without a preview"
+        address = self._address(broker_name)
+        is_online = self._online.get(broker_name, True)
+        is_ledgermq = address in self._brokers.statuses
+        return Mover(self._source, GroupPlace(address, self.target, topic, is_online, is_ledgermq))
 
     async def _state(self, brokers: BrokerSet, group: str, topic: str) -> Mapping[str, TopicState | None]:
         """Raises: NotFoundError, UnavailableError."""
@@ -123,15 +138,12 @@ class ResetOffsets(_OffsetChange):
         self._group = group
         self._request = request
         self._plans: dict[str, list[QueuePlan]] = {}
-        self._brokers: BrokerSet | None = None
-        self._online: dict[str, bool] = {}
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, ChangeRefusedError."""
         overview = await self._look(self._group)
         brokers = self._brokers = overview.brokers
         clients = await self._clients(brokers, self._group)
-        self._online = {name: each is not None for name, each in clients.items()}
         self._plans = {}
         for request in await self._requests(brokers):
             states = await self._state(brokers, self._group, request.topic)
@@ -171,12 +183,8 @@ class ResetOffsets(_OffsetChange):
         return outcomes
 
     async def _move(self, topic: str, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
-        assert self._brokers is not None, "carried out without a preview"
-        broker_name = plans[0].broker_name
-        address = self._brokers.masters[broker_name]
-        is_online = self._online.get(broker_name, True)
-        time_ms = _whole_topic_time(self._request)
-        return await self._mover.move(address, self._group, topic, plans, time_ms, is_online=is_online)
+        mover = self._mover(topic, plans[0].broker_name)
+        return await mover.move(plans, _whole_topic_time(self._request))
 
 
 def _whole_topic_time(request: OffsetReset | None) -> int | None:
@@ -218,7 +226,6 @@ class CloneOffsets(_OffsetChange):
         self._from = source
         self._request = request
         self._plans: dict[tuple[str, str], list[QueuePlan]] = {}
-        self._brokers: BrokerSet | None = None
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, ChangeRefusedError."""
@@ -267,10 +274,9 @@ class CloneOffsets(_OffsetChange):
         return outcomes
 
     async def _clone(self, topic: str, broker_name: str, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
-        assert self._brokers is not None, "carried out without a preview"
-        address = self._brokers.masters[broker_name]
+        mover = self._mover(topic, broker_name)
         try:
-            await self._source.clone(address, self._from, self.target, topic)
+            await self._source.clone(self._address(broker_name), self._from, self.target, topic)
         except AskError as error:
-            return [Outcome(plan.name, ok=False, problem=str(error)) for plan in plans]
-        return await self._mover.read_back(address, self.target, topic, plans)
+            return [Outcome.failed(plan.name, error) for plan in plans]
+        return await mover.read_back(plans)

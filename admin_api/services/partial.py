@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypedDict, TypeVar
 
 from admin_api.gateway import Trouble
-from admin_api.schemas.common import TroubleView
+from admin_api.schemas.base import TroubleView
 from admin_api.services.errors import NotFoundError, UnavailableError
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from typing import Final
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
 from admin_api.gateway import AskError, Gateway
 from admin_api.reader import ClusterReader
+from admin_api.schemas.base import TroubleView
 from admin_api.schemas.cluster import ClusterView, GroupView, NodeState, NodeView
-from admin_api.schemas.common import TroubleView
 from admin_api.schemas.replication import ReplicationSettings, ReplicationView
 from admin_api.services.errors import NotFoundError, UnavailableError
 from admin_api.sources.broker_config import ConfigSource
@@ -48,7 +48,7 @@ class Replication:
         return ReplicationView(
             group=found,
             preferred_leader_id=(config or {}).get("preferredLeaderId") or None,
-            in_sync=_in_sync(found, leader),
+            in_sync=found.in_sync,
             settings=None if config is None else _settings(config),
             is_partial=bool(problems),
             problems=problems,
@@ -217,16 +217,6 @@ def _obstacle(node: NodeView, leader: NodeView) -> str | None:
     if node.lag_entries > TRANSFER_LAG_MAX:
         return f"is {node.lag_entries} entries behind, {TRANSFER_LAG_MAX} at most are allowed"
     return None
-
-
-def _in_sync(group: GroupView, leader: NodeView | None) -> list[str] | None:
-    """By the leader's count: what it knows a member to hold. Its own log counts as held."""
-    if leader is None or leader.log.committed_index is None:
-        return None
-    committed = leader.log.committed_index
-    matches = {node.id: node.push.match_index for node in group.nodes if node.id and node.push}
-    holding = {node_id for node_id, match in matches.items() if match is not None and match >= committed}
-    return [node.id for node in group.nodes if node.id and (node.id in holding or node.id == leader.id)]
 
 
 def _silent(view: ClusterView) -> str | None:

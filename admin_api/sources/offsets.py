@@ -118,15 +118,19 @@ class OffsetSource:
         answer = await self._gateway.ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
         return _offset(address, answer.ext_fields)
 
-    async def reset_queue(self, address: str, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """222 of one queue: LedgerMQ and RocketMQ 5 move it, and send a consumer that runs there.
+    async def reset_queue(self, address: str, group: str, topic: str, queue_id: int, offset: int) -> int:
+        """222 of one queue, and the offset it has now: LedgerMQ and RocketMQ 5 move it, and send a consumer
+        that runs there.
 
         RocketMQ 4.9, and 5 without useServerSideResetOffset, know neither queue nor offset and would reset
         all queues by the time. With a time far ahead and without force that moves nothing, so it is never
-        done by mistake; whoever asks has to read back.
+        done by mistake.
         """
         ext = {"queueId": str(queue_id), "offset": str(offset)}
-        await self._reset(address, group, topic, FAR_FUTURE_MS, ext, is_force=False)
+        offsets = await self._reset(address, group, topic, FAR_FUTURE_MS, ext, is_force=False)
+        if queue_id not in offsets:
+            raise AskError(address, f"{address} did not say where queue {queue_id} is now")
+        return offsets[queue_id]
 
     async def reset_by_time(self, address: str, group: str, topic: str, time_ms: int) -> dict[int, int]:
         """222 of all queues, -1 for the end: queue id -> the offset it was given."""

@@ -4,6 +4,7 @@ const TOKEN_KEY = "ledgermq.token";
 const RECONNECT_MS = 1000;
 let askForToken = null;
 let asking = null;
+let isDeclined = false;
 
 /** An answer that is no success; the message is a sentence of the server's. */
 export class ApiError extends Error {
@@ -19,8 +20,10 @@ export function setTokenPrompt(ask) {
   askForToken = ask;
 }
 
-export function forgetToken() {
+/** Forgets the token and all that was read with it, and asks for another. */
+export function signOut() {
   sessionStorage.removeItem(TOKEN_KEY);
+  location.reload();
 }
 
 export const hasToken = () => sessionStorage.getItem(TOKEN_KEY) !== null;
@@ -28,8 +31,10 @@ export const hasToken = () => sessionStorage.getItem(TOKEN_KEY) !== null;
 /** Several requests may be refused at once: the person is asked once. */
 async function renewToken(refused) {
   if (sessionStorage.getItem(TOKEN_KEY) !== refused) return true;
+  if (isDeclined) return false;  // asked again when the page is opened again, not with every request
   asking ??= askForToken(refused !== null).finally(() => { asking = null; });
   const token = await asking;
+  isDeclined = token === null;
   if (token === null) return false;
   sessionStorage.setItem(TOKEN_KEY, token);
   return true;

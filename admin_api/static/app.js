@@ -1,7 +1,7 @@
 // The shell: which view the address names, its title, its life. Addresses are #/view/name.
 
-import { setTokenPrompt } from "/static/api.js";
-import { link, make, setAttribute } from "/static/dom.js";
+import { hasToken, setTokenPrompt, signOut } from "/static/api.js";
+import { button, link, make, setAttribute, setText } from "/static/dom.js";
 import { clusterWord, startLive, subscribe } from "/static/live.js";
 import { sayError } from "/static/parts/notice.js";
 import { askToken } from "/static/parts/token.js";
@@ -93,7 +93,15 @@ function start() {
     event.preventDefault();
     main.focus();
   });
-  setTokenPrompt(askToken);
+  const door = button("Sign out", signOut);
+  door.hidden = !hasToken();
+  document.querySelector(".more").append(door);
+  setTokenPrompt(async (wasRefused) => {
+    const token = await askToken(wasRefused);
+    door.hidden = false;
+    setText(door, token === null ? "Sign in" : "Sign out");
+    return token;
+  });
   addEventListener("hashchange", () => show(false));
   subscribe(nameWindow);
   startLive(new AbortController().signal);

@@ -68,6 +68,8 @@ class TrafficFigures:
         yield counter("puts_failed", "Sends that were refused or not committed.", failed)
 
     def _consumers(self) -> Iterator[Metric]:
+        if not self._context.log.is_writable():
+            self._lags.forget()  # it may have lost its leadership since they were looked up
         rows: list[Row] = [(pair, lag) for pair, lag in self._lags.shown.items()]
         rows.append(((OTHER, OTHER), self._lags.other))
         text = "Messages a group has not consumed; told by the node that takes messages."

@@ -33,7 +33,8 @@ class BrokerAdmin:
         self._context = context
         self._status = NodeStatusBuilder(context)
         self._runtime_info = RuntimeInfo(context, lambda: asyncio.get_running_loop().time())
-        context.services += [self._runtime_info.rates, self._runtime_info.days]
+        info = self._runtime_info
+        context.services += [info.rates, info.put_latency.meter, info.days]
 
     def runtime_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """28 GET_BROKER_RUNTIME_INFO"""

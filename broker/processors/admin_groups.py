@@ -9,6 +9,7 @@ from broker.admin_answers import committed_answer, invalid, json_answer, message
 from broker.clients import Member
 from broker.context import BrokerContext
 from broker.leader_requests import LeaderRequests
+from broker.offset_commits import OffsetCommits
 from broker.state.changes import DeleteGroup, PutGroup
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import ConfigFormatError
@@ -49,10 +50,11 @@ class ConsumeStatsRequestHeader(RequestHeader):
 class GroupAdmin:
     """Answers operators' questions about groups and their clients."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, commits: OffsetCommits) -> None:
         self._context = context
         self._state = context.state
         self._clients = context.clients
+        self._commits = commits
 
     def put_group(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
         """200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP"""
@@ -139,7 +141,7 @@ class GroupAdmin:
         config = self._state.topics.get(topic)
         log, broker_name = self._context.log, self._context.config.broker_name
         for queue_id in range(0 if config is None else config.read_queue_nums):
-            offset = self._state.offsets.get(group, topic, queue_id)
+            offset = self._commits.current(group, topic, queue_id)
             yield message_queue(topic, broker_name, queue_id), progress(log, topic, queue_id, offset)
 
 
@@ -156,7 +158,7 @@ def _connections(members: Iterable[Member]) -> list[dict[str, Any]]:
 
 
 def register(context: BrokerContext) -> None:
-    admin, router = GroupAdmin(context), context.router
+    admin, router = GroupAdmin(context, OffsetCommits.of(context)), context.router
     on_leader = LeaderRequests(context).handler
     router.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, on_leader(admin.put_group))
     router.register(RequestCode.DELETE_SUBSCRIPTIONGROUP, on_leader(admin.delete_group))

@@ -84,9 +84,7 @@ class OffsetAdmin:
             remark = f"Group {header.group[:255]} does not exist"
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         offsets = self._targets(header, topic)
-        for first in range(0, len(offsets), OFFSETS_PER_CHANGE_MAX):
-            part = dict(list(offsets.items())[first : first + OFFSETS_PER_CHANGE_MAX])
-            await committed_answer(request, self._commits.reset(header.group, topic.name, part))
+        await self._store(request, header.group, topic.name, offsets)
         if self._is_online(header.group):
             self._context.offset_resets.mark(header.group, topic.name, offsets)
         broker_name = self._context.config.broker_name
@@ -94,6 +92,21 @@ class OffsetAdmin:
             (message_queue(topic.name, broker_name, number), offset) for number, offset in offsets.items()
         ]
         return json_answer(request, {"offsetTable": object_key_map(rows)})
+
+    async def _store(
+        self, request: RemotingCommand, group: str, topic: str, offsets: Mapping[int, int]
+    ) -> None:
+        """Raises RequestError when they are not committed."""
+        resets = self._context.offset_resets
+        if self._is_online(group):
+            resets.begin(group, topic, offsets)
+        try:
+            for first in range(0, len(offsets), OFFSETS_PER_CHANGE_MAX):
+                part = dict(list(offsets.items())[first : first + OFFSETS_PER_CHANGE_MAX])
+                await committed_answer(request, self._commits.reset(group, topic, part))
+        except BaseException:
+            resets.abandon(group, topic, offsets)
+            raise
 
     def _targets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
         """The new offset of each queue that is meant."""
@@ -136,12 +149,19 @@ class OffsetAdmin:
         topics = [header.topic] if header.topic else self._state.offsets.topics_of(header.src_group)
         changes = []
         for topic in topics:
-            offsets = dict(self._state.offsets.queues(header.src_group, topic))
-            if topic in self._state.topics and offsets:
+            offsets = self._current(header.src_group, topic)
+            if offsets:
                 changes.append(CommitOffsets(header.dest_group, topic, offsets))
         if not changes:
             return success_response(request)
         return committed_answer(request, self._state.propose(*changes))
+
+    def _current(self, group: str, topic: str) -> dict[int, int]:
+        """The group's offsets in a topic that is here, those on their way into the log among them."""
+        config = self._state.topics.get(topic)
+        numbers = range(0 if config is None else config.read_queue_nums)
+        current = {number: self._commits.current(group, topic, number) for number in numbers}
+        return {number: offset for number, offset in current.items() if offset is not None}
 
     def all_offsets(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """43 GET_ALL_CONSUMER_OFFSET: the content of RocketMQ's consumerOffset.json."""

@@ -92,10 +92,14 @@ class ProgressAdmin:
 
 
 def topic_progress(ends: list[int], offsets: Mapping[int, int]) -> TopicProgress:
-    """The lag of a group with these offsets behind the ends of a topic's queues; None if it has no offset."""
-    lag = sum(max(0, end - offsets[number]) for number, end in enumerate(ends) if number in offsets)
-    unknown = sum(1 for number, end in enumerate(ends) if end > 0 and number not in offsets)
-    return TopicProgress(lag=lag if offsets else None, unknown_queues=unknown)
+    """The lag of a group with these offsets behind the ends of a topic's queues.
+
+    None where every queue with messages lacks an offset: 0 would say that all is consumed.
+    """
+    behind = [max(0, end - offsets[number]) for number, end in enumerate(ends) if end and number in offsets]
+    unknown = sum(1 for number, end in enumerate(ends) if end and number not in offsets)
+    is_known = bool(behind) or (bool(offsets) and not unknown)
+    return TopicProgress(lag=sum(behind) if is_known else None, unknown_queues=unknown)
 
 
 def register(context: BrokerContext) -> None:

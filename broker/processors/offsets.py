@@ -42,6 +42,8 @@ class OffsetProcessor:
         self._state = context.state
         self._commits = commits
         self._readiness = readiness
+        self._resets = context.offset_resets
+        self._now_ms = context.environment.monotonic_ms
         self._warm_bytes = warm_bytes(context.config, machine_memory_bytes())
 
     def on_leader(self, answer: Callable[[RemotingCommand], HandlerResult]) -> Handler:
@@ -77,7 +79,7 @@ class OffsetProcessor:
         )
 
     def update(self, request: RemotingCommand) -> HandlerResult:
-        """15: answered when the offset is committed."""
+        """15: answered when the offset is committed. One from before a reset is passed over (RocketMQ 5)."""
         header = UpdateConsumerOffsetRequestHeader.parse(request.ext_fields)
         if header.topic not in self._state.topics:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
@@ -119,9 +121,10 @@ class OffsetProcessor:
         return success_response(request, {"timestamp": str(timestamp_ms)})
 
     def _commit(self, request: RemotingCommand, header: UpdateConsumerOffsetRequestHeader) -> HandlerResult:
-        future = self._commits.commit(
-            header.consumer_group, header.topic, header.queue_id, header.commit_offset
-        )
+        row = header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        if self._resets and self._resets.keeps_out(*row, self._now_ms()):
+            return success_response(request, remark="Offset has been previously reset")
+        future = self._commits.commit(*row)
         return success_response(request) if future is None else _committed(request, future)
 
     async def _update_for_new_group(

@@ -128,9 +128,13 @@ class PullProcessor:
     ) -> RemotingCommand | None:
         self._check(header, group)
         wanted = self._subscriptions.wanted_by(header, group)
-        if self._resets and (moved := self._moved(request, header, header.queue_offset)) is not None:
-            return moved
-        if header.sys_flag & SYS_FLAG_COMMIT_OFFSET and header.commit_offset >= 0 and self._log.is_writable():
+        counts = header.sys_flag & SYS_FLAG_COMMIT_OFFSET and header.commit_offset >= 0
+        if self._resets:
+            key = header.consumer_group, header.topic, header.queue_id
+            counts = counts and not self._resets.keeps_out(*key, header.commit_offset, self._now_ms())
+            if (moved := self._moved(request, header, header.queue_offset)) is not None:
+                return moved
+        if counts and self._log.is_writable():
             self._commits.note(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         suspend_ms = 0 if request.is_oneway else self._suspend_ms(header)
         pull = Pull(request, connection, header, wanted, suspend_ms)
@@ -212,8 +216,9 @@ class PullProcessor:
         self, request: RemotingCommand, header: PullMessageRequestHeader, offset: int
     ) -> RemotingCommand | None:
         """The answer to a pull whose group was reset: go on there. None when it was not, or is there."""
-        target = self._resets.take(header.consumer_group, header.topic, header.queue_id)
-        if target is None or target == offset:
+        key = header.consumer_group, header.topic, header.queue_id
+        target = self._resets.send(*key, offset, self._now_ms())
+        if target is None:
             return None
         queue = self._log.queues.get(header.topic, header.queue_id)
         first, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)

@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledgermq.api_client import path_of
+from ledgermq.api_paths import path_of
 from ledgermq.calls import Call, remote
 from ledgermq.changing import ChangeCall, change
 from ledgermq.commands.nodes import find_node
 from ledgermq.commands.status import read_cluster
 from ledgermq.commands.topics import pairs
 from ledgermq.errors import WRONG_USAGE, UserError
+from ledgermq.lazy_group import Subcommands
 from ledgermq.options import DryRun, Yes
 from ledgermq.output import Column, Json, show_table
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="config",
     help="Settings of a broker while it runs.",
+    cls=Subcommands,
     no_args_is_help=True,
     add_completion=False,
 )

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.api_client import path_of
+from ledgermq.api_paths import path_of
 from ledgermq.calls import Call, checked, remote
 from ledgermq.changing import ChangeCall, change
 from ledgermq.commands.groups import Group
 from ledgermq.commands.messages import ROWS, Cursor, From, Limit, Until, window_query
 from ledgermq.commands.topics import show_pages
 from ledgermq.errors import UserError
+from ledgermq.lazy_group import Subcommands
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
 from ledgermq.output import Column, Json, duration, moment, number, remark, show_table
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="dlq",
     help="Dead letters: what groups could not consume.",
+    cls=Subcommands,
     no_args_is_help=True,
     add_completion=False,
 )

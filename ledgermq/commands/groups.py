@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.api_client import path_of
+from ledgermq.api_paths import path_of
 from ledgermq.calls import Call, remote
 from ledgermq.changing import ChangeCall, change
 from ledgermq.commands.topics import Brokers, show_pages
 from ledgermq.errors import UserError
+from ledgermq.lazy_group import Subcommands
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
 from ledgermq.output import Column, Json, moment, number, show_fields, show_table
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="group",
     help="Consumer groups: lag, members, settings.",
+    cls=Subcommands,
     no_args_is_help=True,
     add_completion=False,
 )

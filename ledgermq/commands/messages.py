@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.api_client import path_of
+from ledgermq.api_paths import path_of
 from ledgermq.calls import Call, remote
 from ledgermq.changing import ChangeCall, change
 from ledgermq.commands.topics import pairs
 from ledgermq.errors import WRONG_USAGE, UserError
+from ledgermq.lazy_group import Subcommands
 from ledgermq.moments import FORMS, parse_moment_ms
 from ledgermq.options import DryRun, Yes
 from ledgermq.output import Column, Json, moment, number, printable, remark, show_fields, show_table, size
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="message",
     help="Messages: find, show, trace, send, send again.",
+    cls=Subcommands,
     no_args_is_help=True,
     add_completion=False,
 )

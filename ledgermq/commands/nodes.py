@@ -3,19 +3,19 @@
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from ledgermq.calls import Call, remote
 from ledgermq.errors import UserError
+from ledgermq.lazy_group import Subcommands
 from ledgermq.options import DEFAULT_DATA_DIR, DataDir
 from ledgermq.output import Json
 
 
-class _StartsByDefault(TyperGroup):
+class _StartsByDefault(Subcommands):
     """`ledgermq node n0` is `ledgermq node start n0`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, "--help") and not ctx.resilient_parsing:
+        if args and args[0] not in (*self.infos, "--help") and not ctx.resilient_parsing:
             args = ["start", *args]
         return super().parse_args(ctx, args)
 

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.api_client import path_of
+from ledgermq.api_paths import path_of
 from ledgermq.calls import Call, remote
 from ledgermq.changing import ChangeCall, change
 from ledgermq.commands.groups import Group
 from ledgermq.errors import WRONG_USAGE, UserError
+from ledgermq.lazy_group import Subcommands
 from ledgermq.moments import FORMS, parse_moment_ms
 from ledgermq.options import DryRun, Yes
 from ledgermq.output import Column, Json, duration, moment, number, show_table
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="offset",
     help="Offsets of consumer groups: show, reset, skip, clone. Changes are shown first.",
+    cls=Subcommands,
     no_args_is_help=True,
     add_completion=False,
 )

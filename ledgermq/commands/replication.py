@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.api_client import path_of
+from ledgermq.api_paths import path_of
 from ledgermq.calls import Call, remote
 from ledgermq.changing import ChangeCall, change
 from ledgermq.commands.status import read_cluster

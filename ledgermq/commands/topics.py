@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.api_client import path_of
+from ledgermq.api_paths import path_of
 from ledgermq.calls import Call, remote
 from ledgermq.changing import ChangeCall, change
 from ledgermq.errors import WRONG_USAGE, UserError
+from ledgermq.lazy_group import Subcommands
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
 from ledgermq.output import Column, Json, duration, moment, number, remark, show_table
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="topic",
     help="Topics: queues, permissions, routes, traffic.",
+    cls=Subcommands,
     no_args_is_help=True,
     add_completion=False,
 )

@@ -6,14 +6,12 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.stage import Stage, set_up
 from tests.integration.client_runs import need
 from tests.integration.cluster import Cluster
 from tests.integration.conftest import measured
-
-pytest.importorskip("playwright.sync_api", reason="the page's tests need playwright: pip install playwright")
-from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 __all__ = ["measured"]
 
@@ -78,7 +76,9 @@ def open_page(browser: Browser, stage: Stage) -> Iterator[OpenPage]:
         if not any(part in text for part in EXPECTED):
             complaints.append(text)
 
-    def open_at(address: str, size: tuple[int, int] = DESK, *, is_dark: bool = False) -> Page:
+    def open_at(
+        address: str, size: tuple[int, int] = DESK, *, is_dark: bool = False, origin: str | None = None
+    ) -> Page:
         context = browser.new_context(
             viewport={"width": size[0], "height": size[1]},
             color_scheme="dark" if is_dark else "light",
@@ -89,7 +89,7 @@ def open_page(browser: Browser, stage: Stage) -> Iterator[OpenPage]:
         page.set_default_timeout(WAIT_MS)
         page.on("console", lambda said: complain(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: complain(str(error)))
-        page.goto(f"{stage.cluster.admin}/{address}")
+        page.goto(f"{origin or stage.cluster.admin}/{address}")
         return page
 
     yield open_at

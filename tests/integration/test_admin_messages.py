@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ import pytest
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.record import decode_record, format_properties
+from tests.integration.client_runs import java_driver
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 from tests.integration.wire import Wire, broker_of, call
@@ -22,12 +24,26 @@ from tests.integration.wire import Wire, broker_of, call
 pytestmark = pytest.mark.integration
 LIMIT_S = 20.0
 SENT = 60
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+
+
+class Patient(httpx.HTTPTransport):
+    """Asks again when it is told that it asks too much: waiting for a route does."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = super().handle_request(request)
+        while answer.status_code == 429:
+            answer.read()
+            time.sleep(int(answer.headers["Retry-After"]))
+            answer = super().handle_request(request)
+        return answer
 
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[httpx.Client]:
     headers = {"X-LedgerMQ-Request": "1"}
-    with httpx.Client(base_url=f"{cluster.admin}/api/v1", headers=headers, timeout=LIMIT_S) as client:
+    url = f"{cluster.admin}/api/v1"
+    with httpx.Client(base_url=url, headers=headers, timeout=LIMIT_S, transport=Patient()) as client:
         yield client
 
 
@@ -139,6 +155,23 @@ def test_message_is_resent_to_a_consumer_and_to_its_topic(
     confirmed(api, path, {"target": "topic"})
     found = answered(api.get("/messages", params={"topic": topic_of(name), "key": "key-11"}))["items"]
     assert (len(found), found[1]["id"], found[0]["uniqueKey"]) == (2, sent[11], f"{11:032X}")
+
+
+def test_what_a_java_client_traces_is_read(
+    api: httpx.Client, cluster: Cluster, tmp_path: Path, name: str
+) -> None:
+    driver = java_driver("5.4.0", tmp_path)
+    send(cluster, TRACE_TOPIC, b"no trace", {})  # makes it; the client's last trace would not wait for that
+    wait_for("a route", lambda: api.get(f"/topics/{TRACE_TOPIC}/route").is_success, LIMIT_S)
+    topic, script, out = f"traced-{name}", tmp_path / "steps.txt", tmp_path / "out.jsonl"
+    script.write_text(f"send\t{topic}\torder-1\ttraced\n", encoding="utf-8")
+    options = [f"namesrv={cluster.namesrv}", f"group=makers-{name}", "trace=true"]
+    (sent,) = driver.run(["query", *options, f"steps={script}", f"out={out}"], out)
+    path = f"/messages/{sent['id']}/trace"
+    (span,) = wait_for("the trace", lambda: answered(api.get(path))["spans"], LIMIT_S)
+    assert (span["kind"], span["group"], span["topic"]) == ("send", f"makers-{name}", topic)
+    assert (span["isSuccess"], span["offsetId"]) == (True, sent["offset_id"])
+    assert span["messageType"] == "normal"
 
 
 def heartbeat(group: str, topic: str) -> bytes:

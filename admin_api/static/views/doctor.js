@@ -25,8 +25,11 @@ export function createView() {
   return { title: "Doctor", element, refresh };
 }
 
+/** "consumerGroups" as people write it. */
+const words = (name) => name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+
 function say({ findings, isWell, asOfMs, lookedAt }) {
-  const seen = Object.entries(lookedAt).map(([what, number]) => `${count(number) ?? "unknown"} ${what}`).join(", ");
+  const seen = Object.entries(lookedAt).map(([what, number]) => `${count(number) ?? "unknown"} ${words(what)}`).join(", ");
   const found = findings.length === 0 ? "✓ Nothing is wrong" : `${isWell ? "✓ No error" : "✕ Not well"}, ${counted(findings.length, "finding")}`;
   return `${found} (${clock(asOfMs, Date.now())}; looked at ${seen}).`;
 }

@@ -39,13 +39,15 @@ class FakeBroker:
     queues: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     offsets: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
     clients: dict[str, list[str]] = field(default_factory=dict)
+    modes: dict[str, dict[str, Any]] = field(default_factory=dict)
     message_model: str = "CLUSTERING"
     is_hanging: bool = False
+    port_shift: int = 0
     asked: list[int] = field(default_factory=list)
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{10911 + ord(self.name[-1]) - ord('a')}"
+        return f"127.0.0.1:{10911 + self.port_shift + ord(self.name[-1]) - ord('a')}"
 
     def answer(self, command: RemotingCommand) -> RemotingCommand:
         self.asked.append(command.code)
@@ -66,6 +68,8 @@ class FakeBroker:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
             RequestCode.CLONE_GROUP_OFFSET: self._clone,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._modes,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
         }
         try:
             made = handlers[RequestCode(command.code)](command)
@@ -248,6 +252,15 @@ class FakeBroker:
     def _clone(self, command: RemotingCommand) -> None:
         ext = command.ext_fields
         self._store(ext["destGroup"], ext["topic"], self.offsets.get((ext["srcGroup"], ext["topic"]), {}))
+
+    def _modes(self, _: RemotingCommand) -> Any:
+        if self.kind == "rocketmq4":
+            raise RefusalError(NOT_SUPPORTED)
+        return {"messageRequestModeMap": self.modes}
+
+    def _set_mode(self, command: RemotingCommand) -> None:
+        row = orjson.loads(command.body)
+        self.modes.setdefault(row["topic"], {})[row["consumerGroup"]] = row
 
 
 class FakeBrokers:

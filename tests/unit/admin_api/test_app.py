@@ -125,7 +125,7 @@ async def test_ready_without_any_broker_is_a_problem() -> None:
 async def test_unknown_path_and_method_are_problems() -> None:
     async with browsing(writable_cluster()) as (client, _):
         assert problem_of(await client.get("/api/v1/nothing"))["title"] == "Not Found"
-        refused = await client.post("/api/v1/cluster")
+        refused = await client.post("/api/v1/cluster", headers={"X-LedgerMQ-Request": "1"})
     assert problem_of(refused)["status"] == 405
     assert refused.headers["allow"] == "GET"
 

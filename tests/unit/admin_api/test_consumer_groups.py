@@ -5,7 +5,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from admin_api.schemas.consumer_groups import GroupPresence, GroupSettingsChange, GroupSort
+from admin_api.changes import ChangeRefusedError
+from admin_api.schemas.consumer_groups import (
+    ConsumeMode,
+    ConsumeModeChange,
+    GroupPresence,
+    GroupSettingsChange,
+    GroupSort,
+)
 from admin_api.services.consumer_groups import ConsumerGroups, GroupQuery
 from admin_api.services.context import Services
 from admin_api.services.errors import NotFoundError, UnavailableError
@@ -45,7 +52,7 @@ async def test_a_list_costs_a_few_requests_however_many_groups_there_are() -> No
         page = await groups.find(GroupQuery(sort=GroupSort.LAG), PageWanted(2, 100))
         assert (page.total, page.items[0].group) == (5_000, "g0100")
         await groups.find(GroupQuery(contains="G4999"), PageWanted())
-        assert len(broker.asked) == 3, "its status, its groups, their progress"
+        assert len(broker.asked) < 10, "its status, its groups, their progress; again when they are old"
 
 
 async def test_a_stock_broker_is_not_asked_for_all_lag_when_nobody_wants_it() -> None:
@@ -136,8 +143,13 @@ async def test_a_queue_without_an_offset_has_no_lag() -> None:
         assert (first.offset, first.lag, first.delay_ms) == (None, None, None)
         assert (second.offset, second.lag, view.lag) == (20, 30, 30)
         assert (await groups.view("g")).lag == 30
+        assert view.topics[0].unknown_queues == 1
         nothing = await groups.progress("h", "t")
         assert nothing.lag is None
+        broker.queues["t"] = [(0, 100), (0, 0)]
+        broker.offsets["g", "t"] = {1: 0}
+        assert (await groups.view("g")).lag is None, "the offset of an empty queue says nothing of the other"
+        assert (await groups.progress("g")).lag is None
 
 
 async def test_a_member_says_what_it_does() -> None:
@@ -183,3 +195,44 @@ async def test_a_group_is_made_and_deleted() -> None:
         assert all("g" not in broker.groups and not broker.offsets for broker in brokers)
         with pytest.raises(NotFoundError):
             await groups.delete("g").preview()
+
+
+async def test_the_consume_mode_is_shown_and_set_where_brokers_know_it() -> None:
+    broker, old = sample("ledgermq"), sample("rocketmq4", "broker-b")
+    async with opened(broker, old) as groups:
+        assert (await groups.view("g")).consume_modes == []
+        wanted = ConsumeModeChange(topic="t", mode=ConsumeMode.POP, pop_share_queues=2)
+        change = groups.set_mode("g", wanted)
+        preview = await change.preview()
+        assert [(each.subject, each.before, each.after) for each in preview.effects] == [
+            ("broker-a: t", None, "POP, 2 share a queue")
+        ]
+        assert [each.ok for each in await change.carry_out(preview)] == [True]
+        modes = (await groups.view("g")).consume_modes
+        assert modes is not None
+        assert [(mode.topic, mode.broker_name, mode.mode) for mode in modes] == [("t", "broker-a", "POP")]
+        with pytest.raises(ChangeRefusedError, match="already"):
+            await groups.set_mode("g", wanted).preview()
+        with pytest.raises(NotFoundError):
+            await groups.set_mode("g", ConsumeModeChange(topic="absent", mode=ConsumeMode.PULL)).preview()
+
+
+async def test_rocketmq_4_knows_no_consume_modes() -> None:
+    async with opened(sample("rocketmq4")) as groups:
+        assert (await groups.view("g")).consume_modes is None
+        with pytest.raises(ChangeRefusedError, match="RocketMQ 5"):
+            await groups.set_mode("g", ConsumeModeChange(topic="t", mode=ConsumeMode.POP)).preview()
+
+
+async def test_a_new_leader_is_asked_at_once() -> None:
+    broker = sample("ledgermq")
+    fake = FakeBrokers(broker)
+    services = Services(fake, Settings(NAMESRV_ADDRESS, brokers_cache_ms=0))
+    assert (await services.consumer_groups.find(GroupQuery(), PageWanted())).total == 2
+    del fake.brokers[broker.address]
+    broker.port_shift = 10
+    broker.groups["k"] = group_config("k")
+    fake.brokers[broker.address] = broker
+    page = await services.consumer_groups.find(GroupQuery(), PageWanted())
+    assert (page.total, page.is_partial) == (3, False)
+    await services.close()

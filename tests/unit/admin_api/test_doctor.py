@@ -13,8 +13,8 @@ from admin_api.checkup.facts import Facts, Vitals, words_of_ms
 from admin_api.gateway import AskError, Gateway
 from admin_api.memory import Memory
 from admin_api.reader import ClusterReader
+from admin_api.schemas.base import Page, TroubleView
 from admin_api.schemas.cluster import NamesrvView, NodeState
-from admin_api.schemas.common import Page, TroubleView
 from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupPresence, GroupSort
 from admin_api.schemas.dlq import DlqView
 from admin_api.schemas.doctor import Finding, Severity

@@ -9,8 +9,8 @@ from httpx import ASGITransport, AsyncClient
 
 from admin_api import group_examples as examples
 from admin_api.app import create_app
+from admin_api.schemas.base import Page, Schema
 from admin_api.schemas.changes import ChangeResult
-from admin_api.schemas.common import Page, Schema
 from admin_api.schemas.consumer_groups import (
     ConsumerGroupItem,
     ConsumerGroupView,
@@ -102,6 +102,7 @@ async def test_a_reset_needs_the_confirmation_of_its_preview() -> None:
         ("PUT", "/g", {"retryMaxTimes": -1}, 422),
         ("PUT", "/g", {"brokers": ["absent"]}, 400),
         ("PUT", "/CID_RMQ_SYS_TRANS", {"retryMaxTimes": 3}, 400),
+        ("PUT", "/g/consume-mode", {"topic": "t", "mode": "POP"}, 200),
         ("DELETE", "/g?withOffsets=false", {}, 200),
         ("DELETE", "/absent", {}, 404),
     ],

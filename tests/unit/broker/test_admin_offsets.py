@@ -1,15 +1,18 @@
 """Offsets for operators: resets that running consumers follow, clones, tables."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from broker.offset_commits import OffsetCommits
-from broker.offset_resets import OffsetResets
+from broker.offset_resets import SENT_MS, OffsetResets
+from broker.processors import offsets as offset_requests
 from broker.processors import pull
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
+from commitlog.log import PutStatus
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import loads
@@ -153,6 +156,74 @@ async def test_a_held_pull_hears_of_the_reset_at_once(operator: Operator) -> Non
     assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (21, "0")
 
 
+async def commit(operator: Operator, offset: int) -> int | None:
+    """What counts after a consumer's commit for queue 1, which is answered as a success in any case."""
+    ext = {"consumerGroup": "g", "topic": "t", "queueId": "1", "commitOffset": str(offset)}
+    assert (await operator.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **ext)).code == 0
+    return OffsetCommits.of(operator.context).current("g", "t", 1)
+
+
+async def test_what_a_consumer_had_before_a_reset_is_not_taken_till_it_comes_back(operator: Operator) -> None:
+    pull.register(operator.context)
+    offset_requests.register(operator.context)
+    connect_client(operator)
+    await reset(operator, timestamp="0")
+    assert await commit(operator, 5) == 0, "it has not heard of the reset"
+    assert (await pull_at(operator, 5)).code == 21
+    assert await commit(operator, 5) == 0, "it has heard of it and is still at work on what it had"
+    await pull_at(operator, 0, sysFlag="5", commitOffset="5")
+    assert OffsetCommits.of(operator.context).current("g", "t", 1) == 0
+    assert await commit(operator, 3) == 3, "it has gone on from there"
+    assert len(operator.context.offset_resets) == 1, "nobody has pulled queue 0"
+
+
+async def test_no_commit_overtakes_a_reset_that_is_on_its_way(operator: Operator) -> None:
+    offset_requests.register(operator.context)
+    connect_client(operator)
+    operator.log.auto_commit = False
+    puts = len(operator.log.put_calls)
+    ext = {"topic": "t", "group": "g", "timestamp": "0"}
+    request = RemotingCommand(RESET, opaque=6, ext_fields=ext)
+    operator.context.router.dispatch([(operator.connection.as_connection, [request], request.code)])
+    while len(operator.log.put_calls) == puts:
+        await asyncio.sleep(0)
+    assert await commit(operator, 5) == 0
+    operator.log.fail(PutStatus.UNKNOWN_ERROR)
+    (refused,) = await operator.answers(1)
+    assert (refused.opaque, refused.code != 0) == (6, True)
+    assert len(operator.context.offset_resets) == 0, "a reset that failed keeps nobody out"
+
+
+def test_a_consumer_that_never_comes_back_is_not_waited_for_forever() -> None:
+    resets = OffsetResets()
+    resets.mark("g", "t", {0: 1})
+    assert resets.keeps_out("g", "t", 0, 9, now_ms=10**9), "it has not been told"
+    assert not resets.keeps_out("g", "t", 0, 1, now_ms=0), "the new offset itself"
+    assert resets.send("g", "t", 0, 9, now_ms=0) == 1
+    assert resets.keeps_out("g", "t", 0, 9, now_ms=SENT_MS - 1)
+    assert not resets.keeps_out("g", "t", 0, 9, now_ms=SENT_MS)
+    assert len(resets) == 0
+
+
+def test_a_reset_that_is_not_stored_leaves_no_mark() -> None:
+    resets = OffsetResets()
+    resets.begin("g", "t", {0: 1, 1: 1})
+    assert resets.keeps_out("g", "t", 0, 9, now_ms=0)
+    assert (resets.send("g", "t", 0, 9, now_ms=0), resets.take("g", "t", 0)) == (None, None)
+    resets.abandon("g", "t", [0, 1])
+    assert not resets.keeps_out("g", "t", 0, 9, now_ms=0)
+
+
+def test_marks_of_consumers_that_were_sent_make_room() -> None:
+    resets = OffsetResets(marks_max=1)
+    resets.mark("g", "t", {0: 1})
+    resets.mark("g", "t", {1: 1})
+    assert resets.send("g", "t", 1, 9, now_ms=0) is None, "beyond the bound"
+    assert resets.send("g", "t", 0, 9, now_ms=0) == 1
+    resets.mark("g", "t", {1: 1})
+    assert resets.send("g", "t", 1, 9, now_ms=0) == 1
+
+
 async def test_a_new_leader_sends_nobody_back(operator: Operator) -> None:
     connect_client(operator)
     await reset(operator)
@@ -177,6 +248,9 @@ async def test_offsets_are_cloned(operator: Operator) -> None:
     everything = {"srcGroup": "g", "destGroup": "k"}
     assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **everything)).code == 0
     assert offsets(operator, "k") == {0: 0, 1: 2}
+    OffsetCommits.of(operator.context).note("g", "t", 1, 4)
+    assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **cloned)).code == 0
+    assert offsets(operator, "h") == {0: 0, 1: 4}, "what came with a pull a moment ago counts"
     nothing = {"srcGroup": "absent", "destGroup": "h", "topic": "t"}
     assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **nothing)).code == 0
     bad = {"srcGroup": "g", "destGroup": "no group!", "topic": "t"}

@@ -2,13 +2,15 @@
 
 import fcntl
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from ledgermq.cli import app, main
+from ledgermq.cli import PLACES, app, main
 from ledgermq.cluster_file import ClusterPlan
 from ledgermq.errors import UserError
 from ledgermq.local_cluster import locked
@@ -32,8 +34,8 @@ def taken_port() -> Iterator[int]:
 
 def test_help_names_every_command() -> None:
     output = CliRunner().invoke(app, ["--help"]).output
-    for command in ("up", "node", "status", "produce", "consume", "version"):
-        assert command in output
+    for command in PLACES:
+        assert f" {command} " in output
 
 
 def test_up_port_in_use_is_named_with_its_purpose(tmp_path: Path, taken_port: int) -> None:
@@ -112,3 +114,62 @@ def test_version_tells_compiled_from_pure(monkeypatch: pytest.MonkeyPatch) -> No
     assert CliRunner().invoke(app, ["version"]).output.startswith("ledgermq ")
     monkeypatch.setenv("LEDGERMQ_PURE", "1")
     assert CliRunner().invoke(app, ["version"]).output.endswith(", pure Python\n")
+
+
+def loaded_by(*args: str) -> set[str]:
+    """The modules that are there when the command has ended."""
+    program = (
+        "import sys\nfrom ledgermq.cli import main\nsys.argv[0] = 'ledgermq'\n"
+        "try: main()\nexcept SystemExit: pass\nprint('LOADED', *sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(result.stdout.rpartition("LOADED ")[2].split())
+
+
+def test_a_command_imports_what_it_needs_and_no_more() -> None:
+    """Starting is most of what a command takes."""
+    here = loaded_by("topic", "list", "--json", "--namesrv", "127.0.0.1:1")
+    assert "admin_api.services.topics" in here
+    strange = ("rich", "fastapi", "starlette", "uvicorn", "rocketmq_spark", "http.client")
+    assert here.isdisjoint(strange)
+    others = (
+        "admin_api.changes",
+        "admin_api.services.messages",
+        "ledgermq.commands.up",
+        "ledgermq.supervisor",
+    )
+    assert here.isdisjoint(others)
+    there = loaded_by("topic", "list", "--json", "--admin", "http://127.0.0.1:1")
+    assert "http.client" in there
+    assert not any(name.startswith(("admin_api", "remoting", "rich", "asyncio")) for name in there)
+
+
+def test_every_command_can_be_built_and_explains_itself() -> None:
+    runner = CliRunner()
+    groups = ("node", "topic", "group", "offset", "message", "dlq", "config")
+    for name in PLACES:
+        assert runner.invoke(app, [name, "--help"]).exit_code == 0, name
+    for name in groups:
+        listed = runner.invoke(app, [name]).output
+        commands = [
+            line.split()[1] for line in listed.splitlines() if line.startswith("│ ") and "--" not in line
+        ]
+        for command in {word for word in commands if word.isalpha() and word.islower()} & {
+            *("list", "show", "create", "edit", "delete", "stats", "route", "members", "running", "reset"),
+            *("clone", "skip", "find", "trace", "resend", "send", "export", "get", "set", "start"),
+        }:
+            assert runner.invoke(app, [name, command, "--help"]).exit_code == 0, (name, command)
+
+
+def test_completion_prints_a_script() -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "_LEDGERMQ_COMPLETE" in CliRunner().invoke(app, ["completion", shell]).output
+
+
+def test_doctor_without_a_name_server_finds_that() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--namesrv", "127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "The name server gives no answer: 127.0.0.1:1 cannot be reached" in result.output
+    assert "Start it, or name the right one" in result.output

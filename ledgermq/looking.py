@@ -1,0 +1,126 @@
+"""Looks at a cluster again and again, over connections that stay."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from ledgermq.calls import Call, sentence
+from ledgermq.errors import UserError
+from ledgermq.output import Json
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from admin_api.services.context import Services
+
+GROUPS_SHOWN: Final = 20
+PARTS: Final = ("cluster", "brokers", "groups")
+_PATHS: Final = {
+    "cluster": ("/cluster", None),
+    "brokers": ("/brokers", {"pageSize": 1000}),
+    "groups": ("/consumer-groups", {"sort": "lag", "descending": True, "pageSize": GROUPS_SHOWN}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen; a part that nobody could tell is missing, and `problems` says why."""
+
+    parts: dict[str, Json]
+    problems: tuple[str, ...]
+
+
+@contextmanager
+def looker(call: Call) -> Iterator[Callable[[], Look]]:
+    """Gives a function that looks once. It never raises for what a broker or service does."""
+    if call.admin is not None:
+        yield _http_looker(call)
+        return
+    with asyncio.Runner() as runner:
+        services = _Opened(call.namesrv)
+        runner.run(services.open())
+        try:
+            yield lambda: runner.run(services.look())
+        finally:
+            runner.run(services.close())
+
+
+def _http_looker(call: Call) -> Callable[[], Look]:
+    from ledgermq.api_client import ApiClient
+
+    assert call.admin is not None
+    client = ApiClient(call.admin, call.token)
+
+    def look() -> Look:
+        parts: dict[str, Json] = {}
+        problems: dict[str, None] = {}
+        for name in PARTS:
+            path, query = _PATHS[name]
+            try:
+                parts[name] = client.call("GET", path, query)
+            except UserError as error:
+                problems[str(error)] = None
+        return Look(parts, tuple(problems))
+
+    return look
+
+
+class _Opened:
+    """The services of this process, for as long as it looks."""
+
+    def __init__(self, namesrv: str) -> None:
+        self._namesrv = namesrv
+        self._context: Any = None
+        self._services: Services | None = None
+
+    async def open(self) -> None:
+        from admin_api.services.context import open_services
+        from admin_api.settings import Settings
+
+        self._context = open_services(Settings(namesrv=self._namesrv))
+        self._services = await self._context.__aenter__()
+
+    async def close(self) -> None:
+        await self._context.__aexit__(None, None, None)
+
+    async def look(self) -> Look:
+        assert self._services is not None
+        problems: dict[str, None] = {}
+        asked = [self._part(ask(self._services), problems) for ask in (_cluster, _brokers, _groups)]
+        found = await asyncio.gather(*asked)
+        parts = {name: part for name, part in zip(PARTS, found, strict=True) if part is not None}
+        return Look(parts, tuple(problems))
+
+    async def _part(self, asking: "Awaitable[BaseModel]", problems: dict[str, None]) -> Json | None:
+        from admin_api.gateway import AskError
+        from admin_api.services.errors import ServiceError
+
+        try:
+            part: Json = orjson.loads((await asking).model_dump_json(by_alias=True))
+        except (AskError, ServiceError) as error:
+            problems[sentence(error)] = None
+            return None
+        return part
+
+
+def _cluster(services: "Services") -> "Awaitable[BaseModel]":
+    return services.reader.read()
+
+
+def _brokers(services: "Services") -> "Awaitable[BaseModel]":
+    from admin_api.services.partial import PageWanted
+
+    return services.brokers.find(PageWanted(size=1000))
+
+
+def _groups(services: "Services") -> "Awaitable[BaseModel]":
+    from admin_api.schemas.consumer_groups import GroupSort
+    from admin_api.services.consumer_groups import GroupQuery
+    from admin_api.services.partial import PageWanted
+
+    query = GroupQuery(sort=GroupSort.LAG, is_descending=True)
+    return services.consumer_groups.find(query, PageWanted(size=GROUPS_SHOWN))

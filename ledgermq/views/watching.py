@@ -1,0 +1,143 @@
+"""What `ledgermq watch` shows: nodes with their marks, the lag of consumers, rates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ledgermq.looking import Look
+from ledgermq.output import Column, Json, duration, make_table, moment, number, printable
+from ledgermq.views.cluster import node_state
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+BAR_CELLS: Final = 24
+_ELECTIONS: Final = 3
+
+
+@dataclass(slots=True)
+class Pace:
+    """Rates from two looks: what was counted then, and when (seconds of one clock)."""
+
+    at_s: float | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def rates(self, counts: Mapping[str, int], at_s: float) -> dict[str, float]:
+        """Of each count by the second since the last look; nothing the first time."""
+        before, then_s = self.counts, self.at_s
+        self.counts, self.at_s = counts, at_s
+        if then_s is None or at_s <= then_s:
+            return {}
+        return {key: (now - before[key]) / (at_s - then_s) for key, now in counts.items() if key in before}
+
+
+@dataclass(slots=True)
+class Watched:
+    """The picture, look by look."""
+
+    entries: Pace = field(default_factory=Pace)
+    lags: Pace = field(default_factory=Pace)
+
+    def picture(self, look: Look, at_s: float, shown_at_ms: int, ending: str) -> "Group":
+        from rich.console import Group
+        from rich.text import Text
+
+        cluster = look.parts.get("cluster")
+        groups = look.parts.get("groups")
+        head = Text(f"{moment(shown_at_ms)}  ", "bold") + Text(ending, "dim")
+        lines: list[RenderableType] = [head, Text()]
+        if cluster is not None:
+            lines += self._cluster(cluster, look.parts.get("brokers"), at_s)
+        if groups is not None:
+            lines += self._groups(groups, at_s)
+        lines += [Text(printable(problem), "bold red") for problem in look.problems]
+        return Group(*lines)
+
+    def _cluster(self, view: Json, brokers: Json | None, at_s: float) -> "list[RenderableType]":
+        from rich.text import Text
+
+        committed = {
+            group["group"]: max(
+                (
+                    n["log"]["committedIndex"]
+                    for n in group["nodes"]
+                    if n["log"]["committedIndex"] is not None
+                ),
+                default=0,
+            )
+            for group in view["groups"]
+        }
+        rates = self.entries.rates(committed, at_s)
+        traffic = {row["address"]: row for row in brokers["items"]} if brokers else {}
+        lines: list[RenderableType] = []
+        for group in view["groups"]:
+            style = "bold green" if group["state"] == "writable" else "bold red"
+            leader = (
+                f"{group['leaderId']} leads, term {group['term']}" if group["leaderId"] else "nobody leads"
+            )
+            title = Text(f"{group['group']}: ", "bold") + Text(group["state"], style) + Text(f", {leader}")
+            if group["group"] in rates:
+                title += Text(f", {rates[group['group']]:,.0f} entries/s committed")
+            end = max((n["log"]["endIndex"] or 0 for n in group["nodes"]), default=0)
+            rows = [{**n, "traffic": traffic.get(n["remotingAddress"]), "top": end} for n in group["nodes"]]
+            lines += [title, make_table(rows, _NODES)]
+            lines += [Text(_election(each), "dim") for each in group["elections"][-_ELECTIONS:][::-1]]
+            lines.append(Text())
+        if view["namesrv"]["problem"]:
+            lines.append(Text(f"name server: {printable(view['namesrv']['problem'])}", "bold red"))
+        return lines
+
+    def _groups(self, page: Json, at_s: float) -> "list[RenderableType]":
+        from rich.text import Text
+
+        lags = {row["group"]: row["lag"] for row in page["items"] if row["lag"] is not None}
+        rates = self.lags.rates(lags, at_s)
+        rows = [{**row, "grows": rates.get(row["group"])} for row in page["items"]]
+        title = Text(f"consumer groups: {page['total']}, those with the most lag first", "bold")
+        return [title, make_table(rows, _GROUPS)] if rows else [Text("no consumer groups", "dim")]
+
+
+def bar(node: Json) -> str:
+    """How much of the longest log the node has committed (=) and beyond that only written (-)."""
+    log: Json = node["log"]
+    top: int = node["top"]
+    if log["endIndex"] is None or top <= 0:
+        return ""
+    begin: int = round(BAR_CELLS * max(0, log["beginIndex"] or 0) / top)
+    committed: int = round(BAR_CELLS * min(1.0, max(0, log["committedIndex"] or 0) / top))
+    end: int = round(BAR_CELLS * min(1.0, max(0, log["endIndex"]) / top))
+    text = " " * begin + "=" * max(0, committed - begin) + "-" * max(0, end - committed)
+    return text.ljust(BAR_CELLS)
+
+
+def _election(election: Json) -> str:
+    who = f"{election['leaderId']} elected" if election["leaderId"] else "no leader"
+    reason = f" ({election['reason']})" if election["reason"] else ""
+    return printable(f"  {moment(election['atMs'])}  term {election['term']}: {who}{reason}")
+
+
+def _rate(key: str) -> Column:
+    head = {"putPerSecond": "in/s", "getPerSecond": "out/s"}[key]
+    return number(head, lambda node: (node["traffic"] or {}).get(key))
+
+
+_NODES = (
+    Column("node", lambda node: node["id"] or node["remotingAddress"]),
+    Column("state", node_state),
+    Column("log", bar),
+    number("end", lambda node: node["log"]["endIndex"]),
+    number("persisted", lambda node: node["log"]["persistedIndex"]),
+    number("committed", lambda node: node["log"]["committedIndex"]),
+    number("lag", "lagEntries"),
+    Column("behind", lambda node: duration(node["lagMs"])),
+    _rate("putPerSecond"),
+    _rate("getPerSecond"),
+)
+_GROUPS = (
+    Column("group", "group"),
+    Column("state", "presence"),
+    number("members", "members"),
+    number("lag", "lag"),
+    number("lag grows by /s", "grows"),
+    number("consumed/s", "consumeTps"),
+)

@@ -1,0 +1,76 @@
+"""What watch shows, look by look."""
+
+import copy
+import io
+import os
+import pty
+from typing import Any
+
+from rich.console import Console
+
+from admin_api.examples import CLUSTER_EXAMPLE
+from ledgermq.keys import Keys
+from ledgermq.looking import Look
+from ledgermq.views.watching import BAR_CELLS, Pace, Watched, bar
+
+GROUPS: dict[str, Any] = {
+    "total": 1,
+    "items": [{"group": "billing", "presence": "online", "members": 2, "lag": 70, "consumeTps": 3.5}],
+}
+
+
+def shown(watched: Watched, look: Look, at_s: float) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(watched.picture(look, at_s, 1_700_000_000_000, "q ends"))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_rates_come_from_two_looks() -> None:
+    watched = Watched()
+    view, groups = copy.deepcopy(CLUSTER_EXAMPLE), copy.deepcopy(GROUPS)
+    first = shown(watched, Look({"cluster": view, "groups": groups}, ()), 10.0)
+    assert "broker-a: writable, n1 leads, term 4" in first
+    assert "entries/s" not in first
+    for node in view["groups"][0]["nodes"]:
+        if node["log"]["committedIndex"] is not None:
+            node["log"]["committedIndex"] += 500
+    groups["items"][0]["lag"] = 50
+    second = shown(watched, Look({"cluster": view, "groups": groups}, ()), 12.0)
+    assert "250 entries/s committed" in second
+    (row,) = [line for line in second.splitlines() if "billing" in line]
+    assert row.split() == ["billing", "online", "2", "50", "-10.00", "3.50"]
+
+
+def test_what_nobody_said_is_unknown_and_why_is_told() -> None:
+    text = shown(Watched(), Look({"cluster": CLUSTER_EXAMPLE}, ("The name server gives no answer.",)), 1.0)
+    (dead,) = [line for line in text.splitlines() if line.split()[:2] == ["n0", "down"]]
+    assert dead.count("unknown") >= 3
+    assert "term 4: n1 elected" in text
+    assert text.rstrip().endswith("The name server gives no answer.")
+
+
+def test_a_bar_shows_what_is_committed_and_what_only_written() -> None:
+    log = {"beginIndex": 0, "committedIndex": 50, "endIndex": 75}
+    assert bar({"log": log, "top": 100}) == ("=" * (BAR_CELLS // 2) + "-" * (BAR_CELLS // 4)).ljust(BAR_CELLS)
+    assert bar({"log": {**log, "endIndex": None}, "top": 100}) == ""
+    assert bar({"log": {**log, "committedIndex": 10**9, "endIndex": 10**9}, "top": 100}) == "=" * BAR_CELLS
+
+
+def test_a_clock_that_stands_still_gives_no_rate() -> None:
+    pace = Pace()
+    assert pace.rates({"a": 1}, 5.0) == {}
+    assert pace.rates({"a": 2}, 5.0) == {}
+    assert pace.rates({"a": 4, "b": 1}, 6.0) == {"a": 2.0}
+
+
+def test_keys_come_one_by_one() -> None:
+    leader, follower = pty.openpty()
+    with (
+        os.fdopen(leader, "wb", buffering=0) as person,
+        os.fdopen(follower) as terminal,
+        Keys(terminal) as keys,
+    ):
+        assert keys.wait(0) is None
+        person.write(b"q")
+        assert keys.wait(10) == "q"
