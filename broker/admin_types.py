@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 NODE_STATUS_VERSION = 1
+PROGRESS_VERSION = 1
 
 
 class NodeRole(StrEnum):
@@ -123,7 +124,7 @@ class GroupProgress(_Message):
 class ProgressMessage(_Message):
     """All consumer groups of one broker (body of the answer to LEDGERMQ_GROUP_PROGRESS)."""
 
-    version: int = 1
+    version: int = PROGRESS_VERSION
     broker_name: str
     at_ms: int
     groups: dict[str, GroupProgress]

@@ -63,7 +63,7 @@ async def get_groups(
     system: Annotated[bool, Query(description="RocketMQ's own groups too")] = False,
     lag: Annotated[bool, Query(description="false spares stock brokers the question for all lag")] = True,
 ) -> Response:
-    """Filtered, sorted and in pages; at most 5 s old, 15 s on stock RocketMQ. What is unknown comes last.
+    """Filtered, sorted and in pages; at most 10 s old, 15 s on stock RocketMQ. What is unknown comes last.
 
     A group nobody is connected to is `offline`; where a broker gave no answer it may be `unknown`. On stock
     RocketMQ, pages of more than 100 groups do not tell who is connected.

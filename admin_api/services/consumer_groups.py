@@ -83,7 +83,7 @@ class ConsumerGroups:
     async def find(self, query: GroupQuery, page: PageWanted) -> Page[ConsumerGroupItem]:
         """One page of the groups that are wanted.
 
-        Costs two requests a broker, at most every 5 s; on stock brokers one more for the lag, and one for
+        Costs two requests a broker, at most every 10 s; on stock brokers one more for the lag, and one for
         each group of a page of at most STOCK_PAGE_MAX.
         """
         with_lag = query.with_lag or query.sort is GroupSort.LAG

@@ -2,12 +2,13 @@
 // stream is silent: an old picture is never shown as live.
 
 import { follow } from "/static/api.js";
-import { setAttribute, setText } from "/static/dom.js";
+import { make, setAttribute, setText } from "/static/dom.js";
 import { clock, span } from "/static/format.js";
 import { sayError } from "/static/parts/notice.js";
 
 const STALE_AFTER_MS = 4000;
 const SILENCE_CHECK_MS = 1000;
+const NEWS_KEPT_MS = 30_000;
 
 const byId = (id) => document.getElementById(id);
 const listeners = new Set();
@@ -58,7 +59,10 @@ function tellNews() {
   ]);
   const news = facts.filter(([key, text]) => said.has(key) && said.get(key) !== text).map(([, text]) => text);
   for (const [key, text] of facts) said.set(key, text);
-  if (news.length > 0) setText(byId("news"), `${news.join(". ")}.`);
+  if (news.length === 0) return;
+  const line = make("p", "", `${news.join(". ")}.`);
+  byId("news").append(line);
+  setTimeout(() => line.remove(), NEWS_KEPT_MS);
 }
 
 function drawLive() {

@@ -1,24 +1,28 @@
 """LEDGERMQ_GROUP_PROGRESS (65005): every consumer group's lag and who is connected, in one answer.
 
 RocketMQ has it one group at a time (208, 203), or with a row and a read of the log for each queue (317). Here
-no record is read, and a group costs a few microseconds.
+no record is read, and a group costs some 20 microseconds. The answer is a `ProgressMessage`, made as plain
+tables: checking it would double the time.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from broker.admin_types import GroupProgress, ProgressMessage, TopicProgress
+from broker.admin_answers import json_answer
+from broker.admin_types import PROGRESS_VERSION
 from broker.context import BrokerContext
 from broker.pop.ledger import PopLedger
 from broker.statistics.broker_statistics import GROUP_GET
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand, success_response
+from remoting.command import RemotingCommand
 from remoting.connection import Connection
 
 GROUPS_PER_TURN: Final = 200
 """Then the loop serves others first."""
+Row = dict[str, Any]
+_NONE: Final[Mapping[Any, Any]] = {}
 
 
 class ProgressAdmin:
@@ -36,39 +40,36 @@ class ProgressAdmin:
         names = sorted({*self._state.groups, *offsets, *self._context.clients.consumer_groups})
         popped = self._pop_in_flight()
         ends: dict[str, list[int]] = {}
-        groups: dict[str, GroupProgress] = {}
+        groups: dict[str, Row] = {}
         for number, name in enumerate(names, 1):
-            in_flight = None if popped is None else popped[name]
-            groups[name] = self._group(name, offsets.get(name, {}), ends, in_flight)
+            groups[name] = row = self._group(name, offsets.get(name, _NONE), ends)
+            row["popInFlight"] = None if popped is None else popped[name]
             if number % GROUPS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        message = ProgressMessage(
-            broker_name=self._context.config.broker_name, at_ms=self._context.clock(), groups=groups
+        return json_answer(
+            request,
+            {
+                "version": PROGRESS_VERSION,
+                "brokerName": self._context.config.broker_name,
+                "atMs": self._context.clock(),
+                "groups": groups,
+            },
         )
-        return success_response(request, body=message.to_json())
 
-    def _group(
-        self,
-        name: str,
-        offsets: Mapping[str, Mapping[int, int]],
-        ends: dict[str, list[int]],
-        pop_in_flight: int | None,
-    ) -> GroupProgress:
+    def _group(self, name: str, offsets: Mapping[str, Mapping[int, int]], ends: dict[str, list[int]]) -> Row:
         online = self._context.clients.consumer_groups.get(name)
-        topics = set(offsets) if online is None else {*offsets, *online.subscriptions}
-        rows: dict[str, TopicProgress] = {}
+        rows: dict[str, Row] = {}
         tps = 0.0
-        for topic in sorted(topics & self._state.topics.keys()):
-            rows[topic] = topic_progress(self._ends(topic, ends), offsets.get(topic, {}))
-            tps += self._context.statistics.tps(GROUP_GET, f"{topic}@{name}")
-        return GroupProgress(
-            topics=rows,
-            members=0 if online is None else len(online.members),
-            consume_type=None if online is None else online.consume_type.name,
-            message_model=None if online is None else online.message_model.name,
-            consume_tps=tps,
-            pop_in_flight=pop_in_flight,
-        )
+        known, statistics = self._state.topics, self._context.statistics
+        for topic in offsets if online is None else {*offsets, *online.subscriptions}:
+            if topic in known:
+                rows[topic] = topic_progress(self._ends(topic, ends), offsets.get(topic, _NONE))
+                tps += statistics.tps(GROUP_GET, f"{topic}@{name}")
+        row: Row = {"topics": rows, "consumeTps": tps, "members": 0}
+        if online is not None:
+            row["members"] = len(online.members)
+            row["consumeType"], row["messageModel"] = online.consume_type.name, online.message_model.name
+        return row
 
     def _ends(self, topic: str, known: dict[str, list[int]]) -> list[int]:
         """The end of each read queue, looked up once per answer."""
@@ -91,15 +92,22 @@ class ProgressAdmin:
         return counts
 
 
-def topic_progress(ends: list[int], offsets: Mapping[int, int]) -> TopicProgress:
-    """The lag of a group with these offsets behind the ends of a topic's queues.
+def topic_progress(ends: list[int], offsets: Mapping[int, int]) -> Row:
+    """TopicProgress of a group with these offsets behind the ends of a topic's queues.
 
-    None where every queue with messages lacks an offset: 0 would say that all is consumed.
+    The lag is None where every queue with messages lacks an offset: 0 would say that all is consumed.
     """
-    behind = [max(0, end - offsets[number]) for number, end in enumerate(ends) if end and number in offsets]
-    unknown = sum(1 for number, end in enumerate(ends) if end and number not in offsets)
-    is_known = bool(behind) or (bool(offsets) and not unknown)
-    return TopicProgress(lag=sum(behind) if is_known else None, unknown_queues=unknown)
+    lag = filled = unknown = 0
+    for number, end in enumerate(ends):
+        if end:
+            offset = offsets.get(number)
+            if offset is None:
+                unknown += 1
+            else:
+                filled += 1
+                lag += max(0, end - offset)
+    is_known = filled > 0 or (bool(offsets) and not unknown)
+    return {"lag": lag if is_known else None, "unknownQueues": unknown}
 
 
 def register(context: BrokerContext) -> None:

@@ -73,8 +73,7 @@ class EntryDispatcher:
         self._pending_bytes = 0
         self._pace = Pace(peer, config, catch_up, self._lag_bytes, outbox)
         self._damaged_until_ms: int | None = None
-        self._last_sent_ms = self._last_beat_ms = LONG_AGO_MS
-        self._last_push_ms = self._last_answer_ms = LONG_AGO_MS
+        self._last_sent_ms = self._last_beat_ms = self._last_push_ms = self._last_answer_ms = LONG_AGO_MS
 
     # -- sending -------------------------------------------------------------------------------------------
 

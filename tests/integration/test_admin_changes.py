@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,23 +131,30 @@ def guarded(cluster: Cluster, tmp_path: Path) -> Iterator[tuple[str, dict[str, s
     file.write_text(
         "".join(f'[[tokens]]\nname = "{r}er"\nrole = "{r}"\ntoken = "{t}"\n' for r, t in tokens.items())
     )
+    options = ["--tokens", str(file), "--audit", str(tmp_path / "audit.jsonl")]
+    with running(cluster, options) as port:
+        url = f"http://127.0.0.1:{port}"
+        wait_for("the admin service", lambda: _serves(url), LIMIT_S)
+        yield url, tokens
+
+
+@contextmanager
+def running(cluster: Cluster, options: list[str]) -> Iterator[int]:
+    """One more admin service for the cluster; its port."""
     port = free_ports(1)[2]
     command = [sys.executable, "-m", "admin_api", "--namesrv", cluster.namesrv, "--port", str(port)]
-    command += ["--tokens", str(file), "--audit", str(tmp_path / "audit.jsonl")]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([*command, *options], env=environment, stderr=subprocess.DEVNULL) as process:
         try:
-            url = f"http://127.0.0.1:{port}"
-            wait_for("the admin service", lambda: _serves(url), LIMIT_S)
-            yield url, tokens
+            yield port
         finally:
             process.terminate()
             process.wait(LIMIT_S)
 
 
-def _serves(url: str) -> bool:
+def _serves(url: str, verify: ssl.SSLContext | bool = True) -> bool:
     try:
-        return httpx.get(f"{url}/healthz", timeout=5).status_code == 200
+        return httpx.get(f"{url}/healthz", timeout=5, verify=verify).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -177,3 +187,19 @@ def test_strangers_are_not_served_without_tokens(cluster: Cluster) -> None:
         command, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=30
     )
     assert (ended.returncode, "there are no tokens" in ended.stderr) == (1, True)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_https_is_served_with_a_certificate(cluster: Cluster, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    made += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True, timeout=30)
+    options = ["--tls-cert", str(certificate), "--tls-key", str(key)]
+    trusting = ssl.create_default_context(cafile=certificate)
+    with running(cluster, options) as port:
+        url = f"https://127.0.0.1:{port}/healthz"
+        wait_for("HTTPS", lambda: _serves(url.removesuffix("/healthz"), trusting), LIMIT_S)
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(url, timeout=5)
