@@ -28,8 +28,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from bench import pipeline_parts
 from bench.pipeline_data import Messages, write_messages
-from bench.pipeline_parts import ONE_CORE, READING, WARM_UP_S, WRITING, Part
+from bench.pipeline_parts import ONE_CORE, READING, WRITING, Part
 from bench.pipeline_site import Site, fill, open_spark, running
 from bench.pipeline_summary import TITLES, Measured, failed, summarize, targets
 from bench.processes import end_on_signals
@@ -125,7 +126,7 @@ class Pipeline:
             if not part.needs_warm_up:
                 continue
             self._say(f"warming up: {TITLES[part.name]}")
-            end_s, runs = time.monotonic() + WARM_UP_S, 0
+            end_s, runs = time.monotonic() + pipeline_parts.WARM_UP_S, 0
             figures: dict[str, Any] = {}
             while time.monotonic() < end_s and "failed" not in figures:
                 figures = measure(part, replace(site, topic=WARM_TOPIC, messages=warm))
