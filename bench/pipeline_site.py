@@ -26,6 +26,7 @@ DATA_FILE_BYTES = 64 << 20
 SETTINGS = (f"mappedFileSizeCommitLog={DATA_FILE_BYTES}",)
 """Spark's binary scan takes a file as one row: with data files of 1 GiB it would have one task at a time."""
 SETTLE_LIMIT_S = 60.0
+BLOCK_BYTES = 1 << 20
 _POLL_S = 0.2
 _CONF = {
     "spark.driver.memory": "3g",
@@ -135,6 +136,22 @@ def settle(site: Site) -> None:
 def _committed(store: str) -> int:
     checkpoint = find_logs(store, "dledger", {})[0].checkpoint
     return checkpoint.committed_index if checkpoint is not None else -1
+
+
+def read_once(site: Site, *, with_log: bool) -> int:
+    """Have what a part reads in the page cache: the files of bodies, and the logs of all replicas.
+
+    Returns how many bytes these are.
+    """
+    paths = list(site.messages.path.iterdir())
+    if with_log:
+        paths += [path for store in site.stores for path in site.files(store)]
+    buffer, total = bytearray(BLOCK_BYTES), 0
+    for path in paths:
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                total += count
+    return total
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.context import BrokerContext
 from broker.log_holds import earliest_hold
+from broker.retention_clock import RetentionClock
 from broker.state.changes import TrimLog
 from broker.state.checkpoints import PART_BYTES_MAX
 from broker.topic_retention import TopicRetention, is_system
@@ -39,6 +40,7 @@ class Retention:
         self._context = context
         self._removal = removal
         self._topics = TopicRetention(context)
+        self._clock = RetentionClock(lambda: context.clock(), lambda: asyncio.get_running_loop().time())
         self._task: asyncio.Task[None] | None = None
         self._round_under_way = asyncio.Lock()
         self._cleaned_position = -1
@@ -86,13 +88,14 @@ class Retention:
         """Look once at all there is to do; how many files of the log were deleted. Raises OSError."""
         async with self._round_under_way:
             self._topics.show()
+            now_ms = self._clock.now_ms()
             if self._context.log.is_writable():
                 await self._write_checkpoint_if_due()
                 covered = self._removal.position_of(self._context.state.base.covered_index + 1)
                 for write_anew in self._context.log_rewriters:
                     write_anew(covered)
-                await self._topics.decide()
-                await self._decide(is_asked_for, is_forced)
+                await self._topics.decide(now_ms)
+                await self._decide(now_ms, is_asked_for, is_forced)
             removed = await self._remove()
             if self._removal.begin_position != self._cleaned_position:
                 self._cleaned_position = self._removal.begin_position
@@ -118,14 +121,14 @@ class Retention:
         if status is not PutStatus.PUT_OK:
             logger.info("no checkpoint was written (%s), tried again", status.name)
 
-    async def _decide(self, is_asked_for: bool, is_forced: bool) -> None:
+    async def _decide(self, now_ms: int, is_asked_for: bool, is_forced: bool) -> None:
         """Say to all nodes what may go because its time is over."""
         config = self._context.config
         is_short = self._used_percent() >= config.disk_max_used_percent
         if not (is_short or is_asked_for or self._is_hour()):
             return
         spared_index = None if is_short or is_forced else self._slowest_index()
-        oldest_kept_ms = self._context.clock() - config.file_reserved_hours * 3_600_000
+        oldest_kept_ms = now_ms - config.file_reserved_hours * 3_600_000
         position = 0
         for number, file in enumerate(self._removable()):
             is_spared = spared_index is not None and file.next_index > spared_index + 1

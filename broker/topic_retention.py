@@ -44,9 +44,9 @@ class TopicRetention:
                 if queue is not None:
                     queue.hide_before(offset)
 
-    async def decide(self) -> None:
+    async def decide(self, now_ms: int) -> None:
         """On the leader: hide what is older than its topic allows."""
-        now_ms, state = self._context.clock(), self._context.state
+        state = self._context.state
         changes = []
         for topic in list(state.topics.values()):
             kept_ms = retention_ms(topic)

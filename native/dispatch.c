@@ -1,40 +1,25 @@
 /* Committed entries into the units of the consume queues (commitlog/dispatch.py), a run for each queue. */
 
-#include "log.h"
 #include "queue_table.h"
+#include "record.h"
 
 #define TAGS "TAGS\x01"
 #define TAGS_BYTES 5
-#define VALUE_END 2
 
-/* The parts of one record that an index needs. */
+/* A record that belongs in a queue. */
 typedef struct {
-    const uint8_t *topic, *properties;
-    Py_ssize_t topic_bytes, properties_bytes;
+    record parts;
     int32_t queue_id, size;
     int64_t queue_offset;
-} record;
+} queued_record;
 
-/* Whether an ordinary record fills `bytes` bytes: V1, IPv4 hosts, in a queue. */
-static int read_record(const uint8_t *at, Py_ssize_t bytes, record *found) {
-    if (bytes < RECORD_BYTES_MIN || get_i32(at) != bytes || get_u32(at + 4) != RECORD_MAGIC_V1) return 0;
-    if (get_i32(at + 36) & (HOSTS_V6 | NOT_QUEUED)) return 0;
-    int32_t body_bytes = get_i32(at + 84);
-    Py_ssize_t left = bytes - RECORD_BYTES_MIN; /* for body, topic and properties */
-    if (body_bytes < 0 || body_bytes > left) return 0;
-    left -= body_bytes;
-    const uint8_t *topic_size = at + RECORD_BODY_AT + body_bytes;
-    if (*topic_size > left) return 0;
-    left -= *topic_size;
-    found->topic = topic_size + 1;
-    found->topic_bytes = *topic_size;
-    found->properties = found->topic + found->topic_bytes + 2;
-    found->properties_bytes = found->properties[-2] << 8 | found->properties[-1];
+/* Whether such a record, an ordinary one, fills `bytes` bytes. */
+static int read_queued(const uint8_t *at, Py_ssize_t bytes, queued_record *found) {
+    if (!read_record(at, bytes, &found->parts) || get_i32(at + RECORD_SYS_FLAG_AT) & NOT_QUEUED) return 0;
     found->size = (int32_t)bytes;
-    found->queue_id = get_i32(at + 12);
-    found->queue_offset = get_i64(at + 20);
-    return found->properties_bytes == left && left <= INT16_MAX && found->queue_id >= 0 && found->queue_offset >= 0 &&
-           found->queue_offset < INT64_MAX / 2;
+    found->queue_id = get_i32(at + RECORD_QUEUE_ID_AT);
+    found->queue_offset = get_i64(at + RECORD_QUEUE_OFFSET_AT);
+    return found->queue_id >= 0 && found->queue_offset >= 0 && found->queue_offset < INT64_MAX / 2;
 }
 
 /* Java's String.hashCode of UTF-8 with other bytes than ASCII; -1 with an exception. */
@@ -82,20 +67,13 @@ static int tags_code(const record *found, int64_t *code) {
     return 0;
 }
 
-/* The bytes of the record in the entry at `at`; 0 when no whole entry is there. */
-static Py_ssize_t body_bytes_at(const uint8_t *at, Py_ssize_t left) {
-    if (left < ENTRY_HEADER_BYTES) return 0;
-    int32_t size = get_i32(at + ENTRY_SIZE_AT);
-    return size <= ENTRY_HEADER_BYTES || size > left ? 0 : size - ENTRY_HEADER_BYTES;
-}
-
 /* First round: counts the messages of each queue, whose offsets must follow each other. 0: not ordinary. */
 static int count_records(const uint8_t *data, Py_ssize_t bytes, int64_t entries, queue_table *table) {
-    record found;
+    queued_record found;
     for (Py_ssize_t at = 0; at < bytes; at += ENTRY_HEADER_BYTES + found.size) {
         if (entries-- == 0) return 0;
-        if (!read_record(data + at + ENTRY_HEADER_BYTES, body_bytes_at(data + at, bytes - at), &found)) return 0;
-        queue_entry *queue = queue_table_find(table, found.topic, found.topic_bytes, found.queue_id);
+        if (!read_queued(data + at + ENTRY_HEADER_BYTES, record_bytes_at(data + at, bytes - at), &found)) return 0;
+        queue_entry *queue = queue_table_find(table, found.parts.topic, found.parts.topic_bytes, found.queue_id);
         if (queue->count++ == 0)
             queue->next_offset = found.queue_offset;
         else if (found.queue_offset != queue->next_offset + queue->count - 1)
@@ -106,12 +84,12 @@ static int count_records(const uint8_t *data, Py_ssize_t bytes, int64_t entries,
 
 /* Second round: writes the units; next_offset becomes the offset behind the last. -1 with an exception. */
 static int write_units(const uint8_t *data, Py_ssize_t bytes, int64_t position, queue_table *table) {
-    record found;
+    queued_record found;
     int64_t code;
     for (Py_ssize_t at = 0; at < bytes; at += ENTRY_HEADER_BYTES + found.size) {
-        read_record(data + at + ENTRY_HEADER_BYTES, body_bytes_at(data + at, bytes - at), &found);
-        queue_entry *queue = queue_table_find(table, found.topic, found.topic_bytes, found.queue_id);
-        if (tags_code(&found, &code) < 0) return -1;
+        read_queued(data + at + ENTRY_HEADER_BYTES, record_bytes_at(data + at, bytes - at), &found);
+        queue_entry *queue = queue_table_find(table, found.parts.topic, found.parts.topic_bytes, found.queue_id);
+        if (tags_code(&found.parts, &code) < 0) return -1;
         Py_ssize_t number = PyBytes_GET_SIZE(queue->units) / QUEUE_UNIT_BYTES - queue->count--;
         uint8_t *unit = (uint8_t *)PyBytes_AS_STRING(queue->units) + number * QUEUE_UNIT_BYTES;
         put_i64(unit, position + at + ENTRY_HEADER_BYTES);

@@ -2,17 +2,14 @@
    (commitlog/key_segment.py). */
 
 #include "crc32.h"
-#include "log.h"
+#include "record.h"
 
 #define KEY_UNIT_BYTES 8
 #define BUCKET_ROW_BYTES 8
 #define BUCKET_BITS_MAX 16
 #define UNITS_MAX (1 << 28)
-#define SYS_FLAG_AT 36
-#define STORED_AT 56
 #define ROLLBACK 0xC
 #define NAME_END 1
-#define VALUE_END 2
 #define KEYS "KEYS\x01"
 #define KEYS_BYTES 5
 #define UNIQUE "UNIQ_KEY\x01"
@@ -31,34 +28,10 @@ typedef struct {
     uint32_t crc;
 } known_topic;
 
-typedef struct {
-    const uint8_t *topic, *properties;
-    Py_ssize_t topic_bytes, properties_bytes;
-} record;
-
-/* Whether an ordinary record fills `bytes` bytes: V1 with IPv4 hosts. */
-static int read_record(const uint8_t *at, Py_ssize_t bytes, record *found) {
-    if (bytes < RECORD_BYTES_MIN || get_i32(at) != bytes || get_u32(at + 4) != RECORD_MAGIC_V1) return 0;
-    if (get_i32(at + SYS_FLAG_AT) & HOSTS_V6) return 0;
-    int32_t body_bytes = get_i32(at + 84);
-    Py_ssize_t left = bytes - RECORD_BYTES_MIN; /* for body, topic and properties */
-    if (body_bytes < 0 || body_bytes > left) return 0;
-    left -= body_bytes;
-    const uint8_t *topic_size = at + RECORD_BODY_AT + body_bytes;
-    if (*topic_size > left) return 0;
-    left -= *topic_size;
-    found->topic = topic_size + 1;
-    found->topic_bytes = *topic_size;
-    found->properties = found->topic + found->topic_bytes + 2;
-    found->properties_bytes = found->properties[-2] << 8 | found->properties[-1];
-    return found->properties_bytes == left && left <= INT16_MAX;
-}
-
 /* 0: not ASCII, Python has to look whether it is a topic. */
 static int take_topic(known_topic *known, const record *found) {
     if (known->bytes == found->topic_bytes && memcmp(known->name, found->topic, (size_t)known->bytes) == 0) return 1;
-    for (Py_ssize_t at = 0; at < found->topic_bytes; at++)
-        if (found->topic[at] >= 0x80) return 0;
+    if (!is_ascii(found->topic, found->topic_bytes)) return 0;
     known->name = found->topic;
     known->bytes = found->topic_bytes;
     known->crc = crc32_of(crc32_of(0, found->topic, (size_t)found->topic_bytes), (const uint8_t *)"#", 1);
@@ -121,15 +94,14 @@ static int find_keys(const uint8_t *data, Py_ssize_t bytes, int64_t header_bytes
     known_topic topic = {.bytes = -1};
     record found;
     for (Py_ssize_t at = 0; at < bytes;) {
-        if (bytes - at < header_bytes + 8) return 0;
-        Py_ssize_t size = header_bytes ? get_i32(data + at + ENTRY_SIZE_AT) - header_bytes : get_i32(data + at);
-        Py_ssize_t start = at + (Py_ssize_t)header_bytes;
-        if (size <= 0 || size > bytes - start || !read_record(data + start, size, &found)) return 0;
+        Py_ssize_t left = bytes - at, start = at + (Py_ssize_t)header_bytes;
+        Py_ssize_t size = header_bytes ? record_bytes_at(data + at, left) : left < RECORD_BYTES_MIN ? 0 : get_i32(data + at);
+        if (size > bytes - start || !read_record(data + start, size, &found)) return 0;
         at = start + size;
-        if ((get_i32(data + start + SYS_FLAG_AT) & ROLLBACK) == ROLLBACK) continue;
+        if ((get_i32(data + start + RECORD_SYS_FLAG_AT) & ROLLBACK) == ROLLBACK) continue;
         if (!take_topic(&topic, &found)) return 0;
         uint32_t low = (uint32_t)(position + start);
-        if (add_record(units, &found, topic.crc, get_i64(data + start + STORED_AT), low) < 0) return -1;
+        if (add_record(units, &found, topic.crc, get_i64(data + start + RECORD_STORED_AT), low) < 0) return -1;
     }
     return 1;
 }

@@ -1,15 +1,11 @@
 /* The sequence numbers in committed entries (commitlog/sequences.py), a run for each stretch of them. */
 
-#include "log.h"
+#include "record.h"
 
 #define SEQUENCED (-1)
-#define PREPARED_AT 76
-#define STORED_AT 56
-#define SYS_FLAG_AT 36
 #define START "LEDGERMQ_SEQ\x01"
 #define START_BYTES 13
 #define WRITER_CHARS_MAX 64
-#define VALUE_END 2
 #define DIGEST_START "LEDGERMQ_SUM\x01"
 #define DIGEST_START_BYTES 13
 #define DIGEST_BYTES 16
@@ -72,29 +68,15 @@ static int read_sequence(const uint8_t *at, Py_ssize_t bytes, run *found) {
     return 1;
 }
 
-static int is_ascii(const uint8_t *text, Py_ssize_t bytes) {
-    for (Py_ssize_t at = 0; at < bytes; at++)
-        if (text[at] >= 0x80) return 0;
-    return 1;
-}
-
 /* 1: `found` has the record's numbers; 0: it is not sequenced; -1: Python has to look. */
-static int read_record(const uint8_t *at, Py_ssize_t bytes, run *found) {
-    if (bytes < RECORD_BYTES_MIN || get_i32(at) != bytes || get_u32(at + 4) != RECORD_MAGIC_V1) return -1;
-    if (get_i32(at + SYS_FLAG_AT) & HOSTS_V6) return -1;
-    if (get_i64(at + PREPARED_AT) != SEQUENCED) return 0;
-    int32_t body_bytes = get_i32(at + 84);
-    Py_ssize_t left = bytes - RECORD_BYTES_MIN; /* for body, topic and properties */
-    if (body_bytes < 0 || body_bytes > left) return -1;
-    left -= body_bytes;
-    const uint8_t *topic_size = at + RECORD_BODY_AT + body_bytes;
-    if (*topic_size > left || !is_ascii(topic_size + 1, *topic_size)) return -1;
-    left -= *topic_size;
-    const uint8_t *properties = topic_size + 1 + *topic_size + 2;
-    if ((properties[-2] << 8 | properties[-1]) != left || left > INT16_MAX) return -1;
-    found->stored_ms = get_i64(at + STORED_AT);
+static int read_sequenced(const uint8_t *at, Py_ssize_t bytes, run *found) {
+    record parts;
+    if (!is_ordinary(at, bytes)) return -1;
+    if (get_i64(at + RECORD_PREPARED_AT) != SEQUENCED) return 0;
+    if (!read_record(at, bytes, &parts) || !is_ascii(parts.topic, parts.topic_bytes)) return -1;
+    found->stored_ms = get_i64(at + RECORD_STORED_AT);
     found->count = 1;
-    return read_sequence(properties, left, found) ? 1 : -1;
+    return read_sequence(parts.properties, parts.properties_bytes, found) ? 1 : -1;
 }
 
 static int follows(const run *before, const run *next) {
@@ -118,13 +100,12 @@ static int append_run(PyObject *runs, const run *done) {
 static int find_runs(const uint8_t *data, Py_ssize_t bytes, int64_t entries, int64_t index, PyObject *runs) {
     run current = {.count = 0}, next = {.count = 0};
     for (Py_ssize_t at = 0; at < bytes; index++) {
-        if (entries-- == 0 || bytes - at < ENTRY_HEADER_BYTES) return 0;
-        int32_t size = get_i32(data + at + ENTRY_SIZE_AT);
-        if (size <= ENTRY_HEADER_BYTES || size > bytes - at) return 0;
+        Py_ssize_t size = record_bytes_at(data + at, bytes - at);
+        if (entries-- == 0) return 0;
         next.index = index;
-        int is_sequenced = read_record(data + at + ENTRY_HEADER_BYTES, size - ENTRY_HEADER_BYTES, &next);
+        int is_sequenced = read_sequenced(data + at + ENTRY_HEADER_BYTES, size, &next);
         if (is_sequenced < 0) return 0;
-        at += size;
+        at += ENTRY_HEADER_BYTES + size;
         if (!is_sequenced) continue;
         if (follows(&current, &next)) {
             current.count++;

@@ -3,9 +3,9 @@ written after it.
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
+from broker.op_queue import read_records, snapshot_ends
 from broker.pop.ops import (
     POP_QUEUE_ID,
     POP_TOPIC,
@@ -16,17 +16,8 @@ from broker.pop.ops import (
 )
 from broker.pop.table import PopTable, Restoring
 from commitlog.consume_queue import ConsumeQueue
-from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import MessageLog
 from commitlog.record import decode_record
-
-READ_AT_ONCE = 64
-"""Records between two looks at what else the loop has to do."""
-DAMAGE_WAIT_S = 0.2
-"""A damaged record is being mended from the peers; then it is tried again."""
-UNITS_AT_ONCE = 4_096
-
-logger = logging.getLogger(__name__)
 
 
 async def load(log: MessageLog) -> tuple[PopTable, int]:
@@ -53,7 +44,7 @@ def snapshot_hold(log: MessageLog) -> int | None:
     queue = log.queues.get(POP_TOPIC, POP_QUEUE_ID)
     if queue is None:
         return None
-    for end in _snapshot_ends(queue):
+    for end in snapshot_ends(queue, SNAPSHOT_TAGS_CODE):
         [(position, size, _)] = queue.units(end - 1, 1)
         body = decode_record_body(bytes(decode_record(log.read(position, size)).body))
         if isinstance(body, SnapshotPart) and body.part == body.parts - 1 <= end - 1 - queue.min_offset:
@@ -64,7 +55,7 @@ def snapshot_hold(log: MessageLog) -> int | None:
 
 async def _snapshot(log: MessageLog, queue: ConsumeQueue) -> tuple[PopTable, int]:
     """The table of the last snapshot that is whole, and where the queue goes on behind it."""
-    for end in _snapshot_ends(queue):
+    for end in snapshot_ends(queue, SNAPSHOT_TAGS_CODE):
         last = await _last_part(log, queue, end)
         if last is None:
             continue
@@ -98,36 +89,5 @@ async def _last_part(log: MessageLog, queue: ConsumeQueue, end: int) -> Snapshot
 async def _bodies(
     log: MessageLog, queue: ConsumeQueue, start: int, end: int
 ) -> AsyncIterator[list[Op] | SnapshotPart]:
-    start = max(start, queue.min_offset)
-    while start < end and (units := queue.units(start, min(READ_AT_ONCE, end - start))):
-        for position, size, _ in units:
-            body = await _read(log, position, size)
-            if body is not None:
-                yield decode_record_body(body)
-        start += len(units)
-        await asyncio.sleep(0)
-
-
-async def _read(log: MessageLog, position: int, size: int) -> bytes | None:
-    """None for a hole of the queue, and for what retention took."""
-    while size:
-        try:
-            return bytes(decode_record(log.read(position, size)).body)
-        except PositionError:
-            return None
-        except DamagedRecordError as error:
-            logger.warning("what is out cannot be read yet: %s", error)
-            await asyncio.sleep(DAMAGE_WAIT_S)
-    return None
-
-
-def _snapshot_ends(queue: ConsumeQueue) -> Iterator[int]:
-    """Behind each record that is part of a snapshot, from the queue's end backwards: their units tell."""
-    end = queue.max_offset
-    while end > queue.min_offset:
-        start = max(queue.min_offset, end - UNITS_AT_ONCE)
-        units = queue.units(start, end - start)
-        for at in range(len(units) - 1, -1, -1):
-            if units[at][2] == SNAPSHOT_TAGS_CODE:
-                yield start + at + 1
-        end = start
+    async for record in read_records(log, queue, start, end):
+        yield decode_record_body(bytes(record.body))

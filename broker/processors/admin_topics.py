@@ -1,5 +1,4 @@
-"""Topics for operators: 17 create or update, 215 delete, 21 and 351 show, 202 the bounds of a topic's queues,
-316 clean up.
+"""Topics for operators: 17 create or update, 215 delete, 21 and 351 show, 202 the bounds of a topic's queues.
 
 A deleted topic loses its configuration and the offsets that groups have in it; its messages stay in the log
 until their files are deleted, and a topic made again under the same name goes on at the queue offsets the old
@@ -111,13 +110,6 @@ class TopicAdmin:
         last_ms = store_timestamp_ms(log, topic.name, queue_id, queue.max_offset - 1)
         return {"lastUpdateTimestamp": last_ms, "maxOffset": queue.max_offset, "minOffset": queue.min_offset}
 
-    def clean_unused(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """316 CLEAN_UNUSED_TOPIC: nothing is left to do. A deleted topic lost its configuration and offsets
-        at once; its queues' files go with the files of the log that they point into, for without them a topic
-        made again would use queue offsets twice.
-        """
-        return success_response(request)
-
     def _known(self, request: RemotingCommand) -> TopicConfig:
         name = TopicRequestHeader.parse(request.ext_fields).topic
         topic = self._state.topics.get(name)
@@ -159,4 +151,3 @@ def register(context: BrokerContext) -> None:
     router.register(RequestCode.GET_ALL_TOPIC_CONFIG, admin.all_topics)
     router.register(RequestCode.GET_TOPIC_CONFIG, admin.one_topic)
     router.register(RequestCode.GET_TOPIC_STATS_INFO, admin.topic_stats)
-    router.register(RequestCode.CLEAN_UNUSED_TOPIC, admin.clean_unused)

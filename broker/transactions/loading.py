@@ -2,12 +2,11 @@
 written after it.
 """
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
+from broker.op_queue import read_records, snapshot_ends
 from broker.state.topics import HALF_TOPIC, OP_HALF_TOPIC
 from broker.transactions.half import HALF_QUEUE_ID
 from broker.transactions.ops import (
@@ -23,17 +22,8 @@ from broker.transactions.ops import (
 from broker.transactions.window import TransactionWindow
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.entry import HEADER_BYTES
-from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import MessageLog
 from commitlog.record import Record, decode_record
-
-READ_AT_ONCE = 200
-"""Records between two looks at what else the loop has to do."""
-DAMAGE_WAIT_S = 0.2
-"""A damaged record is being mended from the peers; then it is tried again."""
-UNITS_AT_ONCE = 4_096
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -95,7 +85,7 @@ class Loader:
 
     async def _snapshot(self, queue: ConsumeQueue) -> tuple[TransactionWindow | None, int]:
         """The last snapshot that is whole, and where the op queue goes on behind it."""
-        for end in _snapshot_ends(queue):
+        for end in snapshot_ends(queue, SNAPSHOT_TAGS_CODE):
             found = [op async for _, op in self._ops(queue, end - 1, end)]
             last = found[0] if found else None
             if isinstance(last, SnapshotPart) and last.part == last.parts - 1:
@@ -106,26 +96,8 @@ class Loader:
         return None, 0
 
     async def _ops(self, queue: ConsumeQueue, start: int, end: int) -> AsyncIterator[tuple[Record, Op]]:
-        start = max(start, queue.min_offset)
-        while start < end and (units := queue.units(start, min(READ_AT_ONCE, end - start))):
-            for position, size, _ in units:
-                record = await self._read(position, size)
-                if record is not None:
-                    yield record, decode_op(record)
-            start += len(units)
-            await asyncio.sleep(0)
-
-    async def _read(self, position: int, size: int) -> Record | None:
-        """None for a hole of the queue, and for what retention took."""
-        while size:
-            try:
-                return decode_record(self._log.read(position, size))
-            except PositionError:
-                return None
-            except DamagedRecordError as error:
-                logger.warning("open transactions cannot be read yet: %s", error)
-                await asyncio.sleep(DAMAGE_WAIT_S)
-        return None
+        async for record in read_records(self._log, queue, start, end):
+            yield record, decode_op(record)
 
     def _is_complete(self, record: Record, ended: Ended, halves: ConsumeQueue | None) -> bool:
         """Whether the message that comes of the half message follows the record which says so: they were put
@@ -141,15 +113,3 @@ class Loader:
             if data is not None and decode_record(data).prepared_transaction_offset == units[0][0]:
                 return True
         return False
-
-
-def _snapshot_ends(queue: ConsumeQueue) -> Iterator[int]:
-    """Behind each record that is part of a snapshot, from the queue's end backwards: their units tell."""
-    end = queue.max_offset
-    while end > queue.min_offset:
-        start = max(queue.min_offset, end - UNITS_AT_ONCE)
-        units = queue.units(start, end - start)
-        for at in range(len(units) - 1, -1, -1):
-            if units[at][2] == SNAPSHOT_TAGS_CODE:
-                yield start + at + 1
-        end = start

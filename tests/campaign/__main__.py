@@ -8,7 +8,6 @@ scripts/sim --seconds 60           new seeds for a minute, then the table
 import argparse
 import logging
 import multiprocessing
-import random
 import sys
 import time
 from collections.abc import Iterator
@@ -21,8 +20,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tests.campaign.scoreboard import Scoreboard
 from tests.campaign.worlds import Run, World, run, trace
-
-SEED_BITS = 40
+from tests.support.new_seeds import first_new_seed
 
 
 def main() -> int:
@@ -44,7 +42,7 @@ def main() -> int:
     if options.trace:
         return print_trace(options.seed, options.world)
     logging.getLogger().addHandler(logging.NullHandler())  # what the nodes log is part of a trace only
-    first = options.seed if options.seed is not None else random.SystemRandom().getrandbits(SEED_BITS)
+    first = options.seed if options.seed is not None else first_new_seed()
     last = first + options.count if options.seconds is None else sys.maxsize
     begin_s = time.monotonic()
     outcomes = run_seeds(range(first, last), options.world, options.processes)

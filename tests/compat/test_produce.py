@@ -148,3 +148,24 @@ def test_compressed_bodies_are_stored_as_they_came_and_read_by_the_consumer(sent
     assert len(received) == count
     assert_places_unique(received)
     assert {message["body"] for message in received if message["body"].startswith("large-")} == expected
+
+
+@pytest.mark.parametrize("version", versions(JAVA))
+def test_sends_go_on_where_they_said_when_the_leader_dies(stage: Stage, tmp_path: Path, version: str) -> None:
+    """Each number is sent once: what was acknowledged lies where the answer said, the rest once at most."""
+    topic = stage.topic("Killed", QUEUES)
+    client = Client(version, stage.namesrv, tmp_path)
+    with client.start("stream", topic, stage.unique("Killed")) as sending:
+        sending.wait_lines("sends before", 200, status="SEND_OK")
+        with stage.leader_dead():
+            before = len(sending.lines(status="SEND_OK"))
+            sending.wait_lines("sends after", before + 200, status="SEND_OK")
+        report = sending.stop()
+    stored = asyncio.run(read_topic(stage.namesrv, topic))
+    acknowledged = [line for line in report if line["status"] == "SEND_OK"]
+    for line in acknowledged:
+        record = stored[line["queue"]][line["offset"]]
+        assert record.body.decode() == Sample("stream", line["number"]).body
+    bodies = [record.body.decode() for records in stored.values() for record in records]
+    assert len(bodies) == len(set(bodies))
+    assert set(bodies) <= {Sample("stream", line["number"]).body for line in report}

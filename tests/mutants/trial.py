@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from tests.mutants.mutant import Case, Catcher, Edit, Mutant, Seeds
 from tests.mutants.planting import planted
+from tests.support.new_seeds import first_new_seed
 
 TIMEOUT_S = 240
 TESTS_FAILED = 1
@@ -75,7 +75,7 @@ def try_nothing(catchers: Iterable[Catcher]) -> str | None:
 
 def _seeds(catcher: Seeds, is_fresh: bool) -> list[int]:
     if is_fresh:
-        first = random.SystemRandom().randrange(1 << 40)
+        first = first_new_seed()
         return [*range(first, first + catcher.seeds_max)]
     return [catcher.seed, *range(catcher.seeds_max)]
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable, publish_queues
+from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -31,8 +31,7 @@ from tests.histories.words import Report
 from tests.node_simulation.clients import History, RecordingClient
 from tests.node_simulation.machine import Machine, Process, Program
 from tests.node_simulation.options import FaultOptions, Options
-from tests.node_simulation.workload import NAME_SERVER
-from tests.node_simulation.workloads import read_queues_back
+from tests.node_simulation.topic_client import NAME_SERVER, leader_of_all, read_queues_back
 from tests.node_simulation.workloads_sending import Producer, ProducerOptions
 from tests.node_simulation.world import LISTEN_PORT, World
 from tests.simulation.invariants import require
@@ -93,9 +92,10 @@ class Client:
 
     async def leader(self) -> str | None:
         """The address that takes messages, as the name server has it."""
-        route = await self.route()
-        queues = publish_queues(route) if route is not None else []
-        return queues[0].address if queues else None
+        try:
+            return await leader_of_all(self._routes)
+        except ClientError:
+            return None
 
     async def ask(
         self, code: RequestCode, header: RequestHeader, address: str | None = None

@@ -4,7 +4,6 @@ Repeat a seed with `python -m tests.node_simulation SEED --trace`. See docs/test
 """
 
 import os
-import random
 import time
 from collections.abc import Iterable, Iterator
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.node_simulation.damage import KINDS
 from tests.node_simulation.seeds import SeedOutcome, known_seeds, run_many, run_one
+from tests.support.new_seeds import first_new_seed
 from tests.support.repeated_runs import traces_of
 
 BASE_SEEDS = 6
@@ -56,12 +56,12 @@ def test_base_seeds_hold() -> None:
 
 def test_new_seeds_hold() -> None:
     """Seeds nobody ran before, so that the list never goes stale; a failure names its seed."""
-    check(run_many(begun_within(NEW_SEEDS_S, random.SystemRandom().randrange(1 << 40))))
+    check(run_many(begun_within(NEW_SEEDS_S, first_new_seed())))
 
 
 @pytest.mark.long
 def test_many_new_seeds_hold() -> None:
-    first = random.SystemRandom().randrange(1 << 40)
+    first = first_new_seed()
     faults = check(run_many(range(first, first + LONG_SEEDS), os.cpu_count() or 1))
     assert {f"damage: {kind}" for kind in KINDS} <= faults.keys()
 

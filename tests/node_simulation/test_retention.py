@@ -40,7 +40,7 @@ from tests.node_simulation.deleting import (
 )
 from tests.node_simulation.options import FaultOptions
 from tests.node_simulation.script import FILES, TOPIC, Client, Script
-from tests.node_simulation.workloads import pull_header
+from tests.node_simulation.topic_client import pull_header
 from tests.node_simulation.world import ROOT
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tests.histories.words import Word
 from tests.node_simulation.clients import body_of, value_of
 from tests.node_simulation.faults import FULL
 from tests.node_simulation.script import PAUSE_S, TOPIC, Client, Script
-from tests.node_simulation.workloads import pull_header
+from tests.node_simulation.topic_client import pull_header
 
 GROUP = "G"
 REFUSALS = {

@@ -7,24 +7,16 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
-from remoting.headers import PullMessageRequestHeader, QueueRequestHeader
-from tests.histories.operations import Crash, Drain, Outcome, Queue, Send
+from tests.histories.operations import Crash, Outcome, Queue, Send
 from tests.node_simulation.clients import History, RecordingClient, body_of, value_of
 from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import WorkloadOptions
-from tests.simulation.invariants import require
-
-NAME_SERVER = "10.0.1.1:9876"
-HAS_SUBSCRIPTION = 4
+from tests.node_simulation.topic_client import NAME_SERVER, read_queues_back
 
 
 class Workload(Protocol):
@@ -146,45 +138,8 @@ class PlainWorkload:
         for unanswered in self._open.values():
             self.history.add(unanswered)
         self._open.clear()
-        reader = process.machine.name
-        client = RecordingClient(self.history, reader)
-        for topic in self.acknowledged:
-            for queue_id in range(self.options.queues):
-                await self._read_queue(client, address, Queue(topic, queue_id), reader)
-        await client.close()
+        queues = [
+            Queue(topic, number) for topic in self.acknowledged for number in range(self.options.queues)
+        ]
+        await read_queues_back(self.history, process.machine.name, address, queues)
         return 0
-
-    async def _read_queue(self, client: RemotingClient, address: str, queue: Queue, reader: str) -> None:
-        history = self.history
-        invoked = history.now
-        begin = await ask_offset(client, address, RequestCode.GET_MIN_OFFSET, queue)
-        end = await ask_offset(client, address, RequestCode.GET_MAX_OFFSET, queue)
-        at = begin
-        while at < end:
-            header = PullMessageRequestHeader(
-                consumer_group="reader", topic=queue.topic, queue_id=queue.queue_id, queue_offset=at,
-                max_msg_nums=64, sys_flag=HAS_SUBSCRIPTION, commit_offset=0, suspend_timeout_ms=0,
-                subscription="*", expression_type="TAG",
-            )  # fmt: skip
-            answer = await ask(client, address, RequestCode.PULL_MESSAGE, header)
-            require(answer.code == ResponseCode.SUCCESS, "reading", queue, at, "gave", answer.code, end)
-            at = int(answer.ext_fields["nextBeginOffset"])
-        history.add(Drain(f"{reader}/{queue}", invoked, history.now, queue, begin, end))
-
-
-async def ask(client: RemotingClient, address: str, code: RequestCode, header: Any) -> RemotingCommand:
-    """Asked again until there is an answer of success; the world bounds how long."""
-    while True:
-        try:
-            answer = await client.invoke(address, RemotingCommand(code, ext_fields=header.ext_fields()))
-        except RemotingError:
-            await asyncio.sleep(0.2)
-            continue
-        if answer.code == ResponseCode.SUCCESS:
-            return answer
-        await asyncio.sleep(0.2)
-
-
-async def ask_offset(client: RemotingClient, address: str, code: RequestCode, queue: Queue) -> int:
-    answer = await ask(client, address, code, QueueRequestHeader(queue.topic, queue.queue_id))
-    return int(answer.ext_fields["offset"])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable, publish_queues
+from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -20,20 +20,19 @@ from remoting.errors import ConnectFailedError, RemotingError
 from remoting.header_fields import RequestHeader
 from remoting.headers import (
     CreateTopicRequestHeader,
-    PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     TopicRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from tests.histories.operations import Commit, Crash, Drain, Outcome, Queue, Seek
+from tests.histories.operations import Commit, Crash, Outcome, Queue
 from tests.histories.recorder import NOT_DONE
 from tests.node_simulation.clients import History, RecordingClient
 from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import Options
-from tests.node_simulation.workload import HAS_SUBSCRIPTION, NAME_SERVER, Workload, ask, ask_offset
+from tests.node_simulation.topic_client import NAME_SERVER, leader_of_all, read_queues_back
+from tests.node_simulation.workload import Workload
 from tests.node_simulation.workloads_consuming import ConsumerOptions, Group, Member
 from tests.node_simulation.workloads_sending import Producer, ProducerOptions
-from tests.simulation.invariants import require
 
 QUEUES_MAX = 4
 TIMEOUT_S = 3.0
@@ -206,40 +205,6 @@ class GroupWorkload:
         return 0
 
 
-async def read_queues_back(history: History, name: str, address: str, queues: Sequence[Queue]) -> None:
-    """Every queue from its first offset to its last, at the leader's address."""
-    client = RecordingClient(history, name)
-    for queue in queues:
-        reader = f"{name}/{queue}"
-        invoked = history.now
-        begin = await ask_offset(client, address, RequestCode.GET_MIN_OFFSET, queue)
-        end = await ask_offset(client, address, RequestCode.GET_MAX_OFFSET, queue)
-        history.add(Seek(reader, history.now, queue, begin))
-        position = begin
-        while position < end:
-            answer = await ask(client, address, RequestCode.PULL_MESSAGE, pull_header(queue, position))
-            following = int(answer.ext_fields["nextBeginOffset"])
-            require(following > position, "reading", queue, "stands still at", position, "before", end)
-            position = following
-        history.add(Drain(reader, invoked, history.now, queue, begin, end))
-    await client.close()
-
-
-def pull_header(queue: Queue, position: int) -> PullMessageRequestHeader:
-    return PullMessageRequestHeader(
-        consumer_group="reader",
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=position,
-        max_msg_nums=64,
-        sys_flag=HAS_SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_ms=0,
-        subscription="*",
-        expression_type="TAG",
-    )
-
-
 class _Operator:
     """Does one thing after the other at the broker that takes messages."""
 
@@ -299,12 +264,11 @@ class _Operator:
         self, code: RequestCode, header: RequestHeader
     ) -> tuple[RemotingCommand | None, Outcome]:
         try:
-            route = await self._routes.ask(DEFAULT_TOPIC)
-            queues = publish_queues(route) if route is not None else []
-            if not queues:
+            address = await leader_of_all(self._routes)
+            if address is None:
                 return None, Outcome.FAIL
             request = RemotingCommand(code, ext_fields=header.ext_fields())
-            answer = await self._client.invoke(queues[0].address, request, TIMEOUT_S)
+            answer = await self._client.invoke(address, request, TIMEOUT_S)
         except (ClientError, ConnectFailedError):
             return None, Outcome.FAIL
         except RemotingError:

@@ -21,9 +21,9 @@ from remoting.headers import (
 )
 from tests.histories.operations import Assign, Queue, Seek
 from tests.node_simulation.clients import History, value_of
+from tests.node_simulation.topic_client import HAS_SUBSCRIPTION
 
 MAY_BE_HELD = 2
-HAS_SUBSCRIPTION = 4
 HELD_MS = 1_000
 TIMEOUT_S = 3.0
 PAUSE_S = 0.1

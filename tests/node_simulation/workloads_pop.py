@@ -14,15 +14,10 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.pop.names import pop_retry_topic
-from commitlog.record import Record, format_properties
+from commitlog.record import Record
 from ledgermq.client.consumer import decode_records
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import RouteTable
-from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
-from remoting.headers import SendMessageRequestHeader
 from remoting.pop_headers import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -31,7 +26,8 @@ from remoting.pop_headers import (
 from tests.node_simulation.clients import History, body_of, value_of
 from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import Options, draw_options
-from tests.node_simulation.workload import NAME_SERVER, Workload
+from tests.node_simulation.topic_client import TopicClient
+from tests.node_simulation.workload import Workload
 from tests.simulation.invariants import require
 
 TOPIC = "T0"
@@ -136,50 +132,39 @@ class PopWorkload:
     # -- producers
 
     async def _produce(self, name: str, process: Process) -> int:
-        client = RemotingClient()
-        routes = RouteTable(client, NAME_SERVER)
+        client = TopicClient(TOPIC, self._queues, TIMEOUT_S)
         rng = process.environment.rng
         while True:
             await asyncio.sleep(rng.random() * 2 * self.options.interval_ms / 1_000)
-            address = None if self.is_stopping else await _leader(routes)
+            address = None if self.is_stopping else await client.leader()
             if address is None:
                 continue
             self._values += 1
             value = f"v{self._values}"
-            answer = await _invoke(client, address, self._send(value, rng))
+            answer = await client.invoke(address, self._send(client, value, rng))
             if answer is None or answer.code != ResponseCode.SUCCESS:
-                routes.forget(TOPIC)
+                client.forget_route()
             else:
                 self.sent.add(value)
 
-    def _send(self, value: str, rng: random.Random) -> RemotingCommand:
-        header = SendMessageRequestHeader(
-            producer_group="p",
-            topic=TOPIC,
-            default_topic="TBW102",
-            default_topic_queue_nums=self._queues,
-            queue_id=rng.randrange(self._queues),
-            sys_flag=0,
-            born_timestamp_ms=self.history.now // 1_000,
-            properties=format_properties({"UNIQ_KEY": value}).decode(),
-        )
+    def _send(self, client: TopicClient, value: str, rng: random.Random) -> RemotingCommand:
+        queue_id = rng.randrange(self._queues)
         body = body_of(value, rng.randint(0, self.options.body_bytes_max))
-        return RemotingCommand(RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body)
+        return client.message(queue_id, body, {"UNIQ_KEY": value}, self.history.now // 1_000)
 
     # -- consumers
 
     async def _consume(self, process: Process) -> int:
-        client = RemotingClient()
-        routes = RouteTable(client, NAME_SERVER)
+        client = TopicClient(TOPIC, self._queues, TIMEOUT_S)
         while True:
-            address = await _leader(routes)
+            address = await client.leader()
             if address is None:
                 await asyncio.sleep(PAUSE_S)
                 continue
             asked = self.history.now
-            answer = await _invoke(client, address, self._pop(GROUP, -1))
+            answer = await client.invoke(address, self._pop(GROUP, -1))
             if answer is None or answer.code != ResponseCode.SUCCESS:
-                await self._pause(routes, answer)
+                await self._pause(client, answer)
                 continue
             found = []
             for record in decode_records(answer.body):
@@ -188,29 +173,26 @@ class PopWorkload:
                 require(self.popped[place] == 1, place, "is handed out", self.popped[place], "times")
                 self._check_not_acked(place, asked)
                 self.revived += record.topic != TOPIC
-                found.append(self._deal_with(client, routes, place, record, answer))
+                found.append(self._deal_with(client, place, record, answer))
             await asyncio.gather(*found)
 
     async def _consume_in_order(self, process: Process) -> int:
-        client = RemotingClient()
-        routes = RouteTable(client, NAME_SERVER)
+        client = TopicClient(TOPIC, self._queues, TIMEOUT_S)
         queue_id = 0
         while True:
-            address = await _leader(routes)
+            address = await client.leader()
             if address is None:
                 await asyncio.sleep(PAUSE_S)
                 continue
             queue_id = (queue_id + 1) % self._queues
             asked = self.history.now
-            answer = await _invoke(client, address, self._pop(ORDER_GROUP, queue_id))
+            answer = await client.invoke(address, self._pop(ORDER_GROUP, queue_id))
             if answer is None or answer.code != ResponseCode.SUCCESS:
-                await self._pause(routes, answer)
+                await self._pause(client, answer)
                 continue
-            await self._take_in_order(client, routes, answer, asked)
+            await self._take_in_order(client, answer, asked)
 
-    async def _take_in_order(
-        self, client: RemotingClient, routes: RouteTable, answer: RemotingCommand, asked: int
-    ) -> None:
+    async def _take_in_order(self, client: TopicClient, answer: RemotingCommand, asked: int) -> None:
         batch = [
             (Place(ORDER_GROUP, record.topic, record.queue_id, record.queue_offset), record)
             for record in decode_records(answer.body)
@@ -221,7 +203,7 @@ class PopWorkload:
         require(not open_below, "before", open_below[:1], "was acknowledged,", first, "is handed out")
         for place, record in batch:
             self._check_not_acked(place, asked)
-            await self._deal_with(client, routes, place, record, answer)
+            await self._deal_with(client, place, record, answer)
 
     def _check_not_acked(self, place: Place, asked: int) -> None:
         acked = self.acked.get(place)
@@ -229,8 +211,7 @@ class PopWorkload:
 
     async def _deal_with(
         self,
-        client: RemotingClient,
-        routes: RouteTable,
+        client: TopicClient,
         place: Place,
         record: Record,
         answer: RemotingCommand,
@@ -243,20 +224,19 @@ class PopWorkload:
             return
         choice -= options.forget_probability
         if not calm and choice < options.give_up_probability:
-            await self._change(client, routes, place, times, rng.choice((0, 200)))
+            await self._change(client, place, times, rng.choice((0, 200)))
             return
         choice -= options.give_up_probability
         if not calm and choice < options.hold_back_probability:
-            changed = await self._change(client, routes, place, times, 2 * options.invisible_ms)
+            changed = await self._change(client, place, times, 2 * options.invisible_ms)
             if changed is None:
                 return
             times = [changed.ext_fields[name] for name in ("popTime", "invisibleTime", "reviveQid")]
-        await self._ack(client, routes, place, record, times)
+        await self._ack(client, place, record, times)
 
     async def _ack(
         self,
-        client: RemotingClient,
-        routes: RouteTable,
+        client: TopicClient,
         place: Place,
         record: Record,
         times: list[str],
@@ -264,13 +244,13 @@ class PopWorkload:
         header = AckMessageRequestHeader(
             place.group, place.topic, place.queue_id, _handle(place, times), place.offset
         )
-        address = await _leader(routes)
+        address = await client.leader()
         self.maybe_acked.add(place)
         if address is None:
             return
         command = RemotingCommand(RequestCode.ACK_MESSAGE, ext_fields=header.ext_fields())
         self.unanswered[place] = value_of(record.body)
-        answer = await _invoke(client, address, command)
+        answer = await client.invoke(address, command)
         del self.unanswered[place]
         if answer is not None and answer.code == ResponseCode.SUCCESS:
             self.acked[place] = self.history.now
@@ -279,8 +259,7 @@ class PopWorkload:
 
     async def _change(
         self,
-        client: RemotingClient,
-        routes: RouteTable,
+        client: TopicClient,
         place: Place,
         times: list[str],
         invisible_ms: int,
@@ -289,11 +268,11 @@ class PopWorkload:
         header = ChangeInvisibleTimeRequestHeader(
             place.group, place.topic, place.queue_id, _handle(place, times), place.offset, invisible_ms
         )
-        address = await _leader(routes)
+        address = await client.leader()
         if address is None:
             return None
         command = RemotingCommand(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext_fields=header.ext_fields())
-        answer = await _invoke(client, address, command)
+        answer = await client.invoke(address, command)
         return answer if answer is not None and answer.code == ResponseCode.SUCCESS else None
 
     def _pop(self, group: str, queue_id: int) -> RemotingCommand:
@@ -311,9 +290,9 @@ class PopWorkload:
         return RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=header.ext_fields())
 
     @staticmethod
-    async def _pause(routes: RouteTable, answer: RemotingCommand | None) -> None:
+    async def _pause(client: TopicClient, answer: RemotingCommand | None) -> None:
         if answer is None or answer.code != ResponseCode.POLLING_TIMEOUT:
-            routes.forget(TOPIC)
+            client.forget_route()
             await asyncio.sleep(PAUSE_S)
 
     # -- the end
@@ -328,21 +307,6 @@ def _handle(place: Place, times: list[str]) -> str:
     mark = "0" if place.topic == TOPIC else "1"
     require(place.topic in (TOPIC, pop_retry_topic(TOPIC, GROUP)), "popped from", place.topic)
     return " ".join([str(place.offset), *times, mark, "broker-a", str(place.queue_id), str(place.offset)])
-
-
-async def _leader(routes: RouteTable) -> str | None:
-    try:
-        queues = await routes.publish_queues(TOPIC)
-    except ClientError:
-        return None
-    return queues[0].address if queues else None
-
-
-async def _invoke(client: RemotingClient, address: str, command: RemotingCommand) -> RemotingCommand | None:
-    try:
-        return await client.invoke(address, command, TIMEOUT_S)
-    except RemotingError:
-        return None
 
 
 def pop_options(seed: int) -> Options:

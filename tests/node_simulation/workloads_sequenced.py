@@ -19,7 +19,7 @@ from commitlog.entry import HEADER_BYTES
 from commitlog.record import Record, decode_record
 from commitlog.sequences import FIRST_DIGEST, SEQUENCED, next_digest, place_of, writer_key
 from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable, publish_queues
+from ledgermq.client.routes import RouteTable
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -27,7 +27,8 @@ from remoting.errors import RemotingError
 from tests.node_simulation.clients import History, RecordingClient
 from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import Options
-from tests.node_simulation.workload import NAME_SERVER, Workload
+from tests.node_simulation.topic_client import NAME_SERVER, leader_of_all
+from tests.node_simulation.workload import Workload
 from tests.simulation.invariants import require
 from tests.support.sequenced import batch_body, sequenced_header
 
@@ -193,11 +194,9 @@ class _Try:
 
     async def _leader(self) -> str | None:
         try:
-            route = await self._routes.ask(DEFAULT_TOPIC)
+            return await leader_of_all(self._routes)
         except ClientError:
             return None
-        queues = publish_queues(route) if route is not None else []
-        return queues[0].address if queues else None
 
     async def _send_some(self, address: str) -> bool:
         """A few sends at once, in order; whether all of them were taken."""

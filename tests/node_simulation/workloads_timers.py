@@ -8,24 +8,19 @@ import asyncio
 import random
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 
 from broker.timer.clock_steps import CLOCK_STEP_MAX_MS
 from broker.timer.names import PROPERTY_DELAY_MS, PROPERTY_ENQUEUE_MS, PROPERTY_OUT_MS
-from commitlog.record import Record, format_properties, get_property
+from commitlog.record import Record, get_property
 from ledgermq.client.consumer import decode_records
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import RouteTable
-from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
-from remoting.headers import SendMessageRequestHeader
-from tests.histories.operations import Queue
 from tests.node_simulation.clients import History, body_of, value_of
 from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import Options, draw_options
-from tests.node_simulation.workload import NAME_SERVER, Workload, ask, ask_offset
-from tests.node_simulation.workloads import pull_header
+from tests.node_simulation.topic_client import TopicClient
+from tests.node_simulation.workload import Workload
 from tests.simulation.invariants import require
 
 GROUP = "timers"
@@ -75,7 +70,8 @@ class TimerWorkload:
         self._asked: set[str] = set()
         """To be recalled, with what success is not known."""
         self._queues = queues
-        self._taken: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
+        """By the client that watches."""
         self._values = 0
         self._in_flight = 0
 
@@ -88,9 +84,12 @@ class TimerWorkload:
     def is_done(self) -> bool:
         return self.is_stopping and not self._in_flight and not self._missing()
 
-    def _missing(self) -> set[str]:
+    def _expected(self) -> set[str]:
         """What was acknowledged, and nobody asked to take back."""
-        return self.stored - self._asked - set(self._taken)
+        return self.stored - self._asked
+
+    def _missing(self) -> set[str]:
+        return self._expected() - set(self._seen)
 
     def describe(self) -> str:
         return f"{len(self.stored)} stored, missing {sorted(self._missing())[:3]}"
@@ -101,117 +100,82 @@ class TimerWorkload:
     # -- senders
 
     async def _produce(self, process: Process) -> int:
-        client = RemotingClient()
-        routes = RouteTable(client, NAME_SERVER)
+        client = self._client()
         rng = process.environment.rng
-        senders = (self._send_on(client, routes, rng) for _ in range(self.options.senders))
-        await asyncio.gather(self._look_around(routes), *senders)
+        senders = (self._send_on(client, rng) for _ in range(self.options.senders))
+        await asyncio.gather(self._look_around(client), *senders)
         return 0
 
-    async def _look_around(self, routes: RouteTable) -> None:
+    async def _look_around(self, client: TopicClient) -> None:
         while True:
-            routes.forget(TOPIC)
+            client.forget_route()
             await asyncio.sleep(0.3)
 
-    async def _send_on(self, client: RemotingClient, routes: RouteTable, rng: random.Random) -> None:
+    async def _send_on(self, client: TopicClient, rng: random.Random) -> None:
         while True:
             await asyncio.sleep(rng.random() * 2 * self.options.interval_ms / 1_000)
-            address = None if self.is_stopping else await _leader(routes)
+            address = None if self.is_stopping else await client.leader()
             if address is None:
                 continue
             self._in_flight += 1
             try:
-                await self._send(client, routes, address, rng)
+                await self._send(client, address, rng)
             finally:
                 self._in_flight -= 1
 
-    async def _send(
-        self, client: RemotingClient, routes: RouteTable, address: str, rng: random.Random
-    ) -> None:
+    async def _send(self, client: TopicClient, address: str, rng: random.Random) -> None:
+        options = self.options
         self._values += 1
         value = f"v{self._values}"
-        answer = await _invoke(client, address, self._message(value, rng))
+        delay_ms = rng.randint(0, options.delay_max_ms) // options.round_ms * options.round_ms
+        properties = {"UNIQ_KEY": value, PROPERTY_DELAY_MS: str(delay_ms)}
+        queue_id = rng.randrange(self._queues)
+        body = body_of(value, rng.randint(0, options.body_bytes_max))
+        message = client.message(queue_id, body, properties, self.history.now // 1_000)
+        answer = await client.invoke(address, message)
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return
         self.stored.add(value)
         handle = answer.ext_fields.get("recallHandle")
-        if handle is not None and rng.random() < self.options.recall_probability:
-            await asyncio.sleep(rng.random() * self.options.delay_max_ms / 1_000)
-            await self._recall(client, routes, value, handle)
+        if handle is not None and rng.random() < options.recall_probability:
+            await asyncio.sleep(rng.random() * options.delay_max_ms / 1_000)
+            await self._recall(client, value, handle)
 
-    def _message(self, value: str, rng: random.Random) -> RemotingCommand:
-        options = self.options
-        delay_ms = rng.randint(0, options.delay_max_ms) // options.round_ms * options.round_ms
-        properties = {"UNIQ_KEY": value, PROPERTY_DELAY_MS: str(delay_ms)}
-        header = SendMessageRequestHeader(
-            producer_group=GROUP,
-            topic=TOPIC,
-            default_topic="TBW102",
-            default_topic_queue_nums=self._queues,
-            queue_id=rng.randrange(self._queues),
-            sys_flag=0,
-            born_timestamp_ms=self.history.now // 1_000,
-            properties=format_properties(properties).decode(),
-        )
-        body = body_of(value, rng.randint(0, options.body_bytes_max))
-        return RemotingCommand(RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body)
-
-    async def _recall(self, client: RemotingClient, routes: RouteTable, value: str, handle: str) -> None:
-        address = await _leader(routes)
+    async def _recall(self, client: TopicClient, value: str, handle: str) -> None:
+        address = await client.leader()
         if address is None:
             return
         self._asked.add(value)
         ext = {"topic": TOPIC, "recallHandle": handle, "producerGroup": GROUP}
-        answer = await _invoke(client, address, RemotingCommand(RequestCode.RECALL_MESSAGE, ext_fields=ext))
+        answer = await client.invoke(address, RemotingCommand(RequestCode.RECALL_MESSAGE, ext_fields=ext))
         if answer is not None and answer.code == ResponseCode.SUCCESS:
-            require(value not in self._taken, value, "was recalled after it was delivered")
+            require(value not in self._seen, value, "was recalled after it was delivered")
             self.recalled.add(value)
 
     # -- readers
 
     async def _watch(self, process: Process) -> int:
-        """Reads the topic over and over, so that the run can wait for what is missing."""
-        client = RemotingClient()
-        routes = RouteTable(client, NAME_SERVER)
-        ends: Counter[int] = Counter()
-        while True:
-            await asyncio.sleep(0.3)
-            routes.forget(TOPIC)
-            address = await _leader(routes)
-            for queue_id in range(self._queues) if address is not None else ():
-                command = RemotingCommand(
-                    RequestCode.PULL_MESSAGE,
-                    ext_fields=pull_header(Queue(TOPIC, queue_id), ends[queue_id]).ext_fields(),
-                )
-                answer = await _invoke(client, address or "", command)
-                if answer is not None and answer.code == ResponseCode.SUCCESS:
-                    self._take(answer.body)
-                    ends[queue_id] = int(answer.ext_fields["nextBeginOffset"])
+        await self._client().watch(partial(self._take, self._seen))
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, seen: Counter[str], data: bytes) -> None:
         for record in decode_records(data):
             value = value_of(record.body)
-            self._taken[value] += 1
+            seen[value] += 1
             require(value not in self.recalled, value, "is delivered, and was recalled")
             _check_time(value, record)
 
     async def read_back(self, process: Process, address: str) -> int:
         """Everything that was stored is there once, and nothing that was recalled is there."""
-        client = RemotingClient()
-        self._taken.clear()
-        for queue_id in range(self._queues):
-            queue = Queue(TOPIC, queue_id)
-            at = await ask_offset(client, address, RequestCode.GET_MIN_OFFSET, queue)
-            end = await ask_offset(client, address, RequestCode.GET_MAX_OFFSET, queue)
-            while at < end:
-                answer = await ask(client, address, RequestCode.PULL_MESSAGE, pull_header(queue, at))
-                self._take(answer.body)
-                at = int(answer.ext_fields["nextBeginOffset"])
-        await client.close()
-        repeated = sorted(value for value, count in self._taken.items() if count > 1)
+        found: Counter[str] = Counter()
+        await self._client().read_all(address, partial(self._take, found))
+        repeated = sorted(value for value, count in found.items() if count > 1)
         require(not repeated, "delivered more than once:", repeated)
-        require(not self._missing(), "stored and not delivered:", sorted(self._missing()))
+        missing = sorted(self._expected() - set(found))
+        require(not missing, "stored and not delivered:", missing)
         return 0
+
+    def _client(self) -> TopicClient:
+        return TopicClient(TOPIC, self._queues, TIMEOUT_S)
 
 
 def _check_time(value: str, record: Record) -> None:
@@ -221,21 +185,6 @@ def _check_time(value: str, record: Record) -> None:
     if out_ms is not None and stored_ms <= record.store_timestamp_ms + CLOCK_STEP_MAX_MS:
         late_ms = record.store_timestamp_ms - int(out_ms) - PRECISION_MS
         require(late_ms >= 0, value, "is delivered too early by", -late_ms)
-
-
-async def _leader(routes: RouteTable) -> str | None:
-    try:
-        queues = await routes.publish_queues(TOPIC)
-    except ClientError:
-        return None
-    return queues[0].address if queues else None
-
-
-async def _invoke(client: RemotingClient, address: str, command: RemotingCommand) -> RemotingCommand | None:
-    try:
-        return await client.invoke(address, command, TIMEOUT_S)
-    except RemotingError:
-        return None
 
 
 def timer_options(seed: int) -> Options:

@@ -13,22 +13,17 @@ from functools import partial
 
 import orjson
 
-from commitlog.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, decode_record, format_properties
+from commitlog.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, decode_record
 from ledgermq.client.consumer import decode_records
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import RouteTable
-from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
-from remoting.errors import RemotingError
-from remoting.headers import EndTransactionRequestHeader, SendMessageRequestHeader
-from tests.histories.operations import Queue
+from remoting.headers import EndTransactionRequestHeader
 from tests.node_simulation.clients import History, body_of, value_of
 from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import Options, draw_options
-from tests.node_simulation.workload import NAME_SERVER, Workload, ask, ask_offset
-from tests.node_simulation.workloads import pull_header
+from tests.node_simulation.topic_client import TopicClient
+from tests.node_simulation.workload import Workload
 from tests.simulation.invariants import require
 
 GROUP = "transactions"
@@ -85,7 +80,8 @@ class TransactionWorkload:
         self.asked = 0
         self.is_stopping = False
         self._queues = queues
-        self._taken: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
+        """By the client that watches."""
         self._rng = random.Random(f"transaction workload's decisions {seed}")
         self._values = 0
         self._in_flight = 0
@@ -103,11 +99,12 @@ class TransactionWorkload:
     def is_done(self) -> bool:
         return self.is_stopping and not self._in_flight and not self._missing()
 
-    def _missing(self) -> set[str]:
+    def _expected(self) -> set[str]:
         """A value whose preparing was acknowledged has to be decided, and to be there if it is committed."""
-        return {value for value in self.prepared if self.decisions.get(value) != TRANSACTION_ROLLBACK} - set(
-            self._taken
-        )
+        return {value for value in self.prepared if self.decisions.get(value) != TRANSACTION_ROLLBACK}
+
+    def _missing(self) -> set[str]:
+        return self._expected() - set(self._seen)
 
     def describe(self) -> str:
         return f"{len(self.prepared)} prepared, missing {sorted(self._missing())[:3]}"
@@ -125,80 +122,55 @@ class TransactionWorkload:
     # -- producers
 
     async def _produce(self, name: str, process: Process) -> int:
-        client = RemotingClient()
-        client.on_request(partial(self._checked, client))
-        routes = RouteTable(client, NAME_SERVER)
+        client = self._client()
+        client.remoting.on_request(self._checked)
         rng = process.environment.rng
-        senders = (self._send_on(client, routes, rng) for _ in range(self.options.senders))
-        await asyncio.gather(self._beat(name, client, routes), *senders)
+        senders = (self._send_on(client, rng) for _ in range(self.options.senders))
+        await asyncio.gather(self._beat(name, client), *senders)
         return 0
 
-    async def _beat(self, name: str, client: RemotingClient, routes: RouteTable) -> None:
+    async def _beat(self, name: str, client: TopicClient) -> None:
         body = orjson.dumps({"clientID": name, "producerDataSet": [{"groupName": GROUP}]})
         while True:
-            address = await _leader(routes)
+            address = await client.leader()
             if address is not None:
-                await _invoke(client, address, RemotingCommand(RequestCode.HEART_BEAT, body=body))
-            routes.forget(TOPIC)
+                await client.invoke(address, RemotingCommand(RequestCode.HEART_BEAT, body=body))
+            client.forget_route()
             await asyncio.sleep(HEARTBEAT_S)
 
-    async def _send_on(self, client: RemotingClient, routes: RouteTable, rng: random.Random) -> None:
+    async def _send_on(self, client: TopicClient, rng: random.Random) -> None:
         options = self.options
         while True:
             await asyncio.sleep(rng.random() * 2 * options.interval_ms / 1_000)
-            address = None if self.is_stopping else await _leader(routes)
+            address = None if self.is_stopping else await client.leader()
             if address is None:
                 continue
             self._in_flight += 1
             try:
-                await self._transact(client, routes, address, rng)
+                await self._transact(client, address, rng)
             finally:
                 self._in_flight -= 1
 
-    async def _transact(
-        self, client: RemotingClient, routes: RouteTable, address: str, rng: random.Random
-    ) -> None:
+    async def _transact(self, client: TopicClient, address: str, rng: random.Random) -> None:
         options = self.options
         self._values += 1
         value = f"v{self._values}"
-        answer = await _invoke(client, address, self._half(value, rng))
+        queue_id = rng.randrange(self._queues)
+        body = body_of(value, rng.randint(0, options.body_bytes_max))
+        properties = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": value}
+        half = client.message(queue_id, body, properties, self.history.now // 1_000, PREPARED)
+        answer = await client.invoke(address, half)
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return
         self.prepared.add(value)
         await asyncio.sleep(rng.random() * options.pause_max_ms / 1_000)
         how = self._decide(value)
         if rng.random() >= options.silence_probability:
-            await self._end(client, routes, answer, how)
+            await _end(client, answer, how)
             if rng.random() < options.repeat_probability:
-                await self._end(client, routes, answer, how)
+                await _end(client, answer, how)
 
-    def _half(self, value: str, rng: random.Random) -> RemotingCommand:
-        header = SendMessageRequestHeader(
-            producer_group=GROUP,
-            topic=TOPIC,
-            default_topic="TBW102",
-            default_topic_queue_nums=self._queues,
-            queue_id=rng.randrange(self._queues),
-            sys_flag=PREPARED,
-            born_timestamp_ms=self.history.now // 1_000,
-            properties=format_properties({"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": value}).decode(),
-        )
-        body = body_of(value, rng.randint(0, self.options.body_bytes_max))
-        return RemotingCommand(RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body)
-
-    async def _end(self, client: RemotingClient, routes: RouteTable, half: RemotingCommand, how: int) -> None:
-        """To whoever leads now, by what the answer to the half message said."""
-        address = await _leader(routes)
-        if address is None:
-            return
-        queue_offset = int(half.ext_fields["queueOffset"])
-        position = int(half.ext_fields["msgId"][16:], 16)
-        header = EndTransactionRequestHeader(GROUP, queue_offset, position, how)
-        await _invoke(
-            client, address, RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=header.ext_fields())
-        )
-
-    def _checked(self, client: RemotingClient, request: RemotingCommand, connection: Connection) -> None:
+    def _checked(self, request: RemotingCommand, connection: Connection) -> None:
         """39: what nobody decided on, since the answer to its half message was lost, is decided now."""
         if request.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
@@ -219,63 +191,38 @@ class TransactionWorkload:
     # -- readers
 
     async def _watch(self, process: Process) -> int:
-        """Reads the topic over and over, so that the run can wait for what is missing."""
-        client = RemotingClient()
-        routes = RouteTable(client, NAME_SERVER)
-        ends: Counter[int] = Counter()
-        while True:
-            await asyncio.sleep(0.3)
-            routes.forget(TOPIC)
-            address = await _leader(routes)
-            for queue_id in range(self._queues) if address is not None else ():
-                command = RemotingCommand(
-                    RequestCode.PULL_MESSAGE,
-                    ext_fields=pull_header(Queue(TOPIC, queue_id), ends[queue_id]).ext_fields(),
-                )
-                answer = await _invoke(client, address or "", command)
-                if answer is not None and answer.code == ResponseCode.SUCCESS:
-                    self._take(answer.body)
-                    ends[queue_id] = int(answer.ext_fields["nextBeginOffset"])
+        await self._client().watch(partial(self._take, self._seen))
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, seen: Counter[str], data: bytes) -> None:
         for record in decode_records(data):
             value = value_of(record.body)
-            self._taken[value] += 1
+            seen[value] += 1
             decision = self.decisions.get(value)
             require(decision == TRANSACTION_COMMIT, value, "is delivered, and was decided as", decision)
 
     async def read_back(self, process: Process, address: str) -> int:
         """Everything that was committed is there once, and nothing else is there."""
-        client = RemotingClient()
-        self._taken.clear()
-        for queue_id in range(self._queues):
-            queue = Queue(TOPIC, queue_id)
-            at = await ask_offset(client, address, RequestCode.GET_MIN_OFFSET, queue)
-            end = await ask_offset(client, address, RequestCode.GET_MAX_OFFSET, queue)
-            while at < end:
-                answer = await ask(client, address, RequestCode.PULL_MESSAGE, pull_header(queue, at))
-                self._take(answer.body)
-                at = int(answer.ext_fields["nextBeginOffset"])
-        await client.close()
-        repeated = sorted(value for value, count in self._taken.items() if count > 1)
+        found: Counter[str] = Counter()
+        await self._client().read_all(address, partial(self._take, found))
+        repeated = sorted(value for value, count in found.items() if count > 1)
         require(not repeated, "delivered more than once:", repeated)
-        require(not self._missing(), "committed and not delivered:", sorted(self._missing()))
+        missing = sorted(self._expected() - set(found))
+        require(not missing, "committed and not delivered:", missing)
         return 0
 
-
-async def _leader(routes: RouteTable) -> str | None:
-    try:
-        queues = await routes.publish_queues(TOPIC)
-    except ClientError:
-        return None
-    return queues[0].address if queues else None
+    def _client(self) -> TopicClient:
+        return TopicClient(TOPIC, self._queues, TIMEOUT_S)
 
 
-async def _invoke(client: RemotingClient, address: str, command: RemotingCommand) -> RemotingCommand | None:
-    try:
-        return await client.invoke(address, command, TIMEOUT_S)
-    except RemotingError:
-        return None
+async def _end(client: TopicClient, half: RemotingCommand, how: int) -> None:
+    """To whoever leads now, by what the answer to the half message said."""
+    address = await client.leader()
+    if address is None:
+        return
+    queue_offset = int(half.ext_fields["queueOffset"])
+    position = int(half.ext_fields["msgId"][16:], 16)
+    header = EndTransactionRequestHeader(GROUP, queue_offset, position, how)
+    await client.invoke(address, RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=header.ext_fields()))
 
 
 def transaction_options(seed: int) -> Options:

@@ -4,12 +4,12 @@ Repeat a seed with `python -m tests.simulation SEED --trace`. See docs/testing.m
 """
 
 import os
-import random
 from collections.abc import Iterable
 
 import pytest
 
 from tests.simulation.seeds import known_seeds, run_many, run_one
+from tests.support.new_seeds import first_new_seed
 from tests.support.repeated_runs import traces_of
 
 BASE_SEEDS = 300
@@ -40,7 +40,7 @@ def test_base_seeds_hold() -> None:
 
 def test_new_seeds_hold() -> None:
     """Seeds nobody ran before, so that the list never goes stale; a failure names its seed."""
-    first = random.SystemRandom().randrange(1 << 40)
+    first = first_new_seed()
     check(range(first, first + NEW_SEEDS))
 
 
@@ -49,14 +49,14 @@ def test_base_seeds_hold_while_disks_are_damaged() -> None:
 
 
 def test_new_seeds_hold_while_disks_are_damaged() -> None:
-    first = random.SystemRandom().randrange(1 << 40)
+    first = first_new_seed()
     check(range(first, first + NEW_SEEDS), is_damaging=True)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_damaging", [False, True])
 def test_many_new_seeds_hold(is_damaging: bool) -> None:
-    first = random.SystemRandom().randrange(1 << 40)
+    first = first_new_seed()
     check(range(first, first + LONG_SEEDS), os.cpu_count() or 1, is_damaging=is_damaging)
 
 

@@ -209,8 +209,11 @@ def run_phases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fill_error: str 
             raise WrongResultError(fill_error)
         site.log_bytes = 7
 
+    reads: list[bool] = []
+
     def works(site: Any) -> Took:
         assert site.log_bytes == 7
+        assert reads.pop(), "its files were not read before"
         return Took(1.0, 10, 100)
 
     first = (Part("log", works, 1), Part("binary", broken, 1), Part("audit", works, 1))
@@ -219,6 +222,7 @@ def run_phases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fill_error: str 
     monkeypatch.setattr(pipeline, "running", lambda _: nullcontext())
     monkeypatch.setattr(pipeline, "open_spark", open_one)
     monkeypatch.setattr(pipeline, "fill", fill)
+    monkeypatch.setattr(pipeline, "read_once", lambda site, with_log: reads.append(with_log))
     monkeypatch.setattr(pipeline, "save", lambda *words: saved.append(words[2]["measured"][:]))
     arguments = pipeline.parse_arguments(["--messages", "20", "--size", "32", "--rounds", "2"])
     with Progress(disable=True) as progress:

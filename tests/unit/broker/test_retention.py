@@ -262,7 +262,7 @@ async def test_topic_shows_its_messages_for_its_own_time(tmp_path: Path) -> None
     queue = log.fake_queues.by_key["SHORT", 0]
     queue.hide_before = lambda offset: shown.append(("SHORT", offset))  # type: ignore[attr-defined]
     topics = TopicRetention(context)
-    await topics.decide()
+    await topics.decide(context.clock())
     assert context.state.first_shown == {"SHORT": {0: 2}}
     assert shown == [("SHORT", 2)]
 
@@ -296,7 +296,9 @@ async def test_queues_of_a_deleted_topic_are_forgotten_when_no_offset_speaks_of_
     await state.propose(CommitOffsets("here", "GONE", {0: 5}), CommitOffsets("here", "KEPT", {0: 5}))
     assert await bench.retention.clean_unused_topics() == 0
     await TopicRetention(bench.context).drop_stale_offsets()
-    assert await bench.retention.clean_unused_topics() == 1
+    request = RemotingCommand(RequestCode.CLEAN_UNUSED_TOPIC)
+    answer = await CleaningProcessor(bench.retention).clean_topics(request, FakeConnection().as_connection)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "1 topics forgotten")
     assert queues.topics()[1:] == ["KEPT", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "FULL"]
 
 
