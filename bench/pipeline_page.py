@@ -17,6 +17,8 @@ from bench.results_file import RESULTS, ROOT, read
 from bench.text_table import number, text_table
 
 PAGE = ROOT / "docs/performance-pipeline.md"
+NOTES_FILE = ROOT / "bench/pipeline_notes.txt"
+"""What the figures do not say by themselves: where the time of a reading goes."""
 PLOTS = "performance"
 NAME = "pipeline"
 Document = dict[str, Any]
@@ -83,6 +85,7 @@ def page(document: Document, folder: Path) -> str:
     for one in failed(result["measured"]):
         reason = " ".join(one["figures"]["failed"].split())
         parts.append(f"Without figures: {TITLES[one['part']]}, round {one['round'] + 1}: {reason}")
+    parts += [NOTES_FILE.read_text(encoding="utf-8").strip()]
     parts += ["## To repeat it", REPEAT.format(command=load["command"])]
     return "\n\n".join(parts) + "\n"
 
@@ -109,7 +112,8 @@ NOTES = {
     "Reading a topic": """\
 MB are those of the bodies. The loop and the Java consumer read one queue after the other in one thread.
 The Parquet files hold the same bodies alone, not compressed: what Spark needs to have them as rows
-without any cluster.""",
+without any cluster. "Rows from a Python source that does nothing else" are as many of the same sizes,
+whose bodies a task takes from these files: what Spark's transfer from Python and its work on rows cost.""",
     "Reading the files": """\
 MB are those of the log, headers and properties included, of one replica with data files of 64 MiB.
 `binaryFile` brings each file into memory and looks at nothing in it (its files are counted with the

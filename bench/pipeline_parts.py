@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 HEAD_BYTES = 4096
 """Of each file that the binary scan reads: their CRCs show that it had the contents."""
 JAVA_LIMIT_S = 300.0
-JAVA_WARMUP_S = 3.0
+WARM_UP_S = 3.0
+"""Of the Java consumer, and of the parts in Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def _counted(site: Site, counter: Counter, began_s: float, data_bytes: int) -> T
 
 def _java(batch: int) -> Callable[[Site], Took]:
     def run(site: Site) -> Took:
-        options = {"topic": site.topic, "batch": batch, "warmup_s": JAVA_WARMUP_S}
+        options = {"topic": site.topic, "batch": batch, "warmup_s": WARM_UP_S}
         found = stock_java.run("Pull", site.cluster | options, JAVA_LIMIT_S)
         Tally(found["messages"], found["bytes"], found["sum"]).require(site.messages.tally)
         return Took(found["seconds"], found["messages"], found["bytes"])
@@ -180,6 +181,19 @@ def parquet(site: Site) -> Took:
     return _read(site, frame, site.messages.tally.body_bytes)
 
 
+def _transfer(schema: str | None) -> Callable[[Site], Took]:
+    def run(site: Site) -> Took:
+        from bench.pipeline_transfer import TransferDataSource
+
+        site.spark.dataSource.register(TransferDataSource)
+        reader = site.spark.read.format("bench-transfer")
+        if schema is not None:
+            reader = reader.schema(schema)
+        return _read(site, reader.load(str(site.messages.path)), site.messages.tally.body_bytes)
+
+    return run
+
+
 def archive(site: Site) -> Took:
     """A topic to Parquet with its manifest; what is there is read again afterwards, and removed."""
     from rocketmq_spark.jobs.archive import ArchiveOptions, run_archive
@@ -234,6 +248,8 @@ def _sink(delivery: str) -> Callable[[Site], Took]:
 READING = (
     Part("source", source, 5),
     Part("source-body", source_body, 3),
+    Part("transfer", _transfer(None), 4),
+    Part("transfer-body", _transfer("body binary"), 3),
     Part("source-loop", source_loop, 12, needs_warm_up=False),
     Part("java-pull-32", _java(32), 15, needs_warm_up=False),
     Part("java-pull-1024", _java(1024), 12, needs_warm_up=False),

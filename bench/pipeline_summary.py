@@ -16,6 +16,8 @@ CORES_RATIO = 1.5
 TITLES = {
     "source": "source `rocketmq`, all columns",
     "source-body": "source `rocketmq`, body only",
+    "transfer": "rows from a Python source that does nothing else, all columns",
+    "transfer-body": "the same, body only",
     "source-loop": "plain Python loop: pulls, each record decoded",
     "java-pull-32": "stock Java pull consumer, one thread, 32 at once",
     "java-pull-1024": "stock Java pull consumer, one thread, 1024 at once",
@@ -34,14 +36,17 @@ TITLES = {
     "sink-once": "sink, exactly once",
 }
 GROUPS = {
-    "Reading a topic": ("source", "source-body", "source-loop", "java-pull-32", "java-pull-1024", "parquet"),
+    "Reading a topic": (
+        *("source", "source-body", "source-loop", "java-pull-32", "java-pull-1024"),
+        *("transfer", "transfer-body", "parquet"),
+    ),
     "Reading the files": ("log", "log-body", "log-loop", "binary"),
     "Audit": ("audit", "audit-1", "log-3", "binary-3"),
     "Archive": ("archive", "archive-1"),
     "Writing": ("sink", "sink-once"),
 }
 PLAIN = frozenset({"source-loop", "java-pull-32", "java-pull-1024", "log-loop"})
-LIMITS = frozenset({"binary", "binary-3", "parquet"})
+LIMITS = frozenset({"binary", "binary-3", "parquet", "transfer", "transfer-body"})
 
 Measured = dict[str, Any]
 """One part in one round: {"round", "part", "figures"}; figures hold `failed` when it gave none."""
@@ -63,6 +68,7 @@ AIMS = (
     Aim("log scan, all columns ÷ binary scan", "log", "binary", "mb_s", 1 / 3),
     Aim("log scan, body only ÷ binary scan", "log-body", "binary", "mb_s", 1 / 3),
     Aim("source read ÷ stock Java pulls of 32", "source", "java-pull-32", "per_second", 5),
+    Aim("source read, body only ÷ stock Java pulls of 32", "source-body", "java-pull-32", "per_second", 5),
     Aim("source read ÷ stock Java pulls of 1024", "source", "java-pull-1024", "per_second", 5),
     Aim("audit ÷ reading the three logs by `rocketmq-log`", "audit", "log-3", "seconds", 1.3, False),
     Aim("audit ÷ reading the three logs by `binaryFile`", "audit", "binary-3", "seconds", 1.3, False),

@@ -22,13 +22,15 @@ class ReadLimits:
     """Bounds of one answer. A message larger than `bytes_max` still comes, alone.
 
     messages_max: Java's broker stops at 32, which is what its clients ask for by default; one that asks for
-    more gets more here, since what an answer costs goes by its bytes. examined_max: units looked at when a
+    more gets more here, since what an answer costs goes by its bytes. asked_bytes_max: for a client that
+    names a maximum of bytes itself, as who reads whole topics does. examined_max: units looked at when a
     filter passes few of them (Java: 16,000 bytes of a consume queue). examined_bytes_max: records read for a
     filter by properties.
     """
 
     messages_max: int = 1_024
     bytes_max: int = 256 * 1024
+    asked_bytes_max: int = 512 * 1024
     examined_max: int = 800
     examined_bytes_max: int = 4 * 1024 * 1024
 
@@ -146,7 +148,8 @@ class QueueReader:
         if offset < first:
             return ReadResult(ReadStatus.OFFSET_TOO_SMALL, first, first, end)
         count_max = max(1, min(messages_max, self._limits.messages_max))
-        most_bytes = self._limits.bytes_max if bytes_max is None else min(bytes_max, self._limits.bytes_max)
+        limits = self._limits
+        most_bytes = limits.bytes_max if bytes_max is None else min(bytes_max, limits.asked_bytes_max)
         batch = self._batch(wanted, count_max, most_bytes)
         try:
             self._fill(batch, queue, offset, count_max, self._looked_at(wanted, count_max))

@@ -22,9 +22,13 @@ GAP_BYTES_MAX: Final = 8 * 1024
 BLOCK_BYTES: Final = 256 * 1024
 OVERLAP_BYTES: Final = 16 * 1024
 """How far a block reaches into the next one: smaller records are whole in one of the two."""
-BLOCKS_MAX: Final = 16
+BLOCKS_MAX: Final = 32
 SPREAD_MAX: Final = 16
 """Blocks are used for records that are at least one in so many of the bytes between them."""
+RUN_BYTES_MIN: Final = 64 * 1024
+"""Records that stand in runs as long as this, on the average, are read as they stand, without blocks: those
+of producers that send many at once.
+"""
 
 _gather_records = function("_remoting", "gather_records")
 
@@ -74,12 +78,15 @@ class Gatherer:
         sizes = [size for _, size in units]
         first = units[0][0] - HEADER_BYTES
         is_dense = sum(units[-1]) - first <= SPREAD_MAX * sum(sizes)
+        spans = _spans(units)
         try:
+            if spans is not None and _are_runs(spans, sum(sizes)):
+                return self._read(spans)
             if is_dense and max(sizes) <= OVERLAP_BYTES - HEADER_BYTES:
                 last = (units[-1][0] - HEADER_BYTES) // BLOCK_BYTES
                 if last * BLOCK_BYTES + BLOCK_BYTES + OVERLAP_BYTES <= readable_end:
                     return [self._block(number) for number in range(first // BLOCK_BYTES, last + 1)]
-            return self._spans(units)
+            return None if spans is None else self._read(spans)
         except (CorruptLogError, OSError):
             return None
 
@@ -93,18 +100,27 @@ class Gatherer:
         self._blocks[number] = block
         return start, block
 
-    def _spans(self, units: Sequence[Unit]) -> list[Part] | None:
-        """The entries of the units, read from the files in as few goes as it takes."""
-        starts: list[int] = []
-        ends: list[int] = []
-        end = -1
-        for position, size in units:
-            if position < end:
-                return None
-            if end < 0 or position > end + GAP_BYTES_MAX:
-                starts.append(position - HEADER_BYTES)
-                ends.append(end)
-            end = position + size
-        ends.append(end)
+    def _read(self, spans: Sequence[tuple[int, int]]) -> list[Part]:
         read = self._cold.raw
-        return [(start, read(start, end - start)) for start, end in zip(starts, ends[1:], strict=True)]
+        return [(start, read(start, end - start)) for start, end in spans]
+
+
+def _are_runs(spans: Sequence[tuple[int, int]], wanted_bytes: int) -> bool:
+    """Whether the spans are long and hold little else than what is wanted."""
+    read_bytes = sum(end - start for start, end in spans)
+    return len(spans) * RUN_BYTES_MIN <= wanted_bytes and read_bytes * 3 <= wanted_bytes * 4
+
+
+def _spans(units: Sequence[Unit]) -> list[tuple[int, int]] | None:
+    """Where to read the entries of the units, from and to, in as few goes as it takes; None for overlaps."""
+    spans: list[tuple[int, int]] = []
+    start = end = -1
+    for position, size in units:
+        if position < end:
+            return None
+        if end < 0 or position > end + GAP_BYTES_MAX:
+            if end >= 0:
+                spans.append((start, end))
+            start = position - HEADER_BYTES
+        end = position + size
+    return [*spans, (start, end)]

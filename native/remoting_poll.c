@@ -7,9 +7,10 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-enum { EVENTS_MAX = 1024, CHUNK_BYTES = 1 << 18, DESCRIPTORS_MAX = 1 << 20 };
+enum { EVENTS_MAX = 1024, CHUNK_BYTES = 1 << 18, DESCRIPTORS_MAX = 1 << 20, PARTS_MAX = 64 };
 
 /* One descriptor. `turn` tells apart those that had the same number one after the other. */
 typedef struct {
@@ -181,8 +182,8 @@ static PyObject *poller_collect(Poller *self, PyObject *nothing) {
     return all;
 }
 
-/* send(descriptor, connection, bytes) -> how many of them the kernel took; 0 as well when there is an error, which
-   whoever writes the rest will find. */
+/* send(descriptor, connection, list of bytes) -> how many of them all the kernel took; 0 as well when there is an
+   error, which whoever writes the rest will find. Of a long list only the first parts are given to it. */
 static PyObject *poller_send(Poller *self, PyObject *const *args, Py_ssize_t count) {
     int fd;
     Place *place = place_of(self, args, count, 3, &fd);
@@ -190,8 +191,16 @@ static PyObject *poller_send(Poller *self, PyObject *const *args, Py_ssize_t cou
         if (PyErr_Occurred()) return NULL;
         return PyLong_FromLong(0);
     }
-    if (!PyBytes_Check(args[2])) return PyErr_Format(PyExc_TypeError, "send takes bytes");
-    ssize_t sent = send(fd, PyBytes_AS_STRING(args[2]), (size_t)PyBytes_GET_SIZE(args[2]), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (!PyList_Check(args[2])) return PyErr_Format(PyExc_TypeError, "send takes a list of bytes");
+    struct iovec parts[PARTS_MAX];
+    struct msghdr message = {.msg_iov = parts};
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(args[2]) && at < PARTS_MAX; at++) {
+        PyObject *part = PyList_GET_ITEM(args[2], at);
+        if (!PyBytes_Check(part)) return PyErr_Format(PyExc_TypeError, "send takes a list of bytes");
+        parts[at] = (struct iovec){PyBytes_AS_STRING(part), (size_t)PyBytes_GET_SIZE(part)};
+        message.msg_iovlen++;
+    }
+    ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     return PyLong_FromSsize_t(sent < 0 ? 0 : sent);
 }
 

@@ -17,7 +17,7 @@ from remoting.command_reader import CommandReader
 from remoting.errors import CommandError, FrameError, PendingRequestsFullError, RemotingClosedError
 from remoting.holdings import Holdings
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
-from remoting.links import Link, Links
+from remoting.links import JOINED_BYTES_MAX, Link, Links
 from remoting.own_requests import OwnRequests
 
 _log = logging.getLogger(__name__)
@@ -328,21 +328,22 @@ class Connection(asyncio.Protocol):
 
     def flush(self, now_s: float) -> None:
         """Linked: give what is gathered to the kernel, and what it does not take to the loop."""
-        parts, self._out, self._out_bytes = self._out, [], 0
+        parts, size_bytes, self._out, self._out_bytes = self._out, self._out_bytes, [], 0
         transport = self._transport
         if not parts or transport is None or transport.is_closing():
             return
         self._last_sent_s = now_s
-        data = b"".join(parts) if len(parts) > 1 else parts[0]
+        if len(parts) > 1 and (size_bytes < JOINED_BYTES_MAX * len(parts) or self._link is None):
+            parts = [b"".join(parts)]
+        unsent: list[bytes | memoryview] = [*parts]
         if self._link is not None and not transport.get_write_buffer_size():
-            sent = self._link.send(data)
-            if sent == len(data):
+            unsent = self._link.send(parts)
+            if not unsent:
                 if self._holdings.unsent_bytes:
                     self._look_at_unsent()
                     self._holdings.report()
                 return
-            data = data[sent:]
-        transport.write(data)
+        transport.writelines(unsent)
         if self._look_at_unsent() > self._limits.write_buffer_bytes_max:
             self.warn_once("unread", "does not read its answers; aborted")
             self.abort()

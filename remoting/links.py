@@ -10,6 +10,7 @@ error, the connection is handed back to the loop, which finds the same and says 
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from native import function
@@ -25,8 +26,20 @@ READ_AT_ONCE: Final = 256
 for answers get some while others are served.
 """
 
+JOINED_BYTES_MAX: Final = 32 * 1024
+"""Parts smaller than this, on the average, are copied into one to be sent; larger ones go as they are."""
+
 _make_reader = function("_remoting", "FrameReader")
 _make_poller = function("_remoting", "Poller")
+
+
+def _behind(parts: Sequence[bytes], sent: int) -> list[bytes | memoryview]:
+    """What is left of the parts behind the first bytes of them all."""
+    for number, part in enumerate(parts):
+        if sent < len(part):
+            return [memoryview(part)[sent:], *parts[number + 1 :]]
+        sent -= len(part)
+    return []
 
 
 class Linked(Protocol):
@@ -133,10 +146,10 @@ class Link:
         """Whether the bytes to come go on with a frame that has begun."""
         self._poller.expect(self.fd, self._connection, partial_bytes > 0)
 
-    def send(self, data: bytes) -> int:
-        """How many bytes the kernel took; the loop writes the rest, and finds what is wrong."""
-        sent: int = self._poller.send(self.fd, self._connection, data)
-        return sent
+    def send(self, parts: list[bytes]) -> list[bytes | memoryview]:
+        """What the kernel did not take; the loop writes it, and finds what is wrong."""
+        sent: int = self._poller.send(self.fd, self._connection, parts)
+        return _behind(parts, sent)
 
     def leave(self) -> None:
         """Not read from now on."""

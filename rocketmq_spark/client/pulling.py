@@ -15,7 +15,8 @@ from rocketmq_spark.errors import RequestRefusedError
 ALL_TAGS: Final = "*"
 COUNT_MAX: Final = 1024
 """Messages asked for at once; a Java broker gives 32 at most."""
-BYTES_MAX: Final = 256 * 1024
+BYTES_MAX: Final = 512 * 1024
+"""Bytes asked for at once; a Java broker gives 256 KiB at most, 64 KiB of messages that are not in memory."""
 DEFAULT_GROUP: Final = "rocketmq-spark"
 """Named in pulls, which must name a consumer group; nothing is committed for it."""
 _SUBSCRIPTION_GIVEN = 4

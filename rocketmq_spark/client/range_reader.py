@@ -32,10 +32,10 @@ from rocketmq_spark.client.queues import MessageQueue, max_offset, min_offset
 from rocketmq_spark.client.slabs import Slabs
 from rocketmq_spark.errors import ClusterUnavailableError, DataLossError
 
-IN_FLIGHT_MIN: Final = 4
+IN_FLIGHT_MIN: Final = 2
 IN_FLIGHT_MAX: Final = 16
 """Pulls on their way at once: what is being answered while the last answer becomes rows."""
-IN_FLIGHT_BYTES: Final = 1 << 20
+IN_FLIGHT_BYTES: Final = 2 * BYTES_MAX
 """As many as bring about so much, where answers cannot be longer: a Java broker's are small."""
 COUNT_START: Final = 32
 """Asked for at first; as many as a Java broker ever gives."""
@@ -123,6 +123,8 @@ class RangeReader:
         self._taken_from = wanted.start
         self._count = COUNT_START
         self._count_max = COUNT_MAX
+        self._limited_bytes = 0
+        """How many an answer had that showed the broker's own limit, which `count_max` is then."""
         # What a filter leaves out makes the length of an answer unknown: then one at a time.
         self._in_flight_max = IN_FLIGHT_MIN if settings.tags == ALL_TAGS else 1
         self._pending: deque[_Stretch] = deque()
@@ -202,8 +204,11 @@ class RangeReader:
             self._pending.appendleft(_Stretch(self._next, stretch.stop))
             self._count = self._next - stretch.start
             if _has_room(result):
-                self._count_max = self._count  # the broker's own limit
+                self._count_max, self._limited_bytes = self._count, len(result.data)
         elif _has_room(result):
+            is_full = stretch.stop - stretch.start >= self._count_max
+            if is_full and 2 * len(result.data) <= self._limited_bytes:
+                self._count_max, self._limited_bytes = COUNT_MAX, 0  # the limit was one of bytes
             self._count = min(self._count * 2, self._count_max)
         if self._in_flight_max > 1 and result.data and self._count >= self._count_max:
             wanted = IN_FLIGHT_BYTES // len(result.data)

@@ -1,4 +1,8 @@
-"""Turns pulled bytes into Arrow batches of the wanted columns, a whole batch at a time. Pure."""
+"""Turns pulled bytes into Arrow batches of the wanted columns, a whole batch at a time. Pure.
+
+`pyarrow.compute` is imported where it is used: Spark starts a Python process for the plan of each query,
+which waits for its imports and does not need this one.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +11,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog.entry import Buffer
 from rocketmq_spark.client.queues import MessageQueue
@@ -94,6 +97,8 @@ class RowFormat:
         records = records.choose((records.queue_offset >= start) & (records.queue_offset < stop))
         rows = _Rows(self, queue, records)
         if self.tags is not None:
+            from pyarrow import compute as pc
+
             wanted = pc.is_in(rows.tags, pa.array(sorted(self.tags), pa.string()))
             rows = _Rows(self, queue, records.choose(np.asarray(wanted, bool)))
         return rows.batches()
@@ -184,6 +189,8 @@ class _Rows:
     def _message_ids(self) -> pa.Array:
         """The id that the client chose, else the broker's."""
         chosen = property_column(self.properties, b"UNIQ_KEY")
+        from pyarrow import compute as pc
+
         return pc.coalesce(chosen, offset_ids(self.records)) if chosen.null_count else chosen
 
     def _property_maps(self) -> pa.Array:
@@ -206,6 +213,8 @@ def _replaced(bodies: pa.Array, inflated: dict[int, bytes], start: int) -> pa.Ar
         return bodies
     mask = np.zeros(len(bodies), bool)
     mask[[row - start for row in inflated]] = True
+    from pyarrow import compute as pc
+
     return pc.replace_with_mask(bodies, mask, pa.array(inflated.values(), pa.binary()))
 
 

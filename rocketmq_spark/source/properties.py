@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rocketmq_spark.source.records import Bytes, Ints, Records, take
 from rocketmq_spark.source.slices import as_text, slices
@@ -36,6 +35,8 @@ class Properties:
 
 def find_properties(records: Records) -> Properties:
     """Take the properties of all records apart."""
+    from pyarrow import compute as pc  # see arrow_rows
+
     count = len(records)
     raw = slices(records.data, records.properties_at, records.properties_end, pa.binary())
     # A last value may lack its end mark, which Java 4 cuts off: one more only makes an empty piece.

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from commitlog.entry import Buffer
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.pulling import ALL_TAGS, BYTES_MAX
+from rocketmq_spark.client.pulling import ALL_TAGS
 from rocketmq_spark.client.range_reader import Pulled, QueueRange, RangeReader, ReadSettings
 from rocketmq_spark.client.slabs import Slabs
 from rocketmq_spark.options import ConnectionOptions
@@ -27,7 +27,8 @@ caches of a processor hold; much smaller batches cost Spark more than their rows
 """
 _BATCHES_KEPT: Final = 3
 """Spark looks at a batch, and at the one before it, while the next one is made."""
-_ANSWERS_KEPT: Final = 2 * BATCH_BYTES // BYTES_MAX
+_ANSWERS_KEPT: Final = 6
+"""Those of one batch, and the next that come."""
 
 
 class RangePartition(InputPartition):
@@ -61,6 +62,7 @@ class RangeTask:
             answers = RangeReader(cluster, wanted, self.settings, Slabs(_ANSWERS_KEPT)).answers()
             for pulled in gathered(answers, BATCH_BYTES):
                 yield from self._batches(cluster, wanted, pulled, memory)
+                del pulled  # the next answers come into its memory
 
     def _batches(
         self, cluster: Cluster, wanted: QueueRange, pulled: "Gathered", memory: Slabs

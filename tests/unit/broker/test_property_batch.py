@@ -89,7 +89,7 @@ def test_a_message_larger_than_a_read_is_read_alone() -> None:
 def test_a_file_that_just_went_is_passed_over_and_what_was_taken_before_it_comes() -> None:
     log = log_with("2", "1", "1", body_bytes=READ_BYTES_MAX)
     log.fails_from = log.fake_queues.by_key[("t", 0)].rows[2][0]
-    unbounded = replace(LIMITS, bytes_max=10**9, examined_bytes_max=10**9)
+    unbounded = replace(LIMITS, bytes_max=10**9, asked_bytes_max=10**9, examined_bytes_max=10**9)
     first = read(log, limits=unbounded)
     assert (first.status, offsets(first), first.next_offset) == (ReadStatus.FOUND, [1], 2)
     second = read(log, 2, unbounded)

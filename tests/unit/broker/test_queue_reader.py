@@ -3,7 +3,7 @@ from broker.queue_reader import QueueReader, ReadLimits, ReadResult, ReadStatus
 from tests.support.fake_log import FakeLog, as_message_log
 from tests.unit.broker.consume_bench import ignore, message
 
-LIMITS = ReadLimits(messages_max=10, bytes_max=2_000, examined_max=20)
+LIMITS = ReadLimits(messages_max=10, bytes_max=2_000, asked_bytes_max=4_000, examined_max=20)
 
 
 def log_with(*tags: str, body_bytes: int = 10) -> FakeLog:
@@ -34,7 +34,8 @@ def test_the_limits_bytes_bound_what_the_client_asks_for() -> None:
     log = log_with(*["a"] * 12, body_bytes=500)
     assert read(log, 0).count == 3
     assert read(log, 0, bytes_max=1_300).count == 2
-    assert read(log, 0, bytes_max=1_000_000).count == 3
+    assert read(log, 0, bytes_max=3_000).count == 4
+    assert read(log, 0, bytes_max=1_000_000).count == 6
     assert read(log, 0, bytes_max=0).count == 1
 
 

@@ -97,9 +97,20 @@ def test_pulls_of_queues_side_by_side_share_what_was_read(log: Log) -> None:
     assert log.fs.reads <= 1
 
 
+def test_records_in_long_runs_are_read_as_they_stand(log: Log) -> None:
+    runs = [*log.units[100:150], *log.units[700:760]]
+    log.fs.reads = 0
+    got = log.store.gather_bodies(runs, log.store.end_position)
+    assert got == log.read_each(slice(100, 150)) + log.read_each(slice(700, 760))
+    log.fs.reads = 0
+    assert log.gather(slice(800, 900)) is not None
+    assert log.fs.reads <= 2  # of two files at most
+    assert log.store._gatherer._blocks == {}
+
+
 def test_only_so_many_blocks_are_kept(log: Log) -> None:
     for first in range(0, LARGE - 32, 32):
-        log.gather(slice(first, first + 32))
+        log.gather(slice(first, first + 32, 2))
     assert len(log.store._gatherer._blocks) == min(BLOCKS_MAX, log.units[LARGE - 32][0] // BLOCK_BYTES + 1)
 
 

@@ -195,6 +195,23 @@ def test_what_the_kernel_does_not_take_follows_in_order(run: LoopRunner) -> None
     run(main())
 
 
+@pytest.mark.parametrize("size_bytes", [0, 300, 40_000, 70_000])
+def test_many_answers_of_a_turn_follow_in_order(run: LoopRunner, size_bytes: int) -> None:
+    async def main() -> None:
+        router = Router()
+        bodies = [os.urandom(size_bytes) for _ in range(90)]
+        router.register(ECHO, lambda request, _: success_response(request, body=bodies[request.opaque]))
+        server = await start(router)
+        async with RawPeer(server.port) as peer:
+            requests = [encode_command(RemotingCommand(ECHO, opaque)) for opaque in range(len(bodies))]
+            peer.writer.write(b"".join(requests))
+            for body in bodies:
+                assert (await peer.receive()).body == body
+        await server.stop()
+
+    run(main())
+
+
 _make = function("_remoting", "Poller")
 
 
@@ -234,8 +251,13 @@ def test_a_poller_takes_nothing_that_it_cannot_use(tmp_path: Any) -> None:
     assert poller.collect() == [("one", JSON_FRAME[:5], 0, -1)]
     other.sendall(JSON_FRAME)
     assert poller.collect() == [("one", JSON_FRAME, 0, -1)]
-    assert poller.send(one.fileno(), "another", b"x") == 0
-    assert poller.send(one.fileno(), "one", b"xy") == 2
+    assert poller.send(one.fileno(), "another", [b"x"]) == 0
+    assert poller.send(one.fileno(), "one", []) == 0
+    assert poller.send(one.fileno(), "one", [b"x", b"", b"yz"]) == 3
+    assert poller.send(one.fileno(), "one", [b"1"] * 100) == 64
+    for wrong_data in (b"x", ["text"], (b"x",)):
+        with pytest.raises(TypeError):
+            poller.send(one.fileno(), "one", wrong_data)
     other.close()
     assert poller.collect() == [("one", None, 0, -1)]
     assert poller.collect() == []

@@ -84,6 +84,14 @@ def test_a_broker_that_gives_few_is_not_asked_for_more(clock: Clock) -> None:
     assert len(broker.asked) < 20 + 8
 
 
+def test_a_limit_of_bytes_is_none_of_messages(clock: Clock) -> None:
+    """A broker of few bytes at once, first of large messages and then of small ones."""
+    bodies: list[bytes | None] = [bytes(3_000)] * 100
+    broker = FakeBroker([*bodies, *numbered(4_000)], count_max=1_024, bytes_max=40_000)
+    assert read(broker, 0, 4_100) == list(range(4_100))
+    assert len(broker.asked) < 80
+
+
 def test_what_retention_took_is_named(clock: Clock) -> None:
     broker = FakeBroker(numbered(100), min_offset=40)
     with pytest.raises(DataLossError, match=r"offsets 10 to 39 of T/broker-a:0 .* failOnDataLoss=false"):
