@@ -99,7 +99,7 @@ class CatchUp:
         return self.bytes_per_s * UNDER_WAY_MS / 1000
 
     def sent(self, size_bytes: int, *, is_bounded: bool) -> None:
-        """So much left. What a quorum waited for left without asking: it is not to be waited for afterwards."""
+        """So much left. What a quorum waited for left without asking; nobody waits for it afterwards."""
         self._spent_bytes += size_bytes
         if is_bounded:
             self._tokens -= size_bytes

@@ -1,127 +1,17 @@
 """dledger.core.dispatcher: one leader's view of one peer, where the golden traces do not reach."""
 
-from typing import Any
-
 import pytest
 
-from dledger.core.catch_up import CatchUp
-from dledger.core.config import Config
-from dledger.core.dispatcher import EntryDispatcher
-from dledger.core.epochs import EpochCache
 from dledger.core.events import PushRefused, PushStateChanged
 from dledger.core.messages import (
-    AppendRequest,
-    AppendResponse,
     CompareRequest,
-    CompareResponse,
     HeartbeatRequest,
     HeartbeatResponse,
-    Message,
     TruncateRequest,
     TruncateResponse,
 )
-from dledger.core.output import Outbox
-from dledger.core.pushes import Pushes
-from dledger.core.types import UNKNOWN_TERM, EntryRange, Epoch, LogState, PushState, ResponseCode
-
-TERM = 9
-ENTRY_BYTES = 10
-
-
-class TermReader:
-    """A log of ten bytes an entry; only terms and places matter."""
-
-    def __init__(self, log: EpochCache) -> None:
-        self.log = log
-        self.entries_max = 1_000
-
-    @property
-    def end_position(self) -> int:
-        return (self.log.end_index + 1) * ENTRY_BYTES
-
-    def position_of(self, index: int) -> int:
-        assert self.log.begin_index <= index <= self.log.end_index, index
-        return index * ENTRY_BYTES
-
-    def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
-        term = self.log.term_at(first_index)
-        last_index = min(last_index, first_index + max(1, bytes_max // ENTRY_BYTES) - 1)
-        last_index = min(last_index, self.log.end_index_for(term)[1], first_index + self.entries_max - 1)
-        size_bytes = (last_index - first_index + 1) * ENTRY_BYTES
-        return EntryRange(first_index, last_index, term, bytes(size_bytes))
-
-
-class Bench:
-    """A dispatcher to n1 over a log of the given terms."""
-
-    def __init__(
-        self, *terms: int, begin_index: int = 0, prev_term: int | None = None, **limits: Any
-    ) -> None:
-        epochs = tuple(
-            Epoch(term, begin_index + at) for at, term in enumerate(terms) if at == 0 or terms[at - 1] != term
-        )
-        self.log = EpochCache(LogState(begin_index, begin_index + len(terms) - 1, epochs, -1))
-        if prev_term is not None:
-            self.log.prev_term = prev_term
-        self.outbox = Outbox()
-        config = Config("g", "n0", ("n0", "n1"), **limits)
-        self.reader = TermReader(self.log)
-        self.pushes = Pushes(TERM, config, self.log, self.reader)
-        catch_up = CatchUp(config.catch_up_bytes_per_s_min)
-        self.dispatcher = EntryDispatcher(
-            "n1", TERM, config, self.log, self.reader, self.outbox, catch_up, self.pushes
-        )
-        self.now_ms = 0
-        self.commit_index = -1
-        self.is_spare = False
-
-    def pump(self, wait_ms: int = 0) -> list[Message]:
-        """What it sends after so long."""
-        self.now_ms += wait_ms
-        self.pushes.forget()
-        self.dispatcher.pump(self.now_ms, self.commit_index, self.is_spare)
-        self.dispatcher.check_invariants()
-        output = self.outbox.take(self.commit_index)
-        return [envelope.message for envelope in output.send_now]
-
-    def answer_compare(self, code: str, begin: int, end: int, end_term: int, *conflict: int) -> list[Message]:
-        """The peer's answer to the compare that was sent last, and what follows."""
-        self.dispatcher.on_compare_response(
-            CompareResponse(
-                TERM,
-                ResponseCode[code],
-                self.compare_index,
-                begin,
-                end,
-                end_term,
-                *(conflict or (end, end_term)),
-            )
-        )
-        return self.pump()
-
-    def start(self) -> None:
-        """COMPARE goes out."""
-        (compare,) = self.pump()
-        assert isinstance(compare, CompareRequest)
-        self.compare_index = compare.compare_index
-
-    def match(self, index: int) -> list[Message]:
-        """COMPARE finds the peer's log to end there, as ours."""
-        self.start()
-        return self.answer_compare("SUCCESS", 0, index, self.log.term_at(index))
-
-    def answer_append(self, code: str, first_index: int, last_index: int) -> list[Message]:
-        response = AppendResponse(TERM, ResponseCode[code], first_index, last_index, last_index)
-        self.dispatcher.on_append_response(response)
-        return self.pump()
-
-
-def ranges(messages: list[Message]) -> list[tuple[int, int]]:
-    return [
-        (message.entries.first_index, message.entries.last_index)
-        for message in messages
-        if isinstance(message, AppendRequest)
-    ]
+from dledger.core.types import UNKNOWN_TERM, PushState, ResponseCode
+from tests.unit.dledger.dispatcher_bench import ENTRY_BYTES, TERM, Bench, ranges
 
 
 def test_new_leader_compares_its_last_entry() -> None:
@@ -353,60 +243,3 @@ def test_entries_gather_while_small_pushes_are_under_way() -> None:
     bench.dispatcher.restart("connected")
     assert ranges(bench.match(12)) == []
     assert append(13) == [(13, 13)], "nothing is under way after a new comparison"
-
-
-CATCH_UP = {
-    "catch_up_lag_bytes": 5 * ENTRY_BYTES,
-    "catch_up_bytes_per_s_min": 1_000,
-    "push_bytes_max": 2 * ENTRY_BYTES,
-}
-
-
-def test_peer_far_behind_gets_its_share_of_a_rate_when_a_quorum_does_without_it() -> None:
-    bench = Bench(*[1] * 40, **CATCH_UP)
-    bench.is_spare = True
-    first = ranges(bench.match(0))
-    assert not bench.dispatcher.keeps_up
-    assert bench.dispatcher.status(None).is_throttled
-    until_ms = bench.dispatcher.deadline_ms()
-    assert len(first) < 10
-    assert until_ms > bench.now_ms
-    assert bench.pump() == []
-    assert len(ranges(bench.pump(until_ms - bench.now_ms))) == 1
-
-
-def test_peer_that_a_quorum_needs_gets_all_at_once() -> None:
-    bench = Bench(*[1] * 40, **CATCH_UP)
-    assert ranges(bench.match(0))[-1][1] == 39
-    assert bench.dispatcher.keeps_up
-    assert bench.dispatcher.status(None).is_throttled is False
-
-
-def test_what_a_quorum_needed_is_not_waited_for_when_it_needs_the_peer_no_more() -> None:
-    bench = Bench(*[1] * 40, **CATCH_UP)
-    bench.is_spare = True
-    bench.match(0)
-    bench.is_spare = False
-    assert ranges(bench.pump())[-1][1] == 39
-    bench.is_spare = True
-    bench.now_ms += 100
-    bench.dispatcher.forget()
-    assert len(ranges(bench.match(0))) > 0
-
-
-def test_peer_that_is_nearly_there_gets_all_at_once() -> None:
-    bench = Bench(*[1] * 40, **CATCH_UP)
-    bench.is_spare = True
-    assert ranges(bench.match(35))[-1][1] == 39
-    assert bench.dispatcher.keeps_up
-
-
-def test_little_is_under_way_to_a_peer_that_is_far_behind() -> None:
-    bench = Bench(*[1] * 400, **CATCH_UP)
-    bench.is_spare = True
-    sent = ranges(bench.match(0))
-    for _ in range(50):
-        sent += ranges(bench.pump(10))
-    last_index = sent[-1][1]
-    assert last_index * ENTRY_BYTES < 300
-    assert len(ranges(bench.answer_append("SUCCESS", 1, last_index))) > 0
