@@ -90,6 +90,10 @@ class BrokerContext:
     """Processors append what is to be started and stopped with the broker."""
     _tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
 
+    def is_undisputed(self) -> bool:
+        """Of a node that leads: whether no other one can well lead already and know more than it does."""
+        return self.engine is None or self.engine.is_undisputed()
+
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a short piece of work beside the handler; it is cancelled when the broker stops. The work must
         handle its own errors.

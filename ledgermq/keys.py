@@ -27,8 +27,9 @@ class Keys:
 
     def wait(self, seconds: float) -> str | None:
         """The next key, or None when none came meanwhile; an ended input is a `q`."""
-        ready, _, _ = select.select([self._fd], [], [], seconds)
-        if not ready:
+        waiting = select.poll()
+        waiting.register(self._fd, select.POLLIN)
+        if not waiting.poll(1_000 * seconds):
             return None
         key = os.read(self._fd, 1)
         return key.decode("latin-1") if key else "q"

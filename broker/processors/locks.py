@@ -74,7 +74,7 @@ class LockProcessor:
         """41: answers the queues that are the client's now. During an election the request is held for a
         moment.
         """
-        if self._leads and self._is_undisputed():
+        if self._leads and self._context.is_undisputed():
             return self._lock(request)
         return self._wait_and_lock(request)
 
@@ -123,15 +123,10 @@ class LockProcessor:
         if self._leads:
             self.expire()
 
-    def _is_undisputed(self) -> bool:
-        """Whether no other node can well lead already: its locks may be others."""
-        engine = self._context.engine
-        return engine is None or engine.is_undisputed()
-
     async def _wait_and_lock(self, request: RemotingCommand) -> RemotingCommand | None:
         end_ms = self._now_ms() + ELECTION_WAIT_MS
         while await self._readiness.wait(max(0, end_ms - self._now_ms())):
-            if self._leads and self._is_undisputed():
+            if self._leads and self._context.is_undisputed():
                 result = self._lock(request)
                 return result if isinstance(result, RemotingCommand) else await result
             if self._now_ms() >= end_ms:

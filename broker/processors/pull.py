@@ -57,6 +57,10 @@ _KEEPS_ASKED_OFFSET = frozenset(
     {ReadStatus.NO_MESSAGE_IN_QUEUE, ReadStatus.OFFSET_OVERFLOW_BADLY, ReadStatus.OFFSET_TOO_SMALL}
 )
 """On a follower: answered with the offset that was asked for."""
+_BEYOND = frozenset({ReadStatus.NO_MESSAGE_IN_QUEUE, ReadStatus.OFFSET_OVERFLOW_BADLY})
+"""A consumer that is sent back reads again what it has: a leader whose machine was suspended, its clocks with
+it, learns from the next beats that another one leads and has more.
+"""
 
 
 @dataclass(slots=True)
@@ -88,6 +92,7 @@ class PullProcessor:
             self._config, context.log, context.engine, self._now_ms, machine_memory_bytes()
         )
         self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, self._refuse, self._now_ms)
+        self._doubt_ms = 0 if context.engine is None else self._config.heartbeat_interval_ms
         self._resets = context.offset_resets
         self._resets.on_mark(self.waits.wake_queue)
 
@@ -187,11 +192,16 @@ class PullProcessor:
             group = self._state.groups.get(header.consumer_group) if self._advice.is_enabled else None
             next_id = self._advice.after(result.body, group)
             return _response(pull.request, ResponseCode.SUCCESS, result, next_id)
-        is_final = self._log.is_writable() and self._log.shows_all_committed()
+        # A leader that was cut off does not know what others have shown since.
+        is_final = (
+            self._log.is_writable() and self._log.shows_all_committed() and self._context.is_undisputed()
+        )
         if deadline_ms is not None and self._waits_on(pull, result, deadline_ms):
             return None
         code = _code(result, offset, is_final)
         suspend_ms = _suspend_ms(pull, result, code, is_final)
+        if code is ResponseCode.PULL_OFFSET_MOVED and result.status in _BEYOND and deadline_ms is None:
+            suspend_ms = self._doubt_ms
         if suspend_ms:
             if deadline_ms is None:
                 deadline_ms = self._now_ms() + suspend_ms

@@ -11,7 +11,7 @@ from broker.state.topics import TopicConfig
 from broker.statistics.broker_statistics import BROKER_GET
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode
-from remoting.command import ONEWAY_FLAG
+from remoting.command import ONEWAY_FLAG, RemotingCommand
 from tests.unit.broker.consume_bench import (
     COMMIT,
     SUBSCRIPTION,
@@ -79,13 +79,23 @@ async def test_tags_are_filtered_and_the_next_offset_lies_behind_all_that_was_lo
     assert header_offsets(nothing) == (5, 0, 5)
 
 
+async def answer_after_doubt(bench: ConsumeBench, offset: int) -> RemotingCommand:
+    """To a pull beyond the end, which is answered when nobody disputed this leader for a moment."""
+    bench.start(pull_request(offset, flags=SUBSCRIPTION))
+    await bench.settle()
+    assert bench.connection.answers == []
+    expire_all(bench)
+    (answer,) = bench.connection.take_answers()
+    return answer
+
+
 async def test_an_offset_out_of_range_moves_the_consumer_on_the_leader(bench: ConsumeBench) -> None:
     await bench.put(b"one", b"two")
     bench.log.fake_queues.by_key["t", 0].drop_before(1)
     too_small = await bench.ask(pull_request(0))
     assert (too_small.code, too_small.remark) == (21, "OFFSET_TOO_SMALL")
     assert header_offsets(too_small) == (1, 1, 2)
-    beyond = await bench.ask(pull_request(9))
+    beyond = await answer_after_doubt(bench, 9)
     assert (beyond.code, beyond.remark) == (21, "OFFSET_OVERFLOW_BADLY")
     assert header_offsets(beyond) == (2, 1, 2)
 
@@ -94,9 +104,24 @@ async def test_an_empty_queue_is_21_for_any_offset_but_0(bench: ConsumeBench) ->
     at_0 = await bench.ask(pull_request(0, flags=SUBSCRIPTION))
     assert (at_0.code, at_0.remark) == (19, "NO_MESSAGE_IN_QUEUE")
     assert header_offsets(at_0) == (0, 0, 0)
-    at_5 = await bench.ask(pull_request(5))
+    at_5 = await answer_after_doubt(bench, 5)
     assert at_5.code == 21
     assert header_offsets(at_5) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+async def test_a_leader_that_is_disputed_meanwhile_sends_no_consumer_back(
+    bench: ConsumeBench, is_writable: bool
+) -> None:
+    """A machine that was suspended, its clocks with it, hears of the next leader after the first pull."""
+    await bench.put(b"one")
+    bench.start(pull_request(9, flags=SUBSCRIPTION))
+    await bench.settle()
+    bench.engine.undisputed = False
+    bench.log.set_writable(is_writable)
+    expire_all(bench)
+    (answer,) = bench.connection.take_answers()
+    assert (answer.code, header_offsets(answer)[0]) == (19, 9)
 
 
 async def test_the_end_of_the_queue_is_19_when_the_pull_may_not_wait(bench: ConsumeBench) -> None:
