@@ -129,11 +129,11 @@ def _open_group_log(
         measures,
         position_of,
         log.removal,
-        lambda index: _stored_ms(entries, index),
+        lambda index: stored_ms(entries, index),
     )
 
 
-def _stored_ms(entries: EntryStore, index: int) -> int | None:
+def stored_ms(entries: EntryStore, index: int) -> int | None:
     """By the clock of the leader it came from."""
     if not entries.begin_index <= index <= entries.end_index:
         return None

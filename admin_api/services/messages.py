@@ -71,7 +71,11 @@ class Messages:
             if found is not None:
                 return found
         if topic is not None:
-            return await self._by_unique_key(message_id, topic)
+            try:
+                return await self._by_unique_key(message_id, topic)
+            except NotFoundError:
+                if not troubles:
+                    raise
         if troubles:
             raise UnavailableError(f"Nobody who may have {message_id} says so: {troubles[0].problem}")
         raise NotFoundError(

@@ -1,4 +1,4 @@
-"""The command line and a real cluster: asked directly, and through its admin service, in the same words."""
+"""The command line against a real cluster: asked directly, and through its admin service."""
 
 from __future__ import annotations
 

@@ -1,33 +1,23 @@
 """Each check on the cluster that has just its fault, and on the one that has none."""
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
-import orjson
 import pytest
 
 from admin_api.assemble import Answer, assemble
 from admin_api.checkup.addresses import is_loopback
 from admin_api.checkup.facts import Facts, Vitals, words_of_ms
-from admin_api.gateway import AskError, Gateway
 from admin_api.memory import Memory
-from admin_api.reader import ClusterReader
-from admin_api.schemas.base import Page, TroubleView
 from admin_api.schemas.cluster import NamesrvView, NodeState
-from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupPresence, GroupSort
+from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupPresence
 from admin_api.schemas.dlq import DlqView
 from admin_api.schemas.doctor import Finding, Severity
-from admin_api.services.consumer_groups import GroupQuery
-from admin_api.services.doctor import Doctor, examine
-from admin_api.services.partial import PageWanted
-from admin_api.settings import Settings
-from admin_api.sources.brokers import Brokers, Listed
+from admin_api.services.doctor import examine
+from admin_api.sources.brokers import Listed
 from admin_api.sources.runtime import Runtime
 from broker.admin_types import ElectionView, NodeRole, NodeStatusMessage
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
+from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS
 from tests.unit.admin_api.node_samples import ADDRESSES, listed, node_status, peer
 
 NOW_MS = 10_000_000_000
@@ -340,81 +330,3 @@ def test_dead_letters(newest_ms: int, oldest_ms: int, code: str) -> None:
 def test_durations_in_words() -> None:
     asked = (850, 1500, 119_000, 180_000, 7_300_000, 3 * DAY_MS)
     assert [words_of_ms(ms) for ms in asked] == ["850 ms", "2 s", "119 s", "3 min", "2 h", "3 days"]
-
-
-class FakeMachines(FakeCluster):
-    """Brokers that tell their figures, too."""
-
-    def __init__(self, up: dict[str, NodeStatusMessage], table: dict[str, str]) -> None:
-        super().__init__(up.values())
-        self.list_all("n0")
-        self.table = table
-
-    async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
-        if command.code == RequestCode.GET_BROKER_RUNTIME_INFO and address in self.statuses:
-            return RemotingCommand(code=0, body=orjson.dumps({"table": self.table}))
-        return await super().invoke(address, command, timeout_s)
-
-
-@dataclasses.dataclass
-class FakeGroups:
-    """A list for each look; none left: nobody can say."""
-
-    looks: Iterator[list[ConsumerGroupItem]]
-    forgotten: int = 0
-
-    @property
-    def overview(self) -> "FakeGroups":
-        return self
-
-    def forget(self) -> None:
-        self.forgotten += 1
-
-    async def find(self, query: GroupQuery, page: PageWanted) -> Page[ConsumerGroupItem]:
-        found = next(self.looks, None)
-        if found is None:
-            raise AskError("127.0.0.1:1", "nobody is there")
-        assert (query.sort, query.is_descending) == (GroupSort.LAG, True)
-        return Page[ConsumerGroupItem](items=found, page=1, page_size=page.size, total=len(found))
-
-
-class FakeDlqs:
-    async def groups(self, wanted: PageWanted) -> Page[DlqView]:
-        trouble = TroubleView(address="127.0.0.1:2", problem="silent, too")
-        return Page[DlqView](
-            items=[], page=1, page_size=wanted.size, total=0, is_partial=True, problems=[trouble]
-        )
-
-
-def doctor_of(cluster: FakeCluster, groups: list[list[ConsumerGroupItem]] | None = None) -> Doctor:
-    settings = Settings(namesrv=NAMESRV_ADDRESS)
-    gateway = Gateway(cluster, settings)
-    looks = iter(groups or [])
-
-    reader = ClusterReader(gateway, settings, lambda: NOW_MS)
-    directory = Brokers(gateway, settings)
-    return Doctor(gateway, directory, reader, lambda: FakeGroups(looks), FakeDlqs, lambda: NOW_MS)
-
-
-async def test_the_worst_comes_first_and_what_nobody_said_is_a_problem() -> None:
-    up = {n: s.model_copy(update={"durability": "replicated"}) for n, s in statuses().items()}
-    report = await doctor_of(FakeMachines(up, {"commitLogDiskRatio": "0.99"})).examine()
-    assert [finding.code for finding in report.findings] == ["disk-near-full"] * 3 + ["durability-replicated"]
-    assert not report.is_well
-    assert report.is_partial
-    assert [problem.problem for problem in report.problems] == ["nobody is there", "silent, too"]
-    assert report.looked_at == {"groups": 1, "nodes": 3, "consumerGroups": None, "deadLetterQueues": 0}
-
-
-async def test_two_looks_tell_a_lag_that_grows() -> None:
-    looks = [[consumer_group(lag=10)], [consumer_group(lag=60)]]
-    report = await doctor_of(FakeMachines(statuses(), {}), looks).examine(sample_ms=1)
-    assert [finding.code for finding in report.findings] == ["lag-growing"]
-    assert report.is_well
-
-
-async def test_nobody_there_is_one_finding() -> None:
-    cluster = FakeCluster()
-    cluster.namesrv_is_up = False
-    report = await doctor_of(cluster, [[]]).examine()
-    assert [finding.code for finding in report.findings] == ["namesrv-silent"]

@@ -1,0 +1,30 @@
+"""broker.message_log.stored_ms: when an entry was stored, committed or not."""
+
+from pathlib import Path
+
+from broker.message_log import stored_ms
+from commitlog.entry_files import EntryStoreConfig
+from commitlog.entry_store import EntryStore, open_entry_store
+from commitlog.record import Message, encode_record
+from tests.support.memory_fs import MemoryFs
+
+
+def make_store(*bodies: bytes) -> EntryStore:
+    config = EntryStoreConfig(data_file_bytes=4096, index_file_bytes=1024)
+    store = open_entry_store(Path("/store"), config, fs=MemoryFs())
+    store.append_bodies(0, 1, bodies)
+    return store
+
+
+def record(stored_at_ms: int) -> bytes:
+    return encode_record(Message("t", 0, b"body"), 0, stored_at_ms)
+
+
+def test_it_is_what_the_record_says_though_nothing_is_written_yet() -> None:
+    store = make_store(record(1_000), record(2_500))
+    assert [stored_ms(store, index) for index in (0, 1)] == [1_000, 2_500]
+
+
+def test_what_is_not_there_or_no_record_has_no_time() -> None:
+    store = make_store(record(1_000), b"something else")
+    assert [stored_ms(store, index) for index in (-1, 1, 2)] == [None, None, None]
