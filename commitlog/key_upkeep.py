@@ -174,4 +174,6 @@ async def _finished(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs)
         return await asyncio.shield(job)
     except asyncio.CancelledError:
         await asyncio.wait([job])
+        if not job.cancelled():
+            job.exception()  # seen: whoever is cancelled has no use for it, and asyncio would report it
         raise
