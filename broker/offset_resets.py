@@ -62,7 +62,7 @@ class OffsetResets:
             self._put((group, topic, queue_id), _Mark(offset, _Stage.STORING))
 
     def abandon(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
-        """They could not be stored."""
+        """They could not be stored, or nobody is left who is to hear of them."""
         for queue_id in queue_ids:
             mark = self._marks.get((group, topic, queue_id))
             if mark is not None and mark.stage is _Stage.STORING:

@@ -87,6 +87,9 @@ class OffsetAdmin:
         await self._store(request, header.group, topic.name, offsets)
         if self._is_online(header.group):
             self._context.offset_resets.mark(header.group, topic.name, offsets)
+        else:
+            # Whoever ran when it began is gone: who comes next begins there, and what it commits counts.
+            self._context.offset_resets.abandon(header.group, topic.name, offsets)
         broker_name = self._context.config.broker_name
         rows = [
             (message_queue(topic.name, broker_name, number), offset) for number, offset in offsets.items()

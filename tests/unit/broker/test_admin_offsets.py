@@ -194,6 +194,24 @@ async def test_no_commit_overtakes_a_reset_that_is_on_its_way(operator: Operator
     assert len(operator.context.offset_resets) == 0, "a reset that failed keeps nobody out"
 
 
+async def test_a_consumer_that_left_during_a_reset_is_not_waited_for(operator: Operator) -> None:
+    offset_requests.register(operator.context)
+    client = connect_client(operator)
+    operator.log.auto_commit = False
+    puts = len(operator.log.put_calls)
+    request = RemotingCommand(RESET, opaque=6, ext_fields={"topic": "t", "group": "g", "timestamp": "0"})
+    operator.context.router.dispatch([(operator.connection.as_connection, [request], request.code)])
+    while len(operator.log.put_calls) == puts:
+        await asyncio.sleep(0)
+    operator.context.clients.connection_closed(client.connection_id)
+    operator.log.auto_commit = True
+    operator.log.commit()
+    (done,) = await operator.answers(1)
+    assert (done.opaque, done.code) == (6, 0)
+    assert len(operator.context.offset_resets) == 0
+    assert await commit(operator, 3) == 3, "the next one to run is kept out by nothing"
+
+
 def test_a_consumer_that_never_comes_back_is_not_waited_for_forever() -> None:
     resets = OffsetResets()
     resets.mark("g", "t", {0: 1})
