@@ -100,9 +100,13 @@ class ResendMessage:
         place = await self._messages.places.writer_of(self._topic)
         self._broker_name = place.broker_name
         warnings = ["Every group that consumes the topic gets the message once more."]
-        resent_ms = await resent_at_ms(self._messages, self._record, self._topic)
-        if resent_ms is not None:
-            warnings.append(f"It was resent already, at {time_text(resent_ms)}.")
+        try:
+            resent_ms = await resent_at_ms(self._messages, self._record, self._topic)
+        except UnavailableError as error:
+            warnings.append(f"Whether it was resent already is not known. {error}")
+        else:
+            if resent_ms is not None:
+                warnings.append(f"It was resent already, at {time_text(resent_ms)}.")
         effect = Effect(self.target, None, f"once more in {self._topic}")
         return Preview(self.action, self.target, (effect,), tuple(warnings), is_destructive=True)
 

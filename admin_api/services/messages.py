@@ -108,10 +108,12 @@ class Messages:
         raise NotFoundError(f"No message of {topic} has the id {unique_key}, or it is not indexed any more.")
 
     async def find_all(self, unique_key: str, topic: str) -> list[Record]:
-        """Every message of the topic with this client's id that is indexed, the newest first."""
+        """Every message of the topic with this client's id that is indexed, the newest first; all or none,
+        as a silent broker may have the one that matters.
+        """
         pairs, troubles = await self._query(topic, unique_key, 0, FOREVER_MS, KEY_COUNT_MAX, is_id=True)
-        if not pairs and troubles:
-            raise UnavailableError(f"Nobody who may have {unique_key} says so: {troubles[0].problem}")
+        if troubles:
+            raise UnavailableError(f"Not all who may have {unique_key} say so: {troubles[0].problem}")
         return [record for record, _ in pairs]
 
     async def view(

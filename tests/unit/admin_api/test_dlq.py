@@ -139,6 +139,21 @@ async def test_letters_that_another_process_resent_are_left_out() -> None:
     assert [copy.body for copy in copies(store, RETRY)] == [b"letter 0", b"letter 1", b"letter 2"]
 
 
+async def test_nothing_is_resent_while_a_broker_that_may_have_the_copy_is_silent() -> None:
+    cluster, first, second = two_brokers()
+    cluster.topics = {TOPIC: 1, "orders": 4}
+    first.put("orders", properties={"UNIQ_KEY": f"{1:032X}"})
+    order = {"target": "topic", "ids": [id_of(letter(first, 1))]}
+    original = id_of(first.records()[0])
+    async with browsing(cluster) as client:
+        cluster.silent.add(second.address)
+        said = detail(await client.post("/api/v1/dlq/billing/resend", json=order), 503)
+        one = await post(client, f"/messages/{original}/resend", {}, topic="orders")
+    assert second.address in said
+    assert any("is not known" in warning for warning in one["warnings"])
+    assert len(copies(first, "orders")) == 1
+
+
 async def test_all_of_a_window_go_part_by_part_to_their_topics() -> None:
     cluster, store, _ = filled(10)
     letter(store, 10, RETRY_TOPIC="other")
