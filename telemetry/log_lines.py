@@ -21,7 +21,9 @@ TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest of it is the event's own."""
 _OWN: Final = frozenset({"time", "level", "logger", "message", "node", "term", "exception"})
-_ESCAPES: Final = str.maketrans({"\n": "\\n", "\r": "\\r"})
+_CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+_ESCAPES: Final = {code: ascii(chr(code))[1:-1] for code in _CONTROLS if code != ord("\t")}
+"""Whatever ends a line for anyone, or tells a terminal what to do."""
 
 
 @dataclass(slots=True)
@@ -33,7 +35,9 @@ class Whereabouts:
 
 
 class TextLines(logging.Formatter):
-    """A message with line ends in it, which may come from outside, stays one line. A trace has its own."""
+    """A message with line ends or other control characters in it, which may come from outside, stays one line
+    of text. A trace has its own lines.
+    """
 
     def __init__(self) -> None:
         super().__init__(TEXT)

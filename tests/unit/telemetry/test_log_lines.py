@@ -69,3 +69,9 @@ def test_whatever_an_event_brings_the_line_is_written(value: object) -> None:
 def test_a_text_line_stays_one_line_whatever_it_quotes() -> None:
     line = TextLines().format(record("group %s", "a\nERROR broker: forged\r"))
     assert line.endswith("WARNING broker.app: group a\\nERROR broker: forged\\r")
+
+
+def test_a_text_line_tells_a_terminal_nothing() -> None:
+    line = TextLines().format(record("%s", "\tf\u00fcr\x1b[2J\x9b2J\x7f\x85ERROR\u2028x\x0by"))
+    assert line.endswith(": \tf\u00fcr\\x1b[2J\\x9b2J\\x7f\\x85ERROR\\u2028x\\x0by")
+    assert line.splitlines() == [line]
