@@ -13,7 +13,7 @@ from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Previ
 from admin_api.gateway import AskError
 from admin_api.schemas.dlq import DlqResendOrder, DlqTarget
 from admin_api.services.dlq import Dlq
-from admin_api.services.errors import InvalidError, NotFoundError
+from admin_api.services.errors import InvalidError, NotFoundError, UnavailableError
 from admin_api.services.message_copies import DLQ_PREFIX, RETRY_PREFIX, copy_of, original_topic
 from admin_api.services.message_cursor import Search
 from admin_api.services.message_scan import Scan
@@ -70,7 +70,8 @@ class DlqResend:
             )
             for pick in self._picks
         )
-        return Preview(self.action, self.target, effects, tuple(self._warnings()), is_destructive=True)
+        warnings = [*self._warnings(), *await self._missing_topics()]
+        return Preview(self.action, self.target, effects, tuple(warnings), is_destructive=True)
 
     def _warnings(self) -> list[str]:
         left_out = sum(pick.resent_ms is not None for pick in self._picks)
@@ -81,6 +82,18 @@ class DlqResend:
             warnings.append(f"{left_out} were resent already and are left out.")
         if self._is_more:
             warnings.append("There are more: call again, those that were resent are passed over.")
+        return warnings
+
+    async def _missing_topics(self) -> list[str]:
+        """What happens to letters whose topic is not there. Raises: UnavailableError."""
+        warnings = []
+        for topic in sorted({pick.topic for pick in self._picks if pick.resent_ms is None}):
+            try:
+                await self._messages.places.of_topic(topic)
+            except NotFoundError as error:
+                is_retry = topic.startswith(RETRY_PREFIX)
+                what = "A broker makes it." if is_retry else "Its letters cannot be resent there."
+                warnings.append(f"{error} {what}")
         return warnings
 
     async def _by_ids(self) -> list[_Pick]:
@@ -145,14 +158,26 @@ class DlqResend:
             broker_name = await self._writer(pick.topic)
             message = copy_of(pick.record, pick.topic, now_ms)
             outcome = await send(self._messages, broker_name, message, letter_id)
-        except (AskError, NotFoundError) as error:
+        except (
+            AskError,
+            NotFoundError,
+            UnavailableError,
+        ) as error:  # the ones before are sent: go on telling
             return Outcome(letter_id, ok=False, problem=str(error))
         self._resent.remember(letter_id, pick.topic, now_ms)
         return outcome
 
     async def _writer(self, topic: str) -> str:
-        """Raises: NotFoundError, AskError."""
-        return (await self._messages.places.writer_of(topic)).broker_name
+        """Raises: NotFoundError, UnavailableError."""
+        places = self._messages.places
+        try:
+            place = await places.writer_of(topic)
+        except NotFoundError:
+            if not topic.startswith(RETRY_PREFIX):
+                raise
+            # Brokers make a group's retry topic with the first message to it; those with its letters know it.
+            place = await places.writer_of(DLQ_PREFIX + self.target)
+        return place.broker_name
 
 
 def _before(pick: _Pick) -> str | None:

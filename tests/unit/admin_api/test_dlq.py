@@ -194,6 +194,39 @@ async def test_failures_are_told_one_by_one_and_end_the_rest() -> None:
     assert ["not tried" in outcome["problem"] for outcome in outcomes] == [False] * 3 + [True] * 3
 
 
+async def test_retry_topic_that_is_not_there_is_made_by_the_broker() -> None:
+    cluster, store, _ = filled(2)
+    del cluster.topics[RETRY]
+    async with browsing(cluster) as client:
+        dry = await post(client, "/dlq/billing/resend", {})
+        done = await confirmed(client, "/dlq/billing/resend", {})
+    assert f"The topic {RETRY} does not exist. A broker makes it." in dry["warnings"]
+    assert [outcome["ok"] for outcome in done["outcomes"]] == [True, True]
+    assert len(copies(store, RETRY)) == 2
+
+
+async def test_original_topic_that_is_not_there_is_told_before_and_stays_away() -> None:
+    cluster, store, _ = filled(1)
+    letter(store, 1, RETRY_TOPIC="gone")
+    async with browsing(cluster) as client:
+        dry = await post(client, "/dlq/billing/resend", {"target": "topic"})
+        done = await confirmed(client, "/dlq/billing/resend", {"target": "topic"})
+    assert "The topic gone does not exist. Its letters cannot be resent there." in dry["warnings"]
+    assert [outcome["ok"] for outcome in done["outcomes"]] == [True, False]
+    assert copies(store, "gone") == []
+
+
+async def test_topic_closed_to_writes_takes_away_nothing_of_what_was_resent() -> None:
+    cluster, store, _ = filled(1)
+    letter(store, 1, RETRY_TOPIC="closed")
+    cluster.topics["closed"] = 0
+    async with browsing(cluster) as client:
+        done = await confirmed(client, "/dlq/billing/resend", {"target": "topic"})
+    assert [outcome["ok"] for outcome in done["outcomes"]] == [True, False]
+    assert "No broker takes messages for closed" in done["outcomes"][1]["problem"]
+    assert done["isPartial"]
+
+
 async def test_ids_of_others_are_refused() -> None:
     cluster, store, _ = filled(1)
     strange = store.put("orders")
