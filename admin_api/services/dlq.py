@@ -176,19 +176,19 @@ class Dlq:
         """
         await self.places(group)
         scan = Scan(self.messages, Search(DLQ_PREFIX + group, from_ms, to_ms))
-        line = _csv_row if file_format is ExportFormat.CSV else _json_line
-        if file_format is ExportFormat.CSV:
+        is_csv = file_format is ExportFormat.CSV
+        line = _csv_row if is_csv else _json_line
+        records = scan.records()
+        at_hand = await anext(records, None)  # before the heading: what cannot be begun has no line
+        if is_csv:
             yield _csv_text(_COLUMNS)
-        written, is_cut = 0, False
-        async for record, _ in scan.records():
-            if written >= limit:
-                is_cut = True
-                break
-            yield line(record)
+        written = 0
+        while at_hand is not None and written < limit:
+            yield line(at_hand[0])
             written += 1
-        if is_cut or scan.is_cut:
+            at_hand = await anext(records, None)
+        if at_hand is not None or scan.is_cut:
             said = f"cut: there is more than the {written} messages of this file"
-            is_csv = file_format is ExportFormat.CSV
             yield _csv_text([f"# {said}"]) if is_csv else orjson.dumps({"cut": said}).decode() + "\n"
 
 

@@ -266,11 +266,12 @@ async def test_export_as_csv_holds_no_formula() -> None:
     assert dict(zip(heading, second, strict=True))["body"] == '\'=HYPERLINK("http://x","y")'
 
 
-async def test_export_that_cannot_begin_is_a_problem() -> None:
+@pytest.mark.parametrize("file_format", ["jsonl", "csv"])
+async def test_export_that_cannot_begin_is_a_problem(file_format: str) -> None:
     cluster, store, _ = filled(1)
     cluster.silent.add(store.address)
     async with browsing(cluster) as client:
-        detail(await client.get("/api/v1/dlq/billing/export"), 503)
+        detail(await client.get("/api/v1/dlq/billing/export", params={"format": file_format}), 503)
 
 
 OPERATIONS = [
