@@ -69,9 +69,13 @@ class TimerBench:
         text = "".join(f"{name}\x01{value}\x02" for name, value in named.items())
         return await self.answer(send_request("t", body, 1, properties=text, queue_id=2))
 
-    async def answer(self, request: RemotingCommand) -> RemotingCommand:
+    def put(self, request: RemotingCommand) -> None:
+        """Its answer is among the sender's when it comes."""
         received = CommandReader().feed(encode_command(request))
         self.sends.handle([(self.sender.as_connection, received.commands)])
+
+    async def answer(self, request: RemotingCommand) -> RemotingCommand:
+        self.put(request)
         await self.settle()
         (answer,) = self.sender.take_answers()
         return answer

@@ -19,6 +19,7 @@ from commitlog.record import Message, parse_properties
 from remoting.codes import ResponseCode
 from tests.support.broker_context import NOW_MS, make_context
 from tests.support.fake_log import FakeLog
+from tests.support.send_bench import send_request
 from tests.support.timer_bench import HOUR, SECOND, TimerBench, make_timer_bench
 from tests.unit.broker.consume_bench import ignore
 
@@ -291,6 +292,24 @@ async def test_what_a_clock_that_was_ahead_delayed_is_due_when_it_is_set_back(be
     assert await bench.at(HOUR) == []
     assert await bench.at(HOUR + 5 * SECOND) == [b"timed"]
     assert bench.waiting == 0
+
+
+async def test_what_was_under_way_when_the_clock_was_set_back_is_due_as_well(bench: TimerBench) -> None:
+    bench.now_ms = bench.log.now_ms = NOW_MS + HOUR
+    await bench.send(b"first", TIMER_DELAY_SEC=10)
+    bench.log.auto_commit = False
+    properties = "UNIQ_KEY\x01K\x02TIMER_DELAY_SEC\x0110\x02"
+    bench.put(send_request("t", b"under way", 1, properties=properties, queue_id=2))
+    bench.now_ms = bench.log.now_ms = NOW_MS
+    bench.delivery.look()
+    bench.log.auto_commit = True
+    bench.log.commit()
+    await bench.settle()
+    assert bench.delivered == [b"first", b"under way"]
+    bench.sender.take_answers()
+    await bench.send(b"since", TIMER_DELAY_SEC=10)
+    assert await bench.at(5 * SECOND) == []
+    assert await bench.at(11 * SECOND) == [b"since"]
 
 
 async def test_a_new_leader_sees_that_the_old_ones_clock_was_ahead(tmp_path: Path) -> None:
