@@ -50,7 +50,6 @@ class Action(StrEnum):
     MESSAGE_SEND = "message.send"
     MESSAGE_RESEND = "message.resend"
     DLQ_RESEND = "dlq.resend"
-    DLQ_EXPORT = "dlq.export"
     BROKER_CONFIG = "broker.config"
     BROKER_CLEAN = "broker.clean"
     BROKER_PERMISSION = "broker.permission"
@@ -164,11 +163,11 @@ class _Confirmations:
             return "the confirmation has expired"
         if not hmac.compare_digest(mac.encode(), self._mac(preview, actor, int(expires), nonce).encode()):
             return "the situation changed since the preview"
-        if confirmation in self.used:
+        if nonce in self.used:  # the MAC covers it as it stands; its time has several spellings (01300, 1300)
             return "the confirmation was used already"
         if len(self.used) >= CONFIRMATIONS_USED_MAX:
             return f"{CONFIRMATIONS_USED_MAX} confirmations were used in {CONFIRMATION_TTL_S} s; wait"
-        self.used[confirmation] = int(expires)
+        self.used[nonce] = int(expires)
         return None
 
     def _mac(self, preview: Preview, actor: Actor, expires_s: int, nonce: str) -> str:

@@ -119,8 +119,9 @@ async def test_a_confirmation_holds_once_for_one_person_and_five_minutes() -> No
     with pytest.raises(UnconfirmedError, match="situation changed"):
         await desk.make(change, confirmation, Actor("another", Role.ADMIN, "127.0.0.1"))
     await desk.make(change, confirmation)
-    with pytest.raises(UnconfirmedError, match="used already"):
-        await desk.make(change, confirmation)
+    for spelling in (confirmation, f"0{confirmation}", f"00{confirmation}"):
+        with pytest.raises(UnconfirmedError, match="used already"):
+            await desk.make(change, spelling)
     late = await desk.dry_run(change)
     desk.clock.s += CONFIRMATION_TTL_S + 1
     with pytest.raises(UnconfirmedError, match="expired"):
