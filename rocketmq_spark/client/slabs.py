@@ -13,6 +13,8 @@ class Slabs:
     """Blocks of memory. One is lent again as soon as nobody holds a view of it, of whatever kind.
 
     At most `kept_max` blocks are kept; while all of them are held, further ones are fresh, and not kept.
+    Those have just the size asked for: whoever holds thousands of small answers must not hold as many large
+    blocks.
     """
 
     def __init__(self, kept_max: int) -> None:
@@ -25,10 +27,12 @@ class Slabs:
         for number in unused:
             if len(self._kept[number]) >= bytes_min:
                 return memoryview(self._kept[number])
+        if not unused and len(self._kept) == self._kept_max:
+            return memoryview(bytearray(bytes_min))
         slab = bytearray(max(1, -(-bytes_min // ROUNDED_BYTES)) * ROUNDED_BYTES)
         if unused:
             self._kept[unused[0]] = slab  # too small, as the next one will be
-        elif len(self._kept) < self._kept_max:
+        else:
             self._kept.append(slab)
         return memoryview(slab)
 

@@ -28,6 +28,12 @@ def test_more_than_are_kept_are_lent_as_well() -> None:
     assert [bytes(block[:1]) for block in blocks] == [b"0", b"1", b"2"]
 
 
+def test_those_that_are_not_kept_take_no_more_than_was_asked_for() -> None:
+    memory = Slabs(2)
+    blocks = [memory.take(200) for _ in range(1_000)]
+    assert sum(map(len, blocks)) == 2 * ROUNDED_BYTES + 998 * 200
+
+
 def test_a_block_that_is_too_small_gives_way() -> None:
     memory = Slabs(1)
     assert [len(memory.take(size)) for size in (0, 1)] == [ROUNDED_BYTES] * 2
