@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
+from typing import Final
 
 from broker.filters import MessageFilter
 from broker.property_batch import PropertyBatch, Unit, Units
@@ -15,6 +16,9 @@ from native import function
 
 _take_units = function("_remoting", "take_units")
 _size = itemgetter(1)
+
+NO_BYTES_MAX: Final = 0x7FFFFFFF
+"""What Java's pull and lite pull consumers name, which have no maximum of their own (PullAPIWrapper)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,10 @@ class QueueReader:
             return ReadResult(ReadStatus.OFFSET_TOO_SMALL, first, first, end)
         count_max = max(1, min(messages_max, self._limits.messages_max))
         limits = self._limits
-        most_bytes = limits.bytes_max if bytes_max is None else min(bytes_max, limits.asked_bytes_max)
+        if bytes_max is None or bytes_max == NO_BYTES_MAX:
+            most_bytes = limits.bytes_max
+        else:
+            most_bytes = min(bytes_max, limits.asked_bytes_max)
         batch = self._batch(wanted, count_max, most_bytes)
         try:
             self._fill(batch, queue, offset, count_max, self._looked_at(wanted, count_max))

@@ -1,5 +1,5 @@
 from broker.filters import MATCH_ALL, TagFilter, parse_tag_expression
-from broker.queue_reader import QueueReader, ReadLimits, ReadResult, ReadStatus
+from broker.queue_reader import NO_BYTES_MAX, QueueReader, ReadLimits, ReadResult, ReadStatus
 from tests.support.fake_log import FakeLog, as_message_log
 from tests.unit.broker.consume_bench import ignore, message
 
@@ -37,6 +37,7 @@ def test_the_limits_bytes_bound_what_the_client_asks_for() -> None:
     assert read(log, 0, bytes_max=3_000).count == 4
     assert read(log, 0, bytes_max=1_000_000).count == 6
     assert read(log, 0, bytes_max=0).count == 1
+    assert read(log, 0, bytes_max=NO_BYTES_MAX).count == 3
 
 
 def test_a_filter_looks_further_than_the_messages_it_takes_but_not_beyond_its_bound() -> None:
