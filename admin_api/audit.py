@@ -91,14 +91,18 @@ class AuditLog:
         if self._file is None:
             raise ValueError("it is closed")
         if self._file.tell() and self._file.tell() + more_bytes > self._file_bytes_max:
-            for number in range(self._files_max - 1, 0, -1):
-                older = self.path if number == 1 else _old(self.path, number - 1)
-                with suppress(FileNotFoundError):
-                    older.replace(_old(self.path, number))
+            if self.path.exists():  # not when a turn got no further than here: each would cost an old file
+                self._move_old_files(self.path)
             fresh = _open(self.path)
             self._file.close()
             self._file = fresh
         return self._file
+
+    def _move_old_files(self, path: Path) -> None:
+        for number in range(self._files_max - 1, 0, -1):
+            older = path if number == 1 else _old(path, number - 1)
+            with suppress(FileNotFoundError):
+                older.replace(_old(path, number))
 
     def _read(self, first: int, count: int) -> tuple[list[AuditEntry], int]:
         assert self.path is not None

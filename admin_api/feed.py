@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from weakref import WeakSet
 
 from admin_api.schemas.cluster import ClusterView
 from admin_api.settings import Settings
@@ -10,6 +11,10 @@ from admin_api.settings import Settings
 
 class TooManyWatchersError(Exception):
     """The bound on open event streams is reached."""
+
+
+class _Place:
+    """One of the open event streams; it lives as long as its stream, also one that was never begun."""
 
 
 class Feed:
@@ -22,12 +27,12 @@ class Feed:
         self._read_at_s = 0.0
         self._reading: asyncio.Task[ClusterView] | None = None
         self._closed = asyncio.Event()
-        self._watchers = 0
+        self._places: WeakSet[_Place] = WeakSet()
 
     @property
     def watchers(self) -> int:
         """Open event streams."""
-        return self._watchers
+        return len(self._places)
 
     async def current(self) -> ClusterView:
         """The newest view, at most `cache_ms` old."""
@@ -46,22 +51,23 @@ class Feed:
             self._reading = None
 
     def watch(self) -> AsyncGenerator[ClusterView, None]:
-        """A view each `watch_interval_ms` until `close`; closing the iterator frees its place.
+        """A view each `watch_interval_ms` until `close`; closing or dropping the iterator frees its place.
 
         Raises: TooManyWatchersError at once when `watchers_max` are open.
         """
-        if self._watchers >= self._settings.watchers_max:
-            raise TooManyWatchersError(f"{self._watchers} event streams are open, no more are allowed")
-        self._watchers += 1
-        return self._watch()
+        if self.watchers >= self._settings.watchers_max:
+            raise TooManyWatchersError(f"{self.watchers} event streams are open, no more are allowed")
+        place = _Place()
+        self._places.add(place)
+        return self._watch(place)
 
-    async def _watch(self) -> AsyncGenerator[ClusterView, None]:
+    async def _watch(self, place: _Place) -> AsyncGenerator[ClusterView, None]:
         try:
             while not self._closed.is_set():
                 yield await self.current()
                 await self._pause()
         finally:
-            self._watchers -= 1
+            self._places.discard(place)
 
     async def _pause(self) -> None:
         try:

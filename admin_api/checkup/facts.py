@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from admin_api.schemas.cluster import ClusterView, GroupView, NodeState, NodeView
+from admin_api.schemas.cluster import ClusterView, GroupView, NodeView
 from admin_api.schemas.consumer_groups import ConsumerGroupItem
 from admin_api.schemas.dlq import DlqView
 from admin_api.schemas.doctor import Finding, Severity
@@ -54,9 +54,6 @@ class Facts:
     def replicated(self) -> list[GroupView]:
         """The groups that keep a replicated log, as far as that is known: RocketMQ's own brokers do not."""
         return [group for group in self.view.groups if all(n.is_ledgermq is not False for n in group.nodes)]
-
-    def nodes_up(self) -> list[tuple[GroupView, NodeView]]:
-        return [(g, n) for g in self.replicated() for n in g.nodes if n.state is NodeState.UP]
 
     def clock_ahead_ms(self) -> dict[str, tuple[int, int]]:
         """Address -> how far its clock is from the middle one, and how unsure that is."""

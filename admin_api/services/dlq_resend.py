@@ -162,7 +162,7 @@ class DlqResend:
             AskError,
             NotFoundError,
             UnavailableError,
-        ) as error:  # the ones before are sent: go on telling
+        ) as error:
             return Outcome(letter_id, ok=False, problem=str(error))
         self._resent.remember(letter_id, pick.topic, now_ms)
         return outcome

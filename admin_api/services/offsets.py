@@ -7,6 +7,7 @@ How it went is read back from each queue.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -176,9 +177,7 @@ class ResetOffsets(_OffsetChange):
                 by_broker.setdefault(plan.broker_name, []).append(plan)
             parts = await asyncio.gather(*(self._move(topic, rows) for rows in by_broker.values()))
             prefix = f"{topic} " if len(self._plans) > 1 else ""
-            outcomes += [
-                Outcome(prefix + each.subject, each.ok, each.problem) for part in parts for each in part
-            ]
+            outcomes += [replace(each, subject=prefix + each.subject) for part in parts for each in part]
         self._overview.forget()
         return outcomes
 
@@ -269,7 +268,7 @@ class CloneOffsets(_OffsetChange):
             if plans:
                 part = await self._clone(topic, broker_name, plans)
                 prefix = f"{topic} " if several else ""
-                outcomes += [Outcome(prefix + each.subject, each.ok, each.problem) for each in part]
+                outcomes += [replace(each, subject=prefix + each.subject) for each in part]
         self._overview.forget()
         return outcomes
 

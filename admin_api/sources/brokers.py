@@ -59,9 +59,6 @@ class BrokerSet:
                 nodes[status.broker_name] = status
         return {**{name: status.remoting_address for name, status in nodes.items()}, **self.masters}
 
-    def cluster_of(self, broker_name: str) -> str | None:
-        return next((entry.cluster for entry in self.listed if entry.broker_name == broker_name), None)
-
 
 class Brokers:
     """Reads `BrokerSet`s on demand; one younger than `brokers_cache_ms` is given again."""
@@ -83,10 +80,6 @@ class Brokers:
     async def masters(self) -> Mapping[str, str]:
         """Broker name -> the address that takes its writes. Raises: AskError as `look`."""
         return (await self.look()).masters
-
-    async def all_addresses(self) -> tuple[str, ...]:
-        """Raises: AskError as `look`."""
-        return (await self.look()).addresses
 
     async def is_ledgermq(self, address: str) -> bool:
         """Raises: AskError when it gives no answer."""

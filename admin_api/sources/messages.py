@@ -84,7 +84,6 @@ class DirectResult(Body):
 
     consume_result: str
     remark: str | None = None
-    spent_time_mills: int = 0
 
 
 class _Names(Body):

@@ -43,11 +43,13 @@ class TrafficFigures:
             if name.startswith(DLQ_PREFIX)
         }
         await asyncio.sleep(0)
-        puts, deads = self._puts.look(totals, now_s), self._dead.look(dead, now_s)
+        puts = _with_others(self._puts.look(totals, now_s), statistics.left_out(TOPIC_PUT))
+        deads = self._dead.look(dead, now_s)
         await asyncio.sleep(0)
         given = statistics.totals(GROUP_GET)
         await asyncio.sleep(0)
-        self._shown = puts, self._gets.look(given, now_s), deads
+        gets = _with_others(self._gets.look(given, now_s), statistics.left_out(GROUP_GET))
+        self._shown = puts, gets, deads
 
     def collect(self) -> Iterator[Metric]:
         yield from self._messages()
@@ -97,6 +99,11 @@ class TrafficFigures:
             for (code, answer), count in sorted(counts.refused.items())
         ]
         yield counters("request_errors", "Requests that were refused.", ("request", "code"), refused)
+
+
+def _with_others(shown: Shown, left_out: tuple[int, int]) -> Shown:
+    messages, size_bytes = shown.other
+    return Shown(shown.names, (messages + left_out[0], size_bytes + left_out[1]))
 
 
 def _rows(shown: Shown, part: int, labels: Sequence[str]) -> list[Row]:

@@ -67,6 +67,8 @@ class BrokerStatistics:
         self._items_max = items_max
         self._items: dict[tuple[str, str], WindowCounter] = {}
         self._of_broker = {name: WindowCounter(now_ms()) for name in _OF_BROKER}
+        self._left_out: dict[str, tuple[int, int]] = {}
+        """By counter, what came to keys for which there was no room."""
         self.puts_failed = 0
         """Sends that were refused, or never committed."""
         self._looked_at_slot = -1
@@ -179,6 +181,11 @@ class BrokerStatistics:
             if name == counter
         }
 
+    def left_out(self, counter: str) -> tuple[int, int]:
+        """Messages and bytes since the start of keys that had no room at that time: `totals` lacks them."""
+        self._add_up()
+        return self._left_out.get(counter, (0, 0))
+
     def keep_topics(self, topics: Collection[str]) -> None:
         """Forget the counters of topics that are not among these."""
         self._add_up()
@@ -189,6 +196,8 @@ class BrokerStatistics:
         item = self._items.get((counter, key))
         if item is None:
             if len(self._items) >= self._items_max and not self._make_room(now_ms):
+                messages, others_bytes = self._left_out.get(counter, (0, 0))
+                self._left_out[counter] = messages + count, others_bytes + size_bytes
                 return
             item = self._items[counter, key] = WindowCounter(now_ms)
         item.add(count, size_bytes, now_ms, calls)

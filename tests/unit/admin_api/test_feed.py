@@ -81,3 +81,14 @@ async def test_watch_beyond_the_bound_is_refused_until_one_leaves() -> None:
         feed.watch()
     await first.aclose()
     await anext(feed.watch())
+
+
+async def test_a_stream_that_is_dropped_before_its_first_view_frees_its_place() -> None:
+    """A client that leaves as soon as it has asked: nothing of its answer is ever begun."""
+    feed = feed_over(CountingRead(), watchers_max=1)
+    for _ in range(3):
+        stream = feed.watch()
+        assert feed.watchers == 1
+        del stream
+        assert feed.watchers == 0
+    await anext(feed.watch())

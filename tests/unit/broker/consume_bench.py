@@ -162,3 +162,13 @@ def expire_all(bench: ConsumeBench) -> None:
     waits = waits_of(bench)
     waits._now_ms = lambda: 10**15
     waits.expire()
+
+
+async def answer_after_doubt(bench: ConsumeBench, offset: int) -> RemotingCommand:
+    """To a pull beyond the end, which is answered when nobody disputed this leader for a moment."""
+    bench.start(pull_request(offset, flags=SUBSCRIPTION))
+    await bench.settle()
+    assert bench.connection.answers == []
+    expire_all(bench)
+    (answer,) = bench.connection.take_answers()
+    return answer

@@ -11,12 +11,13 @@ from broker.state.topics import TopicConfig
 from broker.statistics.broker_statistics import BROKER_GET
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode
-from remoting.command import ONEWAY_FLAG, RemotingCommand
+from remoting.command import ONEWAY_FLAG
 from tests.unit.broker.consume_bench import (
     COMMIT,
     SUBSCRIPTION,
     SUSPEND,
     ConsumeBench,
+    answer_after_doubt,
     expire_all,
     header_offsets,
     make_bench,
@@ -77,16 +78,6 @@ async def test_tags_are_filtered_and_the_next_offset_lies_behind_all_that_was_lo
     nothing = await bench.ask(pull_request(0, subscription="TagC"))
     assert (nothing.code, nothing.remark) == (20, "NO_MATCHED_MESSAGE")
     assert header_offsets(nothing) == (5, 0, 5)
-
-
-async def answer_after_doubt(bench: ConsumeBench, offset: int) -> RemotingCommand:
-    """To a pull beyond the end, which is answered when nobody disputed this leader for a moment."""
-    bench.start(pull_request(offset, flags=SUBSCRIPTION))
-    await bench.settle()
-    assert bench.connection.answers == []
-    expire_all(bench)
-    (answer,) = bench.connection.take_answers()
-    return answer
 
 
 async def test_an_offset_out_of_range_moves_the_consumer_on_the_leader(bench: ConsumeBench) -> None:

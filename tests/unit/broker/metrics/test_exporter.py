@@ -16,6 +16,7 @@ from broker.metrics.exporter import Exporter
 from broker.metrics.traffic_figures import OTHER
 from broker.processors import pull, send
 from broker.state.changes import CommitOffsets
+from broker.statistics.broker_statistics import BrokerStatistics
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from dledger.core.status import NodeStatus, PeerStatus, unknown_peers
 from dledger.core.types import PushState, Role
@@ -113,6 +114,22 @@ async def test_topics_and_groups_beyond_the_bound_count_as_one(tmp_path: Path) -
     }
     assert found[f'ledgermq_get_messages_total{{group="{OTHER}",topic="{OTHER}"}}'] == 21
     assert found['ledgermq_get_bytes_total{group="g",topic="t1"}'] == 100
+
+
+async def test_what_the_full_table_of_counters_has_no_room_for_counts_as_others(node: Node) -> None:
+    node.context.statistics = BrokerStatistics("C", node.context.environment.monotonic_ms, items_max=3)
+    node.put("t0", 4)
+    node.context.statistics.got("t0", "g", 0, 2, 20, 1)
+    for topic in ("t1", "t2"):
+        node.put(topic, 3)
+        node.context.statistics.got(topic, "g", 0, 1, 10, 1)
+    found = await node.read()
+    assert found['ledgermq_put_messages_total{topic="t0"}'] == 4
+    assert found[f'ledgermq_put_messages_total{{topic="{OTHER}"}}'] == 6
+    assert found[f'ledgermq_put_bytes_total{{topic="{OTHER}"}}'] == 900
+    assert found['ledgermq_get_messages_total{group="g",topic="t0"}'] == 2
+    assert found[f'ledgermq_get_messages_total{{group="{OTHER}",topic="{OTHER}"}}'] == 2
+    assert (await node.read())[f'ledgermq_put_messages_total{{topic="{OTHER}"}}'] == 6, "a look adds nothing"
 
 
 async def test_dead_letters_are_counted_by_their_group(node: Node) -> None:
