@@ -4,6 +4,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -80,6 +81,33 @@ async def test_files_are_turned_over_and_the_oldest_dropped(tmp_path: Path) -> N
     assert all(each.stat().st_size <= 400 for each in tmp_path.iterdir())
     assert found == [f"id{number}" for number in range(19, 19 - len(found), -1)]
     assert 3 <= len(found) < 20
+
+
+async def test_turns_that_fail_cost_no_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when no file can be opened any more: the changes are refused, and what was written stays."""
+
+    def refuse(path: Path) -> IO[bytes]:
+        raise AuditError(f"{path} cannot be opened")
+
+    with closing(AuditLog(tmp_path / "audit.jsonl", file_bytes_max=400, files_max=4)) as log:
+        for number in range(12):
+            await log.append(entry(number))
+        before = await ids(log)
+        with monkeypatch.context() as patched:
+            patched.setattr("admin_api.audit._open", refuse)
+            refused = 0
+            for number in range(12, 20):
+                try:
+                    await log.append(entry(number))
+                    before.insert(0, f"id{number}")
+                except AuditError:
+                    refused += 1
+        assert refused > 4
+        await log.append(entry(20))
+        after = await ids(log)
+    assert after[0] == "id20"
+    assert after[1:] == before[: len(after) - 1]
+    assert len(after) >= len(before) - 2
 
 
 async def test_one_long_entry_fits_whatever_it_says(tmp_path: Path) -> None:
