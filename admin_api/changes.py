@@ -209,7 +209,7 @@ class Changes:
             try:
                 preview = await change.preview()
             except Exception as error:
-                if dry_run is False:
+                if dry_run is not True:  # left out, it may have been meant: only a preview would say
                     await self._audit.append(self._failed_early(change, actor, error))
                 raise
             if preview.is_destructive if dry_run is None else dry_run:

@@ -200,13 +200,14 @@ async def test_a_fault_in_the_middle_is_audited() -> None:
     assert (entry.outcome, "here" in (entry.problem or "")) == (AuditOutcome.FAILED, True)
 
 
-async def test_a_change_that_makes_no_sense_is_audited_where_it_was_to_be_made() -> None:
+@pytest.mark.parametrize("dry_run", [False, None])
+async def test_a_change_that_makes_no_sense_is_audited_unless_it_was_a_dry_run(dry_run: bool | None) -> None:
     desk, change = Desk(), SampleChange(preview_error=ChangeRefusedError("there is no such queue"))
     with pytest.raises(ChangeRefusedError):
         await desk.changes.apply(change, dry_run=True, confirmation=None, actor=OPERATOR)
     assert await desk.audited() == []
     with pytest.raises(ChangeRefusedError):
-        await desk.make(change)
+        await desk.changes.apply(change, dry_run=dry_run, confirmation=None, actor=OPERATOR)
     (entry,) = await desk.audited()
     assert (entry.outcome, entry.problem) == (AuditOutcome.REFUSED, "there is no such queue")
 
