@@ -158,11 +158,7 @@ class DlqResend:
             broker_name = await self._writer(pick.topic)
             message = copy_of(pick.record, pick.topic, now_ms)
             outcome = await send(self._messages, broker_name, message, letter_id)
-        except (
-            AskError,
-            NotFoundError,
-            UnavailableError,
-        ) as error:
+        except (AskError, NotFoundError, UnavailableError) as error:
             return Outcome(letter_id, ok=False, problem=str(error))
         self._resent.remember(letter_id, pick.topic, now_ms)
         return outcome

@@ -14,6 +14,7 @@ from admin_api.services.offset_moves import has_moved
 from admin_api.services.offset_plans import QueuePlan
 from admin_api.services.offsets import Offsets
 from admin_api.settings import Settings
+from remoting.codes import ResponseCode
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS
 from tests.unit.admin_api.fake_groups import FakeBroker, FakeBrokers, Kind, sample
 
@@ -122,6 +123,18 @@ async def test_what_cannot_be_reached_is_said() -> None:
         assert {each.subject for each in preview.effects} == {"broker-a/0", "broker-a/1"}
         with pytest.raises(UnavailableError):
             await offsets.reset("g", OffsetReset(topic="absent", to=ResetTo.EARLIEST)).preview()
+
+
+async def test_refusal_of_a_broker_stays_one() -> None:
+    broker = sample("rocketmq4")
+    broker.clients["g"] = ["c1"]
+    async with opened(broker) as offsets:
+        change = offsets.reset("g", OffsetReset(topic="t", to=ResetTo.EARLIEST))
+        preview = await change.preview()
+        broker.clients["g"] = []
+        outcomes = await change.carry_out(preview)
+    refused = [outcome for outcome in outcomes if not outcome.ok]
+    assert [outcome.code for outcome in refused] == [ResponseCode.CONSUMER_NOT_ONLINE] * len(refused) != []
 
 
 async def test_what_is_not_there_is_refused() -> None:
