@@ -23,6 +23,10 @@ _SERVICE_STATUS = {
     InvalidError: HTTPStatus.BAD_REQUEST,
     ServiceError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
+_ERRORS_MAX = 20
+"""Faults of one body or its parameters that are told."""
+_SAID_MAX = 500
+"""Characters of one: a key that does not fit stands in it."""
 _log = logging.getLogger(__name__)
 
 
@@ -56,8 +60,13 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 async def _on_bad_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    said = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-    return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, said)
+    errors = error.errors()
+    said = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}"[:_SAID_MAX] for item in errors[:_ERRORS_MAX]]
+    if len(errors) > _ERRORS_MAX:
+        said.append(f"and {len(errors) - _ERRORS_MAX} more")
+    # A key of the body may be no text at all: half of a surrogate pair cannot be sent.
+    detail = "; ".join(said).encode(errors="replace").decode()
+    return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail)
 
 
 async def _on_too_many(request: Request, error: Exception) -> Response:
