@@ -59,7 +59,8 @@ def host_name(host: str) -> str:
     """`LOCALHOST:8080` -> `localhost`, `[::1]:8080` -> `::1`."""
     host = host.strip().lower()
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        name, bracket, rest = host[1:].partition("]")
+        return name if bracket and rest[:1] in ("", ":") else host
     return host if host.count(":") > 1 else host.partition(":")[0]
 
 

@@ -128,7 +128,10 @@ async def test_what_watches_this_machine_needs_no_token(path: str) -> None:
         assert (await client.get(path, headers=bearer(READ))).status_code in (200, 404, 503)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "192.0.2.1:8080", "", "[::2]"])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "192.0.2.1:8080", "", "[::2]", "[::1", "[::1]evil.example"],
+)
 async def test_another_name_that_leads_here_is_refused(host: str) -> None:
     async with calling(Tokens()) as client:
         answer = await client.get("/healthz", headers={"Host": host})
@@ -181,14 +184,26 @@ async def test_a_long_body_is_refused_whether_its_length_is_said_or_not() -> Non
         assert (fits.status_code, fits.json()) == (200, 4)
 
 
-@pytest.mark.parametrize("path", ["/", "/api/v1/cluster", "/api/v1/nothing", "/static/app.js", "/healthz"])
+@pytest.mark.parametrize("path", ["/", "/docs", "/api/v1/cluster", "/api/v1/nothing", "/static/app.js", "/healthz"])
 async def test_every_answer_tells_browsers_to_be_careful(path: str) -> None:
     async with calling(Tokens()) as client:
         headers = (await client.get(path)).headers
-    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    policy = headers["content-security-policy"]
+    assert all(f"{what} 'none'" in policy for what in ("frame-ancestors", "form-action", "object-src"))
     assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
     assert (headers.get("cache-control") == "no-store") == path.startswith("/api/")
     assert "access-control-allow-origin" not in headers
+
+
+async def test_a_body_full_of_faults_is_told_in_a_few_words() -> None:
+    settings = {f"{number} {'x' * 600}": "" for number in range(30)}
+    async with calling(Tokens()) as client:
+        answer = await client.patch("/api/v1/brokers/h:1/config", json={"settings": settings})
+        assert (answer.status_code, "and 10 more" in said(answer)) == (422, True)
+        assert len(answer.content) < 20 * 600
+        half, headers = rb'{"settings": {"\ud800": ""}}', {"Content-Type": "application/json"}
+        no_text = await client.patch("/api/v1/brokers/h:1/config", content=half, headers=headers)
+        assert (no_text.status_code, "settings" in said(no_text)) == (422, True)
 
 
 async def test_expensive_queries_are_limited_for_each_client() -> None:
