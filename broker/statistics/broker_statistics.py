@@ -3,7 +3,8 @@
 Puts are counted from what the log dispatches, a stretch at a time: what is counted is committed, whoever put
 it there (a producer, a delay that is over, a transaction), on the writable leader only. Gets are counted by
 answer. Memory is bounded by ITEMS_MAX counters; at the bound those that were idle for a day make room, else a
-new key is counted in the broker's totals only. A restarted node begins anew, as RocketMQ's broker does.
+new key is counted in the broker's totals and among what is left out. A restarted node begins anew, as
+RocketMQ's broker does.
 """
 
 from collections.abc import Callable, Collection

@@ -119,7 +119,9 @@ async def test_topics_and_groups_beyond_the_bound_count_as_one(tmp_path: Path) -
 async def test_what_the_full_table_of_counters_has_no_room_for_counts_as_others(node: Node) -> None:
     node.context.statistics = BrokerStatistics("C", node.context.environment.monotonic_ms, items_max=3)
     node.put("t0", 4)
+    assert len(node.context.statistics) == 1
     node.context.statistics.got("t0", "g", 0, 2, 20, 1)
+    assert len(node.context.statistics) == 3, "it is full"
     for topic in ("t1", "t2"):
         node.put(topic, 3)
         node.context.statistics.got(topic, "g", 0, 1, 10, 1)
