@@ -58,8 +58,7 @@ class OffsetResets:
 
     def begin(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """These offsets are being stored: the group's own commits must not overtake them."""
-        for queue_id, offset in offsets.items():
-            self._put((group, topic, queue_id), _Mark(offset, _Stage.STORING))
+        self._put(group, topic, offsets, _Stage.STORING)
 
     def abandon(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
         """They could not be stored, or nobody is left who is to hear of them."""
@@ -70,8 +69,7 @@ class OffsetResets:
 
     def mark(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """The group's running consumers are to go on at these offsets, which are stored."""
-        for queue_id, offset in offsets.items():
-            self._put((group, topic, queue_id), _Mark(offset, _Stage.SET))
+        self._put(group, topic, offsets, _Stage.SET)
         for callback in self._callbacks:
             for queue_id in offsets:
                 callback(topic, queue_id)
@@ -113,11 +111,13 @@ class OffsetResets:
         """Another node leads: whatever was committed there counts."""
         self._marks.clear()
 
-    def _put(self, key: _Key, mark: _Mark) -> None:
-        if key not in self._marks and len(self._marks) >= self._marks_max:
-            self._make_room()
-        if key in self._marks or len(self._marks) < self._marks_max:
-            self._marks[key] = mark
+    def _put(self, group: str, topic: str, offsets: Mapping[int, int], stage: _Stage) -> None:
+        marks = {(group, topic, queue_id): _Mark(offset, stage) for queue_id, offset in offsets.items()}
+        if len(self._marks) + len(marks.keys() - self._marks.keys()) > self._marks_max:
+            self._make_room()  # once for all of them: it looks at every mark there is
+        for key, mark in marks.items():
+            if key in self._marks or len(self._marks) < self._marks_max:
+                self._marks[key] = mark
 
     def _make_room(self) -> None:
         """Whoever was sent already goes there anyway."""

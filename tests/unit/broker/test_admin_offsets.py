@@ -242,6 +242,24 @@ def test_marks_of_consumers_that_were_sent_make_room() -> None:
     assert resets.send("g", "t", 1, 9, now_ms=0) == 1
 
 
+def test_a_full_table_is_looked_through_once_for_all_queues_of_a_reset() -> None:
+    looks: list[int] = []
+
+    class Counted(OffsetResets):
+        def _make_room(self) -> None:
+            looks.append(len(self))
+            super()._make_room()
+
+    resets = Counted(marks_max=3)
+    resets.mark("g", "t", {0: 1, 1: 1, 2: 1})
+    assert looks == []
+    assert resets.send("g", "t", 0, 9, now_ms=0) == 1
+    resets.begin("h", "t", dict.fromkeys(range(50), 1))
+    assert (looks, len(resets)) == ([3], 3)
+    assert resets.keeps_out("h", "t", 0, 9, now_ms=0)
+    assert not resets.keeps_out("h", "t", 1, 9, now_ms=0)
+
+
 async def test_a_new_leader_sends_nobody_back(operator: Operator) -> None:
     connect_client(operator)
     await reset(operator)
