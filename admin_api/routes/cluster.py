@@ -9,6 +9,7 @@ from fastapi.responses import Response, StreamingResponse
 from admin_api.examples import PROBLEM_EXAMPLE
 from admin_api.feed import Feed
 from admin_api.problems import MEDIA_TYPE, ProblemError
+from admin_api.routes.parts import answer
 from admin_api.schemas.base import Problem
 from admin_api.schemas.cluster import ClusterView, NodeState
 
@@ -48,11 +49,7 @@ async def get_cluster(request: Request) -> Response:
     """Roles, terms, log marks, lag and state of every node. What nobody could say is null, never 0.
     A node that died stays listed as down. The answer may be half a second old."""
     view = known(await feed_of(request).current())
-    return Response(
-        view.model_dump_json(by_alias=True),
-        media_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )
+    return answer(view)
 
 
 @router.get(

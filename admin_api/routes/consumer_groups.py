@@ -7,8 +7,8 @@ from fastapi.responses import Response
 
 from admin_api import group_examples as examples
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
-from admin_api.routes.parts import PageDep, ServicesDep, problems
-from admin_api.schemas.base import Page, Schema
+from admin_api.routes.parts import PageDep, ServicesDep, answer, problems
+from admin_api.schemas.base import Page
 from admin_api.schemas.changes import ChangeResult
 from admin_api.schemas.consumer_groups import (
     ConsumeModeChange,
@@ -38,15 +38,6 @@ _NO_GROUP = problems(e404="No broker has this group.")
 _RESET = {**CHANGE_RESPONSES, **examples.shown(examples.RESET_RESULT_EXAMPLE)}
 
 
-def _json(view: Schema) -> Response:
-    """Without a second look at what was just made: a page may have a thousand groups."""
-    return Response(
-        view.model_dump_json(by_alias=True),
-        media_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )
-
-
 @router.get(
     "",
     summary="Consumer groups of all brokers",
@@ -69,7 +60,7 @@ async def get_groups(
     RocketMQ, pages of more than 100 groups do not tell who is connected.
     """
     query = GroupQuery(name, sort, descending, system, lag)
-    return _json(await services.consumer_groups.find(query, page))
+    return answer(await services.consumer_groups.find(query, page))
 
 
 @router.get(
@@ -81,7 +72,7 @@ async def get_groups(
 )
 async def get_group(services: ServicesDep, group: Group) -> Response:
     """Its settings broker by broker, who is connected, and how far it is."""
-    return _json(await services.consumer_groups.view(group))
+    return answer(await services.consumer_groups.view(group))
 
 
 @router.put(
@@ -167,7 +158,7 @@ async def get_progress(
 ) -> Response:
     """Offsets, lag, delay, and the consumer of each queue. Read now. A queue the group has no offset for has
     neither offset nor lag, unless it is empty."""
-    return _json(await services.consumer_groups.progress(group, topic, with_clients=clients))
+    return answer(await services.consumer_groups.progress(group, topic, with_clients=clients))
 
 
 @router.get(
@@ -179,7 +170,7 @@ async def get_progress(
 )
 async def get_members(services: ServicesDep, group: Group) -> Response:
     """Their libraries' language and version, and what they are subscribed to."""
-    return _json(await services.consumer_groups.members(group))
+    return answer(await services.consumer_groups.members(group))
 
 
 @router.get(
@@ -202,7 +193,7 @@ async def get_running(
     stack: Annotated[bool, Query(description="what its threads do; only Java clients can say it")] = False,
 ) -> Response:
     """Its queues, what it has got and not consumed, its rates and properties; asked through a broker."""
-    return _json(await services.consumer_groups.running(group, client_id, with_stack=stack))
+    return answer(await services.consumer_groups.running(group, client_id, with_stack=stack))
 
 
 @router.post(

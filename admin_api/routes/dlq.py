@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
@@ -10,7 +10,7 @@ from fastapi.responses import Response, StreamingResponse
 from admin_api.routes import message_examples as examples
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
 from admin_api.routes.messages import Cursor, FromMs, Limit, ToMs
-from admin_api.routes.parts import PageDep, ServicesDep, problems
+from admin_api.routes.parts import PageDep, ServicesDep, answer, problems
 from admin_api.schemas.base import Page
 from admin_api.schemas.changes import ChangeResult
 from admin_api.schemas.dlq import EXPORT_MAX, DlqResendOrder, DlqView, DlqWindow, ExportFormat
@@ -27,14 +27,6 @@ _ABSENT = problems(e404="The group has no dead letters.")
 _MEDIA_TYPES = {ExportFormat.JSONL: "application/jsonl", ExportFormat.CSV: "text/csv; charset=utf-8"}
 
 
-def _answer(model: Any) -> Response:
-    return Response(
-        model.model_dump_json(by_alias=True),
-        media_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )
-
-
 @router.get(
     "",
     summary="Groups with dead letters",
@@ -48,7 +40,7 @@ async def get_dlq_groups(
     name: Annotated[str | None, Query(max_length=255, description="a part of the name, case aside")] = None,
 ) -> Response:
     """By name: how many messages each has that are still in the log, and how old they are."""
-    return _answer(await services.dlq.groups(page, name))
+    return answer(await services.dlq.groups(page, name))
 
 
 @router.get(
@@ -60,7 +52,7 @@ async def get_dlq_groups(
 )
 async def get_dlq_group(services: ServicesDep, group: Group) -> Response:
     """How many, the oldest and the newest."""
-    return _answer(await services.dlq.group(group))
+    return answer(await services.dlq.group(group))
 
 
 @router.get(
@@ -82,8 +74,8 @@ async def get_dlq_messages(
 ) -> Response:
     """With the topic and id they had first, and how often they were tried."""
     if cursor is not None:
-        return _answer(await services.dlq.next_window(group, cursor, limit))
-    return _answer(await services.dlq.window(group, from_ms, to_ms, limit))
+        return answer(await services.dlq.next_window(group, cursor, limit))
+    return answer(await services.dlq.window(group, from_ms, to_ms, limit))
 
 
 @router.post(

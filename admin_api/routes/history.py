@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
+from admin_api.routes.parts import answer
 from admin_api.schemas.history import HistoryView
 from admin_api.security.access import require
 from admin_api.security.actor import Role
@@ -30,8 +31,4 @@ async def get_history(
     What nobody could say is null."""
     history = request.app.state.history
     assert isinstance(history, History)
-    return Response(
-        history.view(since_ms).model_dump_json(by_alias=True),
-        media_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )
+    return answer(history.view(since_ms))

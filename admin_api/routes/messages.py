@@ -1,14 +1,14 @@
 """Messages: found by id, key and time; traced; sent and sent again."""
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from admin_api.routes import message_examples as examples
 from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
-from admin_api.routes.parts import ServicesDep, problems
+from admin_api.routes.parts import ServicesDep, answer, problems
 from admin_api.schemas.changes import ChangeResult
 from admin_api.schemas.messages import (
     BODY_SHOWN_BYTES,
@@ -60,14 +60,6 @@ _READ = [Depends(require(Role.READ))]
 _ABSENT = problems(e404="No broker has such a message, or no broker has the topic.")
 
 
-def _answer(model: Any) -> Response:
-    return Response(
-        model.model_dump_json(by_alias=True),
-        media_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )
-
-
 @router.get(
     "/messages",
     summary="Messages of a topic by key, or by time",
@@ -98,15 +90,15 @@ async def find_messages(
     cost: with a rare `tag` an answer can be empty and `nextCursor` lead on all the same."""
     messages = services.messages
     if key is not None:
-        return _answer(await messages.by_key(topic, key, from_ms, to_ms, min(limit, 64)))
+        return answer(await messages.by_key(topic, key, from_ms, to_ms, min(limit, 64)))
     if offset is not None:
         if broker_name is None or queue_id is None:
             raise InvalidError("An offset is of one queue: name it by brokerName and queueId.")
-        return _answer(await messages.at_offset(topic, broker_name, queue_id, offset, limit))
+        return answer(await messages.at_offset(topic, broker_name, queue_id, offset, limit))
     if cursor is not None:
-        return _answer(await messages.next_window(topic, cursor, limit))
+        return answer(await messages.next_window(topic, cursor, limit))
     search = Search(topic, from_ms, to_ms, tag)
-    return _answer(await messages.window(search, limit, broker_name=broker_name, queue_id=queue_id))
+    return answer(await messages.window(search, limit, broker_name=broker_name, queue_id=queue_id))
 
 
 @router.get(
@@ -125,7 +117,7 @@ async def get_message(
 ) -> Response:
     """With all its properties, and the first `bodyBytes` of its body, unpacked where it was compressed. JSON
     is laid out, other text is shown as it is, anything else as hex, unless `bodyFormat` says how."""
-    return _answer(await services.messages.view(message_id, topic, body_format, body_bytes))
+    return answer(await services.messages.view(message_id, topic, body_format, body_bytes))
 
 
 @router.get(
@@ -159,7 +151,7 @@ async def get_message_trace(
     trace_topic: Annotated[str, Query(alias="traceTopic", min_length=1, max_length=255)] = TRACE_TOPIC,
 ) -> Response:
     """Of clients with `enableMsgTrace`, by their own clocks: the send, and each consumption."""
-    return _answer(await services.messages.trace(message_id, topic, trace_topic))
+    return answer(await services.messages.trace(message_id, topic, trace_topic))
 
 
 @router.get(
@@ -173,7 +165,7 @@ async def get_message_track(
     services: ServicesDep, message_id: MessageId, topic: MaybeTopic = None
 ) -> Response:
     """Told from the offsets of the groups that consume its topic, or have."""
-    return _answer(await services.messages.track(message_id, topic))
+    return answer(await services.messages.track(message_id, topic))
 
 
 @router.post(

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
+from fastapi.responses import Response
 
 from admin_api.schemas.base import PAGE_MAX, PAGE_SIZE_MAX, Problem, Schema
 from admin_api.services.context import Services
@@ -24,6 +25,15 @@ def page_wanted(
 
 ServicesDep = Annotated[Services, Depends(services_of)]
 PageDep = Annotated[PageWanted, Depends(page_wanted)]
+
+
+def answer(view: Schema) -> Response:
+    """As it is, without a second look at what was just made: a page may have a thousand groups."""
+    return Response(
+        view.model_dump_json(by_alias=True),
+        media_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )
 
 
 def problems(**said: str) -> dict[int | str, dict[str, Any]]:
