@@ -116,6 +116,7 @@ class Doctor:
             self._optional(self._read_groups, troubles),
             self._optional(self._read_dlqs, troubles),
         )
+        troubles += vitals.troubles
         return Facts(
             view=view,
             listed=listed,

@@ -98,3 +98,19 @@ async def test_nobody_there_is_one_finding() -> None:
     cluster.namesrv_is_up = False
     report = await doctor_of(cluster, [[]]).examine()
     assert [finding.code for finding in report.findings] == ["namesrv-silent"]
+
+
+class FakeDumbMachines(FakeMachines):
+    """Brokers that tell who they are, and refuse to tell their figures."""
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+        if command.code == RequestCode.GET_BROKER_RUNTIME_INFO and address in self.statuses:
+            return RemotingCommand(code=1, remark="busy")
+        return await super().invoke(address, command, timeout_s)
+
+
+async def test_machines_that_could_not_be_looked_at_are_problems() -> None:
+    cluster = FakeDumbMachines(statuses(), {})
+    report = await doctor_of(cluster, [[]]).examine()
+    assert report.is_partial
+    assert {problem.address for problem in report.problems} == {*cluster.statuses, "127.0.0.1:2"}
