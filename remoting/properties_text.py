@@ -15,7 +15,8 @@ def parse_properties_text(body: bytes) -> dict[str, str]:
     if len(body) > PROPERTIES_BYTES_MAX:
         raise PropertiesTextError(f"properties of {len(body)} bytes; {PROPERTIES_BYTES_MAX} are possible")
     try:
-        lines = body.decode().splitlines()
+        # Bytes end lines where Java does; str.splitlines also ends them at U+0085, U+2028 and others of text.
+        lines = [line.decode() for line in body.splitlines()]
     except UnicodeDecodeError as error:
         raise PropertiesTextError(f"properties are not UTF-8: {error}") from None
     values = {}
