@@ -10,6 +10,7 @@ from admin_api.schemas.consumer_groups import (
     MemberView,
     SubscriptionView,
 )
+from admin_api.security.masking import masked
 from admin_api.sources.bodies import QueueKey
 from admin_api.sources.client_versions import version_name
 from admin_api.sources.consumer_groups import Connections, GroupConfig, ProcessQueue, Running, SubscriptionRow
@@ -68,7 +69,7 @@ def running_view(group: str, client_id: str, broker_name: str, running: Running)
         group=group,
         client_id=client_id,
         broker_name=broker_name,
-        properties=dict(sorted(running.properties.items())),
+        properties={key: masked(key, value) or "" for key, value in sorted(running.properties.items())},
         subscriptions=[subscription_view(row) for row in running.subscription_set],
         queues=sorted(queues, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id)),
         rates=[

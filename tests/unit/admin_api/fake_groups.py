@@ -158,7 +158,7 @@ class FakeBroker:
         ]
         stack = "at org.example.Work" if command.ext_fields["jstackEnable"] == "true" else None
         return {
-            "properties": {"PROP_CLIENT_VERSION": "V4_9_8"},
+            "properties": {"PROP_CLIENT_VERSION": "V4_9_8", "secretKey": "hunter2"},
             "mqTable": object_key_map(rows),
             "statusTable": {"t": {"pullRT": 1.5, "consumeOKTPS": 3.0, "consumeFailedMsgs": 1}},
             "jstack": stack,

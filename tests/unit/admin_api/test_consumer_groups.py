@@ -158,6 +158,7 @@ async def test_a_member_says_what_it_does() -> None:
     async with opened(broker) as groups:
         running = await groups.running("g", "c1", with_stack=True)
         assert running.stack == "at org.example.Work"
+        assert running.properties == {"PROP_CLIENT_VERSION": "V4_9_8", "secretKey": "********"}
         assert [(queue.queue_id, queue.cached_messages) for queue in running.queues] == [(0, 2), (1, 2)]
         assert (running.rates[0].pull_ms, running.rates[0].consume_ok_tps) == (1.5, 3.0)
         with pytest.raises(NotFoundError):

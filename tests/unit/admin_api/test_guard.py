@@ -184,7 +184,9 @@ async def test_a_long_body_is_refused_whether_its_length_is_said_or_not() -> Non
         assert (fits.status_code, fits.json()) == (200, 4)
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/api/v1/cluster", "/api/v1/nothing", "/static/app.js", "/healthz"])
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/api/v1/cluster", "/api/v1/nothing", "/static/app.js", "/healthz"]
+)
 async def test_every_answer_tells_browsers_to_be_careful(path: str) -> None:
     async with calling(Tokens()) as client:
         headers = (await client.get(path)).headers
