@@ -12,6 +12,7 @@ _SIGNS: Final = (
     "credential",
     "accesskey",
     "privatekey",
+    "socksproxy",  # its value has the user and the password
 )
 
 
