@@ -107,7 +107,7 @@ def _silent(facts: Facts, group: GroupView, node: NodeView, spare: int) -> Itera
         return
     seen = ""
     if node.last_known is not None:
-        seen = f", for {words_of_ms(facts.now_ms - node.last_known.at_ms)} at least"
+        seen = f" (it answered last {words_of_ms(facts.now_ms - node.last_known.at_ms)} ago)"
     sentence = f"{name_of(group, node)} is {node.state}{seen}: {node.problem or 'its leader lost it'}."
     remedy = (
         f"Start it again (on its own machine: `ledgermq node {node.id or 'NODE'}`); it catches up by itself."

@@ -152,7 +152,7 @@ def test_a_node_down_of_three_leaves_none_to_spare() -> None:
     memory.remember(up.pop("n2"), NOW_MS - 180_000)
     finding = only(facts(up, memory=memory))
     assert (finding.code, finding.severity) == ("node-down", Severity.ERROR)
-    assert finding.sentence.startswith("n2 of group-a is down, for 3 min at least: 127.0.0.1:10931")
+    assert finding.sentence.startswith("n2 of group-a is down (it answered last 3 min ago): 127.0.0.1:10931")
     assert finding.sentence.endswith("with one more down nothing can be written.")
 
 
