@@ -24,6 +24,8 @@ READ_AT_ONCE = 200
 """Records between two looks at what else the loop has to do."""
 DAMAGE_WAIT_S = 0.2
 """A damaged record is being mended from the peers; then it is tried again."""
+TRIES_ALONE = 2
+"""Where no peer can mend a record it is lost when it is given up: a disk may fail once."""
 SAVE_AGAIN_NEWS = 10_000
 """Records between two tries to save, when the disk takes nothing."""
 HOUR_MS = 3_600_000
@@ -210,12 +212,14 @@ class TimerJournal:
             self._last = (offset, deliveries) if deliveries is not None else None
         return None if self._last is None else self._last[1]
 
-    def _read(self, position: int, size: int) -> Record | None:
+    def _read(self, position: int, size: int, tries: int = TRIES_ALONE) -> Record | None:
         try:
             return decode_record(self._log.read(position, size)) if size else None
         except DamagedRecordError as error:
             if self._has_peers:
                 raise
+            if tries > 1:
+                return self._read(position, size, tries - 1)
             logger.error("a record of the timer queue is damaged for good: %s", error)
             return None
         except (PositionError, CorruptRecordError):

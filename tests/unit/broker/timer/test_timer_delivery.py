@@ -14,6 +14,7 @@ from broker.timer.delivery import BATCH_MESSAGES_MAX
 from broker.timer.names import TIMER_TOPIC
 from broker.timer.records import ALL_KEPT
 from broker.timer.rules import TimerRules
+from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
 from commitlog.record import Message, parse_properties
 from remoting.codes import ResponseCode
@@ -276,6 +277,22 @@ async def test_recalls_wait_for_the_put_before_them(recaller: TimerBench) -> Non
         recaller.log.commit()
         await asyncio.sleep(0)
     assert await asked == ResponseCode.SUCCESS
+
+
+async def test_a_disk_that_fails_once_loses_no_message_where_nobody_else_has_it(
+    bench: TimerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.send(b"hello", TIMER_DELAY_SEC=10)
+    read, failures = bench.log.read, [DamagedRecordError("once")]
+
+    def read_or_fail(position: int, size: int) -> bytes:
+        if failures:
+            raise failures.pop()
+        return read(position, size)
+
+    monkeypatch.setattr(bench.log, "read", read_or_fail)
+    assert await bench.at(11 * SECOND) == [b"hello"]
+    assert failures == []
 
 
 # -- clocks
