@@ -37,11 +37,12 @@ class Damage:
             if self._is_sound(self._nodes[name]):
                 damaged.discard(name)
                 self._strangers.discard(name)
-        return len(damaged | self._strangers | {machine.name}) <= (len(self._nodes) - 1) // 2
+        impaired = {name for name, node in self._nodes.items() if _is_impaired(node)}
+        return len(damaged | impaired | self._strangers | {machine.name}) <= (len(self._nodes) - 1) // 2
 
     def _is_sound(self, machine: Machine) -> bool:
         broker = None if machine.process is None else machine.process.broker
-        if broker is None or engine_of(broker).status().impairment is not None:
+        if broker is None or _is_impaired(machine):
             return False
         return engine_of(broker).persisted_index >= self._checker.commit_index and (
             self._checker.missing(machine) == NO_INDEX
@@ -99,3 +100,9 @@ class Damage:
 
     def _folder(self, machine: Machine) -> Path:
         return store_directory(self._checker.root, machine.name)
+
+
+def _is_impaired(machine: Machine) -> bool:
+    """Whether its node runs and does not vote: it found damage, or a disk that failed once."""
+    broker = None if machine.process is None else machine.process.broker
+    return broker is not None and engine_of(broker).status().impairment is not None
