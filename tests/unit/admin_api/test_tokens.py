@@ -106,7 +106,7 @@ def test_names_it_may_be_called_by() -> None:
 
 @pytest.mark.parametrize(
     ("host", "name"),
-    [("A:1", "a"), ("[::1]:8080", "::1"), ("::1", "::1"), ("[::1", "::1"), (":", ""), ("a:b:c", "a:b:c")],
+    [("A:1", "a"), ("[::1]:8080", "::1"), ("::1", "::1"), ("[::1", "[::1"), (":", ""), ("a:b:c", "a:b:c")],
 )
 def test_host_name(host: str, name: str) -> None:
     assert host_name(host) == name
