@@ -17,7 +17,7 @@ class OldFile:
     next_index: int
     """The first entry behind it."""
     newest_ms: int | None
-    """When its last record was stored; None when that is damaged."""
+    """When its last record was stored, or its first if that was later; None when the last is damaged."""
 
 
 class LogRemoval:
@@ -67,24 +67,35 @@ class LogRemoval:
 
     def old_files(self) -> Iterator[OldFile]:
         """The oldest first; up to one whose end is not known."""
+        first_index = self._entries.begin_index
         for end_position, next_index in self._entries.old_files():
             if next_index is None:
                 return
             if next_index <= self._entries.begin_index:
                 continue  # it is being deleted
-            yield OldFile(end_position, next_index, self._newest_of(end_position, next_index))
+            yield OldFile(
+                end_position, next_index, self._newest_of(end_position, first_index, next_index - 1)
+            )
+            first_index = next_index
 
-    def _newest_of(self, end_position: int, next_index: int) -> int | None:
+    def _newest_of(self, end_position: int, first_index: int, last_index: int) -> int | None:
+        """The later of its first and its last record's time: the leader that wrote the last may have had a
+        clock that was behind.
+        """
         known = self._newest_ms.get(end_position)
         if known is None:
-            position = self._entries.position_of(next_index - 1) + HEADER_BYTES
-            try:
-                known = self._index.store_timestamp_at(position)
-            except DamagedRecordError:
+            times = [self._stored_ms(index) for index in (first_index, last_index)]
+            known = max((time for time in times if time is not None), default=None)
+            if times[1] is None or known is None:
                 return None
-            if known is not None:
-                self._newest_ms[end_position] = known
+            self._newest_ms[end_position] = known
         return known
+
+    def _stored_ms(self, index: int) -> int | None:
+        try:
+            return self._index.store_timestamp_at(self._entries.position_of(index) + HEADER_BYTES)
+        except DamagedRecordError:
+            return None
 
     async def remove_before(self, file: OldFile) -> int:
         """Delete this file and all before it; how many. Raises OSError."""

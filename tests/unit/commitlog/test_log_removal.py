@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 from commitlog.dispatch_batch import DispatchBatch
+from commitlog.entry import HEADER_BYTES
 from commitlog.entry_store import EntryStore
 from commitlog.errors import DamagedRecordError
 from commitlog.indexer import Indexer
@@ -93,6 +94,24 @@ def test_file_whose_last_record_is_damaged_has_no_time() -> None:
     removal = LogRemoval(store, cast("Indexer", DamagedIndex()), lambda: 99, remove_before)
     found = [(file.next_index, file.newest_ms is None) for file in removal.old_files()]
     assert found[:3] == [(10, True), (20, False), (30, False)]
+
+
+def test_file_is_as_old_as_the_later_of_its_first_and_its_last_record() -> None:
+    """A leader whose clock is days behind, and which writes a file's last record, does not make it old."""
+    store = open_small(MemoryFs())
+    fill(store)
+
+    class IndexOfTimes:
+        def store_timestamp_at(self, position: int) -> int | None:
+            return {first: 9_000, last: 1_000}.get(position - HEADER_BYTES, 5_000)
+
+    async def remove_before(begin_index: int) -> int:
+        return remove(store, begin_index)
+
+    first, last = store.position_of(10), store.position_of(19)
+    removal = LogRemoval(store, cast("Indexer", IndexOfTimes()), lambda: 99, remove_before)
+    found = [(file.next_index, file.newest_ms) for file in removal.old_files()]
+    assert found[:3] == [(10, 5_000), (20, 9_000), (30, 5_000)]
 
 
 def test_removal_that_a_reset_overtakes_is_void() -> None:
