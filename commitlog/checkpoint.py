@@ -62,6 +62,12 @@ class LogBegin:
     begin_position: int = 0
     epochs: tuple[Epoch, ...] = ()
 
+    def moved_to(self, index: int, position: int) -> "LogBegin":
+        """The begin of the same log without the entries before `index`, which it has."""
+        behind = tuple(epoch for epoch in self.epochs if epoch.first_index > index)
+        first = Epoch(self.epochs[len(self.epochs) - len(behind) - 1].term, index)
+        return LogBegin(index, position, (first, *behind))
+
     def encode(self) -> bytes:
         """The `epochs` file's content."""
         return seal(

@@ -8,6 +8,7 @@ cache. After a failed write nothing is written any more: what the disk holds is 
 must stop.
 """
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -112,11 +113,10 @@ class EntryStore:
         self._cold = ColdReader(files)
         self._gatherer = Gatherer(self._cache, self._cold)
         self._scrubber = Scrubber(files)
-        self._begin_index = log.begin.begin_index
-        self._begin_position = log.begin.begin_position
+        self._begin = log.begin
+        """Replaced as a whole: the writer's thread reads it, too."""
         self._end_index = log.end_index
         self._end_position = log.end_position
-        self._epochs = list(log.begin.epochs)
         self._recovered_commit_index = min(files.checkpoint.committed_index, log.end_index)
         self._ops: list[Op] = []
         self._new_chunks: list[Chunk] = []
@@ -128,7 +128,7 @@ class EntryStore:
     @property
     def begin_index(self) -> int:
         """The first entry."""
-        return self._begin_index
+        return self._begin.begin_index
 
     @property
     def end_index(self) -> int:
@@ -138,7 +138,7 @@ class EntryStore:
     @property
     def begin_position(self) -> int:
         """Where the first entry stands or will stand."""
-        return self._begin_position
+        return self._begin.begin_position
 
     @property
     def end_position(self) -> int:
@@ -147,8 +147,8 @@ class EntryStore:
 
     def log_state(self) -> LogState:
         """What recovery found, with what was appended since."""
-        commit_index = max(self._begin_index - 1, min(self._recovered_commit_index, self._end_index))
-        return LogState(self._begin_index, self._end_index, tuple(self._epochs), commit_index)
+        commit_index = max(self.begin_index - 1, min(self._recovered_commit_index, self._end_index))
+        return LogState(self.begin_index, self._end_index, self._begin.epochs, commit_index)
 
     def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:
         """Lay out new entries in memory; returns where each stands.
@@ -175,8 +175,8 @@ class EntryStore:
                 f"entry {entries.first_index} at position {entry_position(data)} does not continue a log "
                 f"that goes on with entry {self._end_index + 1} at position {position}"
             )
-        if self._epochs and entries.term < self._epochs[-1].term:
-            raise CorruptRangeError(f"term {entries.term} follows term {self._epochs[-1].term}")
+        if self._begin.epochs and entries.term < self._begin.epochs[-1].term:
+            raise CorruptRangeError(f"term {entries.term} follows term {self._begin.epochs[-1].term}")
         room = self.config.data_file_bytes - position % self.config.data_file_bytes
         if len(data) + BLANK_BYTES > room:
             raise CorruptRangeError(f"{len(data)} bytes at position {position}, {room} bytes of file left")
@@ -189,26 +189,23 @@ class EntryStore:
 
     def truncate_from(self, index: int) -> None:
         """Drop the entries >= index."""
-        assert self._begin_index <= index, (self._begin_index, index)
+        assert self.begin_index <= index, (self.begin_index, index)
         if index > self._end_index:
             return
-        end_position = self._begin_position if index == self._begin_index else self._end_of(index - 1)
+        end_position = self.begin_position if index == self.begin_index else self._end_of(index - 1)
         self._cache.truncate_from(index)
         self._end_index = index - 1
         self._end_position = end_position
-        while self._epochs and self._epochs[-1].first_index >= index:
-            self._epochs.pop()
-            self._has_new_epochs = True
+        self._take_epochs(tuple(epoch for epoch in self._begin.epochs if epoch.first_index < index))
         self._ops.append(TruncateOp(index, end_position))
 
     def reset(self, begin_index: int, begin_position: int) -> None:
         """Drop everything; the next entry is begin_index, at begin_position."""
         assert min(begin_index, begin_position) >= 0, (begin_index, begin_position)
         self._cache.clear()
-        self._begin_index = begin_index
+        self._begin = LogBegin(begin_index, begin_position)
         self._end_index = begin_index - 1
-        self._begin_position = self._end_position = begin_position
-        self._epochs.clear()
+        self._end_position = begin_position
         self._has_new_epochs = True
         self._removal = None
         self._recovered_commit_index = begin_index - 1
@@ -216,12 +213,8 @@ class EntryStore:
 
     def begin_at(self, begin_index: int) -> None:
         """The entries before this one, which are in the files, belong to the log no more."""
-        assert self._begin_index <= begin_index <= self._end_index, (begin_index, self._end_index)
-        self._begin_position = self.position_of(begin_index)
-        self._begin_index = begin_index
-        behind = [epoch for epoch in self._epochs if epoch.first_index > begin_index]
-        self._epochs = [Epoch(self._epochs[len(self._epochs) - len(behind) - 1].term, begin_index), *behind]
-        self._removal = self._log_begin()
+        assert self.begin_index <= begin_index <= self._end_index, (begin_index, self._end_index)
+        self._begin = self._removal = self._begin.moved_to(begin_index, self.position_of(begin_index))
 
     def remove_files(self) -> int:
         """Writer thread: make the log's begin durable and delete the files before it; how many."""
@@ -247,7 +240,7 @@ class EntryStore:
         """All changes since the last call; None when there are none."""
         if not self._ops:
             return None
-        begin = self._log_begin() if self._has_new_epochs else None
+        begin = self._begin if self._has_new_epochs else None
         writes = Writes(self._ops, self._new_chunks, begin)
         self._ops, self._new_chunks = [], []
         self._has_new_epochs = False
@@ -292,25 +285,25 @@ class EntryStore:
     def replace_range(self, entries: EntryRange) -> None:
         """Writer thread: put entries over damaged ones, synced; CorruptRangeError if they do not fit."""
         with self._failing():
-            self._scrubber.replace(self._log_begin(), entries)
+            self._scrubber.replace(self._begin, entries)
 
     def scrub(self, bytes_max: int) -> Scrubbed:
         """Writer thread: read and check the next stretch of committed entries, going round for ever."""
         with self._failing():
-            return self._scrubber.scrub(self._log_begin(), bytes_max)
+            return self._scrubber.scrub(self._begin, bytes_max)
 
     def position_of(self, index: int) -> int:
         """Start position of an entry."""
-        assert self._begin_index <= index <= self._end_index, (self._begin_index, index, self._end_index)
+        assert self.begin_index <= index <= self._end_index, (self.begin_index, index, self._end_index)
         chunk = self._cache.chunk_of(index)
         if chunk is not None:
             return chunk.position_of(index)
-        return self._cold.position_of(index, self._begin_index, self._begin_position)
+        return self._cold.position_of(index, self.begin_index, self.begin_position)
 
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
         """As the contract. Recent entries are the very bytes that were appended; older ones are checked."""
-        assert self._begin_index <= first_index <= last_index <= self._end_index, (
-            self._begin_index,
+        assert self.begin_index <= first_index <= last_index <= self._end_index, (
+            self.begin_index,
             first_index,
             last_index,
             self._end_index,
@@ -331,7 +324,7 @@ class EntryStore:
         """
         cached_from = self._cache.first_index
         end_index = self._end_index if cached_from is None else cached_from - 1
-        return self._cold.read_bodies(units, self._begin_index, end_index)
+        return self._cold.read_bodies(units, self.begin_index, end_index)
 
     def gather_bodies(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
         """The bodies of ascending units, checked, back to back; None when they have to be read one by one."""
@@ -353,7 +346,7 @@ class EntryStore:
 
     def end_of(self, index: int) -> int:
         """First byte after an entry; the log's begin for the entry before the first."""
-        return self._begin_position if index < self._begin_index else self._end_of(index)
+        return self.begin_position if index < self.begin_index else self._end_of(index)
 
     def is_disk_full(self) -> bool:
         """Whether the file system is fuller than the configured ratio; looked at once a second at most."""
@@ -376,8 +369,10 @@ class EntryStore:
             self._has_failed = True
             raise
 
-    def _log_begin(self) -> LogBegin:
-        return LogBegin(self._begin_index, self._begin_position, tuple(self._epochs))
+    def _take_epochs(self, epochs: tuple[Epoch, ...]) -> None:
+        if epochs != self._begin.epochs:
+            self._begin = dataclasses.replace(self._begin, epochs=epochs)
+            self._has_new_epochs = True
 
     def _append(self, chunk: Chunk, is_replica: bool = False) -> None:
         if chunk.position != self._end_position:
@@ -388,10 +383,10 @@ class EntryStore:
         self._cache.append(chunk)
         self._end_index = chunk.last_index
         self._end_position = chunk.end_position
-        if not self._epochs or self._epochs[-1].term != chunk.term:
-            assert not self._epochs or self._epochs[-1].term < chunk.term, (self._epochs[-1], chunk.term)
-            self._epochs.append(Epoch(chunk.term, chunk.first_index))
-            self._has_new_epochs = True
+        epochs = self._begin.epochs
+        if not epochs or epochs[-1].term != chunk.term:
+            assert not epochs or epochs[-1].term < chunk.term, (epochs[-1], chunk.term)
+            self._take_epochs((*epochs, Epoch(chunk.term, chunk.first_index)))
 
     def _end_of(self, index: int) -> int:
         chunk = self._cache.chunk_of(index)
