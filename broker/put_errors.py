@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from commitlog.log import PutStatus
 from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand, error_response, success_response
 
 PUT_ERRORS: Mapping[PutStatus, tuple[ResponseCode, str]] = {
     PutStatus.SERVICE_NOT_AVAILABLE: (
@@ -35,3 +36,12 @@ def put_error(status: PutStatus) -> tuple[ResponseCode, str]:
     """Code and remark for a status other than PUT_OK."""
     assert status is not PutStatus.PUT_OK, "PUT_OK is no error"
     return PUT_ERRORS[status]
+
+
+def put_answer(
+    request: RemotingCommand, status: PutStatus, ext_fields: dict[str, str] | None = None
+) -> RemotingCommand:
+    """The answer to a request whose message was put with this status; `ext_fields` for success."""
+    if status is PutStatus.PUT_OK:
+        return success_response(request, ext_fields)
+    return error_response(request, *put_error(status))

@@ -19,14 +19,12 @@ _log = logging.getLogger(__name__)
 
 HandlerResult = RemotingCommand | None | Awaitable[RemotingCommand | None]
 Handler = Callable[[RemotingCommand, Connection], HandlerResult]
-"""Returns the answer, an awaitable of it, or None when `connection.send` brings it later."""
+"""Returns the answer, an awaitable of it, or None when `Router.answer` brings it later."""
 Arrived = tuple[Connection, list[RemotingCommand], int]
 """Requests of one connection in order, and the code that all of them have, or -1."""
 Batch = tuple[Connection, list[RemotingCommand]]
 BatchHandler = Callable[[list[Batch]], None]
-"""Takes all requests of a loop turn with its codes; answers each (but oneways) by `connection.send`, now or
-later.
-"""
+"""Takes all requests of a loop turn with its codes; answers each by `Router.answer`, now or later."""
 
 TASKS_MAX = 4096
 TURN_S_MAX = 0.02
@@ -166,7 +164,7 @@ class Router:
             connection.warn_once(f"code {request.code}", f"request code {request.code} has no handler")
             remark = f" request type {request.code} not supported"
             refusal = error_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-            self._answer(request, connection, refusal)
+            self.answer(request, connection, refusal)
             return
         try:
             result = handler(request, connection)
@@ -174,7 +172,7 @@ class Router:
             self._fail(request, connection, error)
             return
         if isinstance(result, RemotingCommand):
-            self._answer(request, connection, result)
+            self.answer(request, connection, result)
         elif result is not None:
             self._follow(request, connection, result)
 
@@ -185,7 +183,7 @@ class Router:
             result.close()
             connection.warn_once("overload", f"{self._tasks_max} requests are being handled; request refused")
             refusal = error_response(request, ResponseCode.SYSTEM_BUSY, OVERLOAD_REMARK)
-            self._answer(request, connection, refusal)
+            self.answer(request, connection, refusal)
             return
         task = asyncio.ensure_future(result)
         self._tasks[task] = None
@@ -203,15 +201,14 @@ class Router:
             return
         result = task.result()
         if result is not None:
-            self._answer(request, connection, result)
+            self.answer(request, connection, result)
 
-    def _answer(self, request: RemotingCommand, connection: Connection, answer: RemotingCommand) -> None:
+    def answer(self, request: RemotingCommand, connection: Connection, answer: RemotingCommand) -> None:
         """Send an answer as the request wants it: its opaque, its serialize type; nothing at all to a
-        oneway.
+        oneway. Every answer leaves here, at once or late, and is counted here when it refuses; only sends are
+        answered in frames that are encoded together, and counted there (broker/processors/send.py).
         """
-        if answer.code:
-            is_known = request.code in self._handlers or request.code in self._batch_handlers
-            self.counts.refuse(request.code if is_known else UNKNOWN, answer.code)
+        self._count(request, answer.code)
         if request.is_oneway:
             return
         answer.opaque = request.opaque
@@ -221,7 +218,13 @@ class Router:
             connection.send(answer)
         except CommandError as error:
             _log.warning("answer to request code %d cannot be sent: %s", request.code, error)
+            self._count(request, ResponseCode.SYSTEM_ERROR)
             connection.send(error_response(request, ResponseCode.SYSTEM_ERROR, str(error)))
+
+    def _count(self, request: RemotingCommand, answer_code: int) -> None:
+        if answer_code:
+            is_known = request.code in self._handlers or request.code in self._batch_handlers
+            self.counts.refuse(request.code if is_known else UNKNOWN, answer_code)
 
     def _fail(self, request: RemotingCommand, connection: Connection, error: BaseException) -> None:
         if isinstance(error, RequestError):
@@ -232,7 +235,7 @@ class Router:
         else:
             code, remark = int(ResponseCode.SYSTEM_ERROR), f"{type(error).__name__}: {error}"
             self._report(request, error)
-        self._answer(request, connection, error_response(request, code, remark))
+        self.answer(request, connection, error_response(request, code, remark))
 
     def _report(self, request: RemotingCommand, error: BaseException) -> None:
         """Log a fault of ours with its trace, once per request code and error type."""

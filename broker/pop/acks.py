@@ -20,7 +20,7 @@ from broker.pop.lanes import Lane
 from broker.pop.ledger import PopLedger
 from broker.pop.names import ORDER_REVIVE_QUEUE, Handle, HandleError, marked_topic, parse_handle
 from broker.pop.ops import Changed, Finished, LaneKey, whole
-from broker.put_errors import put_error
+from broker.put_errors import put_answer
 from commitlog.log import PutStatus
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
@@ -135,12 +135,21 @@ class PopAcks:
         self, request: RemotingCommand, connection: ClientConnection, answer: RemotingCommand
     ) -> None:
         """With the commit of what was recorded in this turn; at once when that is nothing."""
-        if request.is_oneway:
-            return
         if self._ledger.has_recorded:
-            self._ledger.when_committed(partial(_answer, request, connection, answer))
+            self._ledger.when_committed(partial(self._answer, request, connection, answer))
         else:
-            connection.send(answer)
+            self._context.router.answer(request, connection, answer)
+
+    def _answer(
+        self,
+        request: RemotingCommand,
+        connection: ClientConnection,
+        answer: RemotingCommand,
+        status: PutStatus,
+    ) -> None:
+        if status is not PutStatus.PUT_OK:
+            answer = put_answer(request, status)
+        self._context.router.answer(request, connection, answer)
 
     def _lane(self, key: LaneKey) -> Lane | None:
         table = self._ledger.table
@@ -237,11 +246,3 @@ def _is_out(lane: Lane, offset: int, handle: Handle) -> bool:
         return checkout.pop_time_ms == handle.pop_time_ms and handle.revive_queue_id != ORDER_REVIVE_QUEUE
     order = lane.order
     return order is not None and offset in order.pending and order.pop_time_ms == handle.pop_time_ms
-
-
-def _answer(
-    request: RemotingCommand, connection: ClientConnection, answer: RemotingCommand, status: PutStatus
-) -> None:
-    if status is not PutStatus.PUT_OK:
-        answer = error_response(request, *put_error(status))
-    connection.send(answer)

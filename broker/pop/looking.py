@@ -174,12 +174,16 @@ class PopLooks:
             return True
         if not self._has_message(notice.header):
             return False
-        notice.connection.send(_notification(notice.request, has_message=True))
+        self._answer(notice, has_message=True)
         return True
 
     def _time_out(self, notice: _Notice) -> None:
         if notice.connection.is_open:
-            notice.connection.send(_notification(notice.request))
+            self._answer(notice, has_message=False)
+
+    def _answer(self, notice: _Notice, *, has_message: bool) -> None:
+        answer = _notification(notice.request, has_message=has_message)
+        self._context.router.answer(notice.request, notice.connection, answer)
 
     def _on_ready(self, is_ready: bool) -> None:
         if not is_ready:

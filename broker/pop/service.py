@@ -261,7 +261,6 @@ class PopService:
 
     def _answer(self, pop: Pop, taken: Taken, code: ResponseCode, remark: str) -> None:
         """All number fields on every answer: the client reads the header of those without messages, too."""
-        self._context.router.counts.refuse(pop.request.code, code)
         if not pop.connection.is_open:
             return
         header = pop.header
@@ -276,9 +275,8 @@ class PopService:
         if header.order:
             ext["orderCountInfo"] = ";".join(taken.counts)
         body = b"".join(taken.bodies)
-        pop.connection.send(success_response(pop.request, ext, body, remark, code))
+        answer = success_response(pop.request, ext, body, remark, code)
+        self._context.router.answer(pop.request, pop.connection, answer)
 
     def _refuse(self, request: RemotingCommand, connection: ClientConnection, code: int, remark: str) -> None:
-        self._context.router.counts.refuse(request.code, code)
-        if not request.is_oneway:
-            connection.send(error_response(request, code, remark))
+        self._context.router.answer(request, connection, error_response(request, code, remark))

@@ -253,8 +253,8 @@ class PullProcessor:
     def _refuse(self, held: HeldPull[Pull]) -> None:
         """Its place goes to a pull of another connection."""
         pull = held.request
-        self._context.router.counts.refuse(pull.request.code, ResponseCode.SYSTEM_BUSY)
-        pull.connection.send(error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD))
+        refusal = error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD)
+        self._context.router.answer(pull.request, pull.connection, refusal)
 
     def _resume(self, held: HeldPull[Pull], may_hold: bool) -> None:
         pull = held.request
@@ -266,7 +266,7 @@ class PullProcessor:
         if answer is None:
             answer = self._answer(pull, held.offset, held.deadline_ms)
         if answer is not None:
-            pull.connection.send(answer)
+            self._context.router.answer(pull.request, pull.connection, answer)
 
 
 def _code(result: ReadResult, offset: int, is_final: bool) -> ResponseCode:

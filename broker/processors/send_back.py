@@ -12,7 +12,7 @@ from functools import partial
 
 from broker.clients import ClientConnection
 from broker.context import BrokerContext
-from broker.put_errors import put_error
+from broker.put_errors import put_answer, put_error
 from broker.readiness import Readiness
 from broker.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
 from broker.state.groups import SubscriptionGroupConfig
@@ -30,7 +30,7 @@ from commitlog.record import (
     parse_properties,
 )
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, error_response, success_response
+from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
 from remoting.headers import ConsumerSendMsgBackRequestHeader
 from remoting.router import HandlerResult
@@ -160,14 +160,7 @@ class SendBackProcessor:
     ) -> None:
         if status is PutStatus.PUT_OK:
             self._context.statistics.sent_back(plan.origin_topic, plan.group, plan.is_dead)
-        else:
-            self._context.router.counts.refuse(request.code, put_error(status)[0])
-        if request.is_oneway:
-            return
-        if status is PutStatus.PUT_OK:
-            connection.send(success_response(request))
-        else:
-            connection.send(error_response(request, *put_error(status)))
+        self._context.router.answer(request, connection, put_answer(request, status))
 
 
 def _retries_max(

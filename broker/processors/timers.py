@@ -6,7 +6,7 @@ from functools import partial
 
 from broker.clients import ClientConnection
 from broker.context import BrokerContext
-from broker.put_errors import put_error
+from broker.put_errors import put_answer
 from broker.replication import leader_hint
 from broker.timer.delivery import TimerDelivery
 from broker.timer.handles import HandleError, RecallHandle, decode_handle
@@ -15,7 +15,7 @@ from broker.timer.recalls import Recall, Recalls
 from broker.timer.room import TimerRoom
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, error_response, success_response
+from remoting.command import RemotingCommand, error_response
 from remoting.errors import RequestError
 from remoting.headers import RecallMessageRequestHeader
 
@@ -41,12 +41,26 @@ class RecallProcessor:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, remark)
         handle = self._handle(header)
         named = f"{handle.topic}+{handle.unique_key}"
-        answer = partial(_answer, request, connection, handle.unique_key)
+        answer = partial(self._answer, request, connection, handle.unique_key)
         precision_ms = context.config.timer_precision_ms
         out_ms = handle.time_ms // precision_ms * precision_ms
         if not self._recalls.ask(Recall(named, out_ms, context.end_position() or 0, answer)):
             raise RequestError(ResponseCode.SYSTEM_BUSY, "recall failed, too many wait")
         return None
+
+    def _answer(
+        self,
+        request: RemotingCommand,
+        connection: ClientConnection,
+        unique_key: str,
+        status: PutStatus | None,
+    ) -> None:
+        if status is None:
+            remark = "recall failed, no such message waits: it is delivered, or was recalled"
+            answer = error_response(request, ResponseCode.ILLEGAL_OPERATION, remark)
+        else:
+            answer = put_answer(request, status, {"msgId": unique_key})
+        self._context.router.answer(request, connection, answer)
 
     def _handle(self, header: RecallMessageRequestHeader) -> RecallHandle:
         try:
@@ -62,20 +76,6 @@ class RecallProcessor:
         if not 0 < left_ms < config.timer_max_delay_s * 1_000:
             raise _illegal("recall failed, timestamp invalid")
         return handle
-
-
-def _answer(
-    request: RemotingCommand, connection: ClientConnection, unique_key: str, status: PutStatus | None
-) -> None:
-    if request.is_oneway:
-        return
-    if status is PutStatus.PUT_OK:
-        connection.send(success_response(request, {"msgId": unique_key}))
-    elif status is None:
-        remark = "recall failed, no such message waits: it is delivered, or was recalled"
-        connection.send(error_response(request, ResponseCode.ILLEGAL_OPERATION, remark))
-    else:
-        connection.send(error_response(request, *put_error(status)))
 
 
 def _illegal(remark: str) -> RequestError:

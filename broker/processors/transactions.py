@@ -6,7 +6,7 @@ from functools import partial
 
 from broker.clients import ClientConnection
 from broker.context import BrokerContext
-from broker.put_errors import put_error
+from broker.put_errors import put_answer, put_error
 from broker.readiness import Readiness
 from broker.state.topics import CHECK_MAX_TIME_TOPIC
 from broker.transactions.checks import TransactionChecks
@@ -16,7 +16,7 @@ from broker.transactions.ledger import TransactionLedger
 from commitlog.log import PutStatus
 from commitlog.record import decode_record
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, error_response, success_response
+from remoting.command import RemotingCommand
 from remoting.errors import RequestError
 from remoting.headers import ResumeCheckHalfMessageRequestHeader
 
@@ -41,10 +41,13 @@ class ResumeProcessor:
             remark = f"no message of {CHECK_MAX_TIME_TOPIC} has the id {header.msg_id[:64]}"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
         message = resumed(record, self._context.store_host)
-        result = self._context.log.put([message], partial(_answer, request, connection))
+        result = self._context.log.put([message], partial(self._answer, request, connection))
         if result.status is not PutStatus.PUT_OK:
             raise RequestError(*put_error(result.status))
         return None
+
+    def _answer(self, request: RemotingCommand, connection: ClientConnection, status: PutStatus) -> None:
+        self._context.router.answer(request, connection, put_answer(request, status))
 
 
 def _position_of(message_id: str) -> int:
@@ -55,15 +58,6 @@ def _position_of(message_id: str) -> int:
     except ValueError:
         remark = f"{message_id[:64]!r} is no offsetMsgId"
         raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from None
-
-
-def _answer(request: RemotingCommand, connection: ClientConnection, status: PutStatus) -> None:
-    if request.is_oneway:
-        return
-    if status is PutStatus.PUT_OK:
-        connection.send(success_response(request))
-    else:
-        connection.send(error_response(request, *put_error(status)))
 
 
 def register(context: BrokerContext) -> None:

@@ -254,10 +254,9 @@ class EndTransactions:
         self._answer(asked.connection, asked.request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
 
     def _answer(self, connection: Connection, request: RemotingCommand, code: int, remark: str = "") -> None:
-        self._context.router.counts.refuse(request.code, code)
-        if not request.is_oneway:
-            is_done = code == ResponseCode.SUCCESS
-            connection.send(success_response(request) if is_done else error_response(request, code, remark))
+        is_done = code == ResponseCode.SUCCESS
+        answer = success_response(request) if is_done else error_response(request, code, remark)
+        self._context.router.answer(request, connection, answer)
 
 
 def _error(remark: str) -> RequestError:
