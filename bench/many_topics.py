@@ -29,11 +29,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.header_fields import RequestHeader
-from remoting.headers import (
-    CreateTopicRequestHeader,
-    QueryConsumerOffsetRequestHeader,
-    SendMessageRequestHeader,
-)
+from remoting.headers import CreateTopicRequestHeader, QueryConsumerOffsetRequestHeader
+from remoting.send_request import SendMessageRequestHeader
 from tests.integration.cluster import Cluster
 
 GROUP = "BenchManyTopics"

@@ -47,8 +47,7 @@ from native import function
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from remoting.headers import SendMessageRequestHeader
-from remoting.send_request import SendRequest
+from remoting.send_request import SendMessageRequestHeader, SendRequest
 from remoting.sequenced_send import SequencedSendRequestHeader
 
 PROPERTY_UNIQUE_KEY = "UNIQ_KEY"

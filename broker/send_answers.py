@@ -23,8 +23,7 @@ from remoting.command import (
     encode_command,
     success_response,
 )
-from remoting.headers import SendMessageRequestHeader
-from remoting.send_request import SendRequest
+from remoting.send_request import SendMessageRequestHeader, SendRequest
 
 _two_words = struct.Struct(">II").pack
 _make_native = function("_remoting", "SendAnswers")

@@ -12,7 +12,7 @@ from typing import Final
 from commitlog.sequences import NO_DIGEST
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.headers import SendMessageRequestHeader
+from remoting.send_request import SendMessageRequestHeader
 from remoting.sequenced_send import SequencedSendRequestHeader
 from rocketmq_spark.client.queues import MessageQueue
 

@@ -24,9 +24,10 @@ from remoting.errors import CommandError, FrameError, HeaderError
 from remoting.fastjson import FastjsonError, loads
 from remoting.frame import FrameDecoder
 from remoting.header_fields import RequestHeader
-from remoting.headers import PullMessageRequestHeader, SendMessageRequestHeader
+from remoting.headers import PullMessageRequestHeader
 from remoting.namesrv_headers import RegisterBrokerRequestHeader
 from remoting.route import RouteError, parse_cluster_info, parse_topic_route
+from remoting.send_request import SendMessageRequestHeader
 from tests.unit.remoting.frames import BINARY_FRAME, JSON_FRAME
 
 FRAME_BYTES_MAX = 4096

@@ -14,10 +14,10 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers import (
     QueryConsumerOffsetRequestHeader,
-    SendMessageRequestHeader,
     UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
+from remoting.send_request import SendMessageRequestHeader
 from tests.histories.operations import Commit, Fetch, Outcome, Poll, Queue, Send
 from tests.histories.words import Word
 from tests.node_simulation.clients import body_of, value_of

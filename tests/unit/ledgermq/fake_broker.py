@@ -12,11 +12,11 @@ from remoting.headers import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
-    SendMessageRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from remoting.route import BrokerData, QueueData, TopicRoute, format_topic_route
 from remoting.router import Router
+from remoting.send_request import SendMessageRequestHeader
 from remoting.server import Connection, RemotingServer
 
 TOPIC = "orders"

@@ -8,11 +8,11 @@ from remoting.headers import (
     CreateTopicRequestHeader,
     PullMessageRequestHeader,
     QueryMessageRequestHeader,
-    SendMessageRequestHeader,
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from remoting.namesrv_headers import RegisterBrokerRequestHeader
+from remoting.send_request import SendMessageRequestHeader
 
 _V2 = {
     "a": "PID",

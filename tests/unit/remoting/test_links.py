@@ -218,9 +218,8 @@ _make = function("_remoting", "Poller")
 @pytest.mark.skipif(_make is None, reason="not compiled")
 def test_a_poller_takes_nothing_that_it_cannot_use(tmp_path: Any) -> None:
     from remoting.command import LANGUAGES
-    from remoting.headers import SendMessageRequestHeader
     from remoting.links import _make_reader
-    from remoting.send_request import SendRequest
+    from remoting.send_request import SendMessageRequestHeader, SendRequest
 
     assert _make is not None
     assert _make_reader is not None

@@ -15,7 +15,7 @@ from broker.batch_body import split_batch, sub_messages
 from commitlog.record import parse_properties
 from commitlog.sequences import FIRST_DIGEST, next_digest
 from remoting.codes import RequestCode
-from remoting.headers import SendMessageRequestHeader
+from remoting.send_request import SendMessageRequestHeader
 from remoting.sequenced_send import SequencedSendRequestHeader
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.client.sending import Request, Sender
@@ -60,6 +60,10 @@ def test_properties_of_another_message_are_not_copied() -> None:
         ("LEDGERMQ_SUM", "x"),
         ("UNIQ_KEY", "x"),
         ("DELAY", "3"),
+        ("TIMER_IN_MS", "1"),
+        ("POP_CK_OFFSET", "7"),
+        ("TRANSACTION_CHECK_TIMES", "2"),
+        ("__CRC32#", "123"),
         ("TAGS", "t"),
         ("KEYS", "k"),
     ]
