@@ -11,7 +11,9 @@ class Settings:
     cache_ms: int = 500
     """Answers younger than this are given again."""
     watch_interval_ms: int = 500
-    """How often an event stream looks at the cluster."""
+    """How often the cluster is looked at while event streams are open."""
+    unchanged_interval_ms: int = 1500
+    """How often an event stream says that nothing changed."""
     ask_timeout_ms: int = 1000
     """How long one broker or name server may take to answer."""
     asks_in_flight_max: int = 32

@@ -58,14 +58,20 @@ async def get_cluster(request: Request) -> Response:
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Events named `cluster`; the data of each is the body of `GET /api/v1/cluster`.",
-            "content": {"text/event-stream": {"example": 'event: cluster\ndata: {"version":1,...}\n\n'}},
+            "description": "Events named `cluster`, whose data is the body of `GET /api/v1/cluster`; and "
+            "some named `unchanged`, with its `asOfMs`: all else is as before, but for `lastContactMs`.",
+            "content": {
+                "text/event-stream": {
+                    "example": 'event: cluster\ndata: {"version":1,...}\n\n'
+                    'event: unchanged\ndata: {"asOfMs":1790000000000}\n\n'
+                }
+            },
         },
         503: _UNAVAILABLE,
     },
 )
 async def watch_cluster(request: Request) -> StreamingResponse:
-    """One event about every half second, the whole picture each time."""
+    """The whole picture at first, and again about every half second in which something changed."""
     return StreamingResponse(
         _events(feed_of(request).watch()),
         media_type="text/event-stream",
@@ -73,7 +79,7 @@ async def watch_cluster(request: Request) -> StreamingResponse:
     )
 
 
-async def _events(views: AsyncIterator[ClusterView]) -> AsyncIterator[str]:
-    yield "retry: 1000\n\n"
-    async for view in views:
-        yield f"event: cluster\ndata: {view.model_dump_json(by_alias=True)}\n\n"
+async def _events(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield b"retry: 1000\n\n"
+    async for event in events:
+        yield event

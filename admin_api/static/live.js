@@ -36,8 +36,9 @@ export function startLive(signal) {
       problem = null;
     },
     event(name, data) {
-      if (name !== "cluster") return;
-      newest = JSON.parse(data);
+      if (name === "cluster") newest = JSON.parse(data);
+      else if (name === "unchanged" && newest !== null) newest = { ...newest, ...JSON.parse(data) };
+      else return;
       heardAtMs = Date.now();
       for (const listener of listeners) listener(newest);
       tellNews();

@@ -1,11 +1,21 @@
 """One read for many viewers, and streams that end."""
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
 
 from admin_api.feed import Feed, TooManyWatchersError
-from admin_api.schemas.cluster import ClusterView, NamesrvView, NodeState
+from admin_api.schemas.cluster import (
+    ClusterView,
+    GroupState,
+    GroupView,
+    NamesrvView,
+    NodeState,
+    NodeView,
+    PushView,
+)
 from admin_api.settings import Settings
 
 
@@ -14,6 +24,8 @@ class CountingRead:
 
     def __init__(self) -> None:
         self.reads = 0
+        self.fails_at = 0
+        self._counted = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -21,7 +33,53 @@ class CountingRead:
         self.reads += 1
         number = self.reads
         await self.gate.wait()
+        self._counted.set()
         return ClusterView(as_of_ms=number, namesrv=NamesrvView(address="h:1", state=NodeState.UP), groups=[])
+
+    async def has_reached(self, reads: int) -> None:
+        while self.reads < reads:
+            self._counted.clear()
+            await self._counted.wait()
+
+
+class ChangingRead(CountingRead):
+    """Each view shows something else."""
+
+    async def __call__(self) -> ClusterView:
+        view = await super().__call__()
+        if self.reads == self.fails_at:
+            raise ValueError("a fault of ours")
+        return view.model_copy(update={"version": view.as_of_ms})
+
+
+class AgeingContact(CountingRead):
+    """A leader's follower, heard of longer and longer ago."""
+
+    async def __call__(self) -> ClusterView:
+        view = await super().__call__()
+        push = PushView(
+            state="APPEND", match_index=7, next_index=8, is_connected=True, last_contact_ms=view.as_of_ms
+        )
+        node = NodeView(id="n1", state=NodeState.UP, push=push)
+        quiet = NodeView(id="n0", state=NodeState.UP)
+        group = GroupView(
+            group="g",
+            cluster=None,
+            broker_name="g",
+            state=GroupState.WRITABLE,
+            leader_id="n0",
+            term=1,
+            in_sync=None,
+            nodes=[quiet, node],
+        )
+        return view.model_copy(update={"groups": [group]})
+
+
+def parsed(event: bytes) -> tuple[str, dict[str, Any]]:
+    """Name and data."""
+    name, data, *rest = event.decode().split("\n")
+    assert rest == ["", ""]
+    return name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
 
 def feed_over(read: CountingRead, **limits: int) -> Feed:
@@ -63,14 +121,86 @@ async def test_current_asker_that_leaves_does_not_end_the_read_of_the_others() -
     assert (await stays).as_of_ms == 1
 
 
-async def test_watch_gives_views_until_the_feed_closes() -> None:
-    feed = feed_over(CountingRead(), cache_ms=0, watch_interval_ms=1)
+async def test_watch_gives_changed_views_until_the_feed_closes() -> None:
+    feed = feed_over(ChangingRead(), cache_ms=0, watch_interval_ms=1)
     seen = []
-    async for view in feed.watch():
-        seen.append(view.as_of_ms)
+    async for event in feed.watch():
+        seen.append(parsed(event))
         if len(seen) == 3:
             feed.close()
-    assert seen == [1, 2, 3]
+    assert [(name, data["asOfMs"]) for name, data in seen] == [("cluster", 1), ("cluster", 2), ("cluster", 3)]
+
+
+async def test_watch_says_that_nothing_changed_and_when_it_looked_instead_of_the_same_again() -> None:
+    feed = feed_over(CountingRead(), cache_ms=0, watch_interval_ms=1, unchanged_interval_ms=0)
+    stream = feed.watch()
+    assert parsed(await anext(stream))[0] == "cluster"
+    assert parsed(await anext(stream)) == ("unchanged", {"asOfMs": 2})
+    assert parsed(await anext(stream)) == ("unchanged", {"asOfMs": 3})
+
+
+async def test_watch_is_silent_between_times_while_nothing_changes() -> None:
+    read = CountingRead()
+    feed = feed_over(read, cache_ms=0, watch_interval_ms=1, unchanged_interval_ms=60_000)
+    stream = feed.watch()
+    await anext(stream)
+    waiting = asyncio.ensure_future(anext(stream, None))
+    await read.has_reached(5)
+    assert not waiting.done()
+    feed.close()
+    assert await waiting is None
+
+
+async def test_the_age_of_a_last_contact_is_no_change() -> None:
+    feed = feed_over(AgeingContact(), cache_ms=0, watch_interval_ms=1, unchanged_interval_ms=0)
+    stream = feed.watch()
+    names = [parsed(await anext(stream))[0] for _ in range(2)]
+    assert names == ["cluster", "unchanged"]
+
+
+async def test_streams_share_each_look_and_its_bytes() -> None:
+    read = ChangingRead()
+    feed = feed_over(read, cache_ms=0, watch_interval_ms=1)
+    streams = [feed.watch() for _ in range(4)]
+    firsts = await asyncio.gather(*map(anext, streams))
+    reads = read.reads
+    nexts = await asyncio.gather(*map(anext, streams))
+    assert len({id(event) for event in nexts}) == 1
+    assert parsed(nexts[0]) != parsed(firsts[0])
+    assert read.reads == reads + 1
+
+
+async def test_a_stream_that_was_slow_gets_what_changed_meanwhile() -> None:
+    read = ChangingRead()
+    feed = feed_over(read, cache_ms=0, watch_interval_ms=1)
+    slow, quick = feed.watch(), feed.watch()
+    await anext(slow)
+    while parsed(await anext(quick))[1]["asOfMs"] < 4:
+        pass
+    name, data = parsed(await anext(slow))
+    assert (name, data["asOfMs"] >= 4) == ("cluster", True)
+
+
+async def test_nothing_goes_on_once_the_last_stream_is_closed() -> None:
+    read = CountingRead()
+    feed = feed_over(read, cache_ms=0, watch_interval_ms=1, unchanged_interval_ms=0)
+    stream = feed.watch()
+    for _ in range(3):
+        await anext(stream)
+    await stream.aclose()
+    async with asyncio.timeout(5):
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_look_that_fails_is_no_news_and_the_next_is(caplog: pytest.LogCaptureFixture) -> None:
+    read = ChangingRead()
+    feed = feed_over(read, cache_ms=0, watch_interval_ms=1)
+    stream = feed.watch()
+    await anext(stream)
+    read.fails_at = 2
+    assert parsed(await anext(stream))[1]["asOfMs"] == 3
+    assert "a look at the cluster failed" in caplog.text
 
 
 async def test_watch_beyond_the_bound_is_refused_until_one_leaves() -> None:
