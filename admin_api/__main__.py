@@ -10,6 +10,7 @@ import uvicorn
 
 from admin_api.app import AdminApp, create_app
 from admin_api.audit import AuditError, AuditLog
+from admin_api.priority import NICE_MAX, give_way
 from admin_api.security.policy import PolicyError, policy_for
 from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens
 from admin_api.settings import Settings
@@ -34,6 +35,7 @@ def main() -> int:
     """Exit code 0 after a stop, 1 when it cannot or must not serve; a sentence on stderr says why."""
     args = _parser().parse_args()
     log_to_stderr(args.log_format, args.log_level, Whereabouts("admin"))
+    give_way(args.nice)
     try:
         tokens = load_tokens(args.tokens, os.environ)
         policy = policy_for(args.host, tokens, args.allowed_host)
@@ -84,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--allowed-host", action="append", default=[], metavar="NAME", help="a further name it is called by")
     add("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM): serve HTTPS")
     add("--tls-key", type=Path, metavar="FILE", help="its private key, unless it is in the same file")
+    levels = range(NICE_MAX + 1)
+    text = "give way to others on this machine: 0 (default, not at all) to 19"
+    add("--nice", type=int, choices=levels, default=0, metavar="N", help=text)
     add("--log-format", choices=FORMATS, default="text", help="text, or a JSON object a line")
     add("--log-level", choices=LEVELS, default="WARNING", help="default %(default)s")
     return parser

@@ -10,6 +10,8 @@ from ledgermq.supervisor import Command
 NAMESRV_STAGE = 0
 NODE_STAGE = 1
 ADMIN_STAGE = 2
+ADMIN_NICE = 10
+"""Who looks at the page does not take from the brokers beside it."""
 _AGAIN = "stop and start `ledgermq up`; the nodes go on meanwhile"
 
 # -P: a folder named like one of our packages in the directory of the user is not ours.
@@ -50,7 +52,7 @@ def admin_command(plan: ClusterPlan) -> Command:
     argv = (
         *_PYTHON_MODULE,
         *("admin_api", "--namesrv", plan.namesrv_address),
-        *("--host", HOST, "--port", str(plan.admin_port)),
+        *("--host", HOST, "--port", str(plan.admin_port), "--nice", str(ADMIN_NICE)),
         *_log_options(plan),
         *("--audit", str(plan.data_dir / "admin" / "audit.jsonl")),
     )

@@ -19,6 +19,7 @@ class AdminOptions:
     allowed_hosts: Sequence[str] = ()
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    nice: int = 0
 
     def argv(self) -> list[str]:
         files = {
@@ -29,7 +30,7 @@ class AdminOptions:
         }
         return [
             *(sys.executable, "-m", "admin_api", "--namesrv", self.namesrv),
-            *("--host", self.host, "--port", str(self.port)),
+            *("--host", self.host, "--port", str(self.port), "--nice", str(self.nice)),
             *(part for option, path in files.items() if path is not None for part in (option, str(path))),
             *(part for name in self.allowed_hosts for part in ("--allowed-host", name)),
         ]

@@ -115,6 +115,9 @@ def admin(
     ] = None,
     tls_cert: Annotated[Path | None, _file("Certificate chain (PEM): serve HTTPS.")] = None,
     tls_key: Annotated[Path | None, _file("Its private key, unless in the same file.")] = None,
+    nice: Annotated[
+        int, typer.Option(min=0, max=19, help="Give way to others on this machine; 19: wholly.")
+    ] = 0,
 ) -> None:
     """Serve the web page and HTTP interface of a cluster, in the foreground. Works on RocketMQ clusters, too.
 
@@ -123,4 +126,4 @@ def admin(
     from ledgermq.commands.admin import AdminOptions
     from ledgermq.commands.admin import admin as run
 
-    run(AdminOptions(namesrv, host, port, tokens, audit, allowed_host or [], tls_cert, tls_key))
+    run(AdminOptions(namesrv, host, port, tokens, audit, allowed_host or [], tls_cert, tls_key, nice))

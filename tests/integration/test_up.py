@@ -49,6 +49,8 @@ def states(cluster: Cluster) -> dict[str, str]:
 
 def test_up_killed_leader_is_reported_replaced_and_comes_back(own: Cluster) -> None:
     own.start()
+    nice = {name: process.nice() for name, process in own.processes().items()}
+    assert nice["admin_api"] > nice["n0"] == nice["namesrv"], "the page gives way to the brokers"
     status = run("status", "--namesrv", own.namesrv, "--json")
     assert status.returncode == 0, status.stderr
     (group,) = json.loads(status.stdout)["groups"]
