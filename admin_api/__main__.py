@@ -2,33 +2,17 @@
 
 import argparse
 import os
-import socket
 import sys
 from pathlib import Path
 
-import uvicorn
-
-from admin_api.app import AdminApp, create_app
+from admin_api.app import create_app
 from admin_api.audit import AuditError, AuditLog
+from admin_api.http_server import BoundedConfig, Server, fitted
 from admin_api.priority import NICE_MAX, give_way
-from admin_api.security.policy import PolicyError, policy_for
+from admin_api.security.policy import Policy, PolicyError, policy_for
 from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens
 from admin_api.settings import Settings
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
-
-_DRAIN_S = 2
-
-
-class _Server(uvicorn.Server):
-    """Ends the event streams first, since they never end by themselves."""
-
-    def __init__(self, config: uvicorn.Config, app: AdminApp) -> None:
-        super().__init__(config)
-        self._app = app
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._app.state.feed.close()
-        await super().shutdown(sockets)
 
 
 def main() -> int:
@@ -46,32 +30,22 @@ def main() -> int:
     for warning in tokens.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     try:
-        return _serve(args, create_app(Settings(namesrv=args.namesrv), policy=policy, audit_log=audit))
+        return _serve(args, policy, audit)
     finally:
         audit.close()
 
 
-def _serve(args: argparse.Namespace, app: AdminApp) -> int:
-    config = uvicorn.Config(
-        app,
-        host=args.host,
-        port=args.port,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=500,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_DRAIN_S,
-        ssl_certfile=args.tls_cert,
-        ssl_keyfile=args.tls_key,
-    )
+def _serve(args: argparse.Namespace, policy: Policy, audit: AuditLog) -> int:
+    settings, backlog = fitted(Settings(namesrv=args.namesrv))
+    app = create_app(settings, policy=policy, audit_log=audit)
+    tls = {"ssl_certfile": args.tls_cert, "ssl_keyfile": args.tls_key}
+    config = BoundedConfig(app, settings, backlog, host=args.host, port=args.port, **tls)
     try:
         listener = config.bind_socket()
     except SystemExit:
         print(f"cannot listen on {args.host}:{args.port}; is the port in use?", file=sys.stderr)
         return 1
-    _Server(config, app).run(sockets=[listener])
+    Server(config, app).run(sockets=[listener])
     return 0
 
 

@@ -32,6 +32,16 @@ class Settings:
     """Broker names that are sampled."""
     watchers_max: int = 100
     """Open event streams; one more is answered 503."""
+    connections_max: int = 500
+    """Open connections, event streams among them; fewer where the process may not open so many files."""
+    head_timeout_ms: int = 10_000
+    """From the connection, or the first byte of a further request, to the end of its head;"""
+    body_timeout_ms: int = 60_000
+    """from there to the end of its body; who takes longer loses the connection."""
+    keep_alive_ms: int = 30_000
+    """How long a connection stays open without a request."""
+    write_stall_ms: int = 30_000
+    """How long a client may take nothing of what it is sent."""
     costly_burst: int = 30
     """Expensive queries of one client at once, and"""
     costly_per_s: float = 5.0

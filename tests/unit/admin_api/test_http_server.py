@@ -1,0 +1,246 @@
+"""admin_api.http_server: what a client that does not play its part loses, over real connections."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from admin_api.app import create_app
+from admin_api.http_server import HEAD_BYTES_MAX, BoundedConfig, BoundedProtocol, Server, fitted
+from admin_api.settings import Settings
+from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
+
+LIMIT_S = 10.0
+SOON_MS = 100
+NEVER_MS = 3_600_000
+PATIENT = Settings(
+    NAMESRV_ADDRESS,
+    head_timeout_ms=NEVER_MS,
+    body_timeout_ms=NEVER_MS,
+    keep_alive_ms=NEVER_MS,
+    write_stall_ms=NEVER_MS,
+)
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def status(self) -> int:
+        """Of the next answer, whose body is read, too."""
+        async with asyncio.timeout(LIMIT_S):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = next(line for line in head.splitlines() if line.startswith("content-length:"))
+            await self.reader.readexactly(int(length.split(":")[1]))
+        return int(head.split()[1])
+
+    async def ended(self) -> bool:
+        """Waits for the end of the connection. What came before it is passed over."""
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while await self.reader.read(65_536):
+                    pass
+        except ConnectionResetError:
+            return True
+        return True
+
+
+class Served:
+    """A running server, and the connections to it."""
+
+    def __init__(self, config: BoundedConfig, server: Server, port: int) -> None:
+        self.config = config
+        self._server = server
+        self._port = port
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self, receive_bytes: int = 65_536) -> Client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=receive_bytes)
+        self._writers.append(writer)
+        return Client(reader, writer)
+
+    @property
+    def open(self) -> int:
+        return len(self._server.server_state.connections)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                await asyncio.sleep(0.01)
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+@asynccontextmanager
+async def served(settings: Settings) -> AsyncIterator[Served]:
+    app = create_app(settings, FakeCluster())
+
+    @app.get("/endless")
+    async def endless() -> Response:
+        async def lines() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x" * 65_536
+                await asyncio.sleep(0)
+
+        return StreamingResponse(lines())
+
+    @app.get("/waiting")
+    async def waiting(request: Request) -> Response:
+        while not await request.is_disconnected():
+            await asyncio.sleep(0.01)
+        return PlainTextResponse("nobody reads it")
+
+    @app.post("/taken")
+    async def taken(request: Request) -> Response:
+        return PlainTextResponse(str(len(await request.body())))
+
+    config = BoundedConfig(app, settings, 16, host="127.0.0.1", port=0, lifespan="on")
+    listener = config.bind_socket()
+    server = Server(config, app)
+    running = asyncio.create_task(server.serve([listener]))
+    there = Served(config, server, listener.getsockname()[1])
+    try:
+        await there.until(lambda: server.started)
+        yield there
+    finally:
+        there.close()
+        server.should_exit = True
+        await running
+
+
+def with_limits(**limits: int) -> Settings:
+    return replace(PATIENT, **limits)
+
+
+async def test_its_parser_is_named_and_not_what_happens_to_be_installed() -> None:
+    config = BoundedConfig(create_app(PATIENT, FakeCluster()), PATIENT, 16)
+    config.load()
+    assert config.http_protocol_class is BoundedProtocol
+    assert config.ws_protocol_class is None
+    assert config.h11_max_incomplete_event_size == HEAD_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [b"", b"GET /healthz HTTP/1.1\r\nHost: local", b"\r\n", GET + b"GET /healthz HTTP/1.1\r\nHost: l"],
+)
+async def test_head_that_does_not_end_ends_the_connection(beginning: bytes) -> None:
+    async with served(with_limits(head_timeout_ms=SOON_MS)) as there:
+        client = await there.connect()
+        client.send(beginning)
+        if beginning.startswith(GET):
+            # The second head began with the first one: it counts from the answer.
+            assert await client.status() == 200
+            client.send(b"ocal")
+        assert await client.ended()
+
+
+async def test_head_that_comes_byte_by_byte_has_no_more_time() -> None:
+    async with served(with_limits(head_timeout_ms=3 * SOON_MS)) as there:
+        client = await there.connect()
+
+        async def trickle() -> None:
+            client.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+            while not client.writer.is_closing():
+                client.send(b"X-A: b\r\n")
+                await asyncio.sleep(0.01)
+
+        trickling = asyncio.create_task(trickle())
+        assert await client.ended()
+        trickling.cancel()
+
+
+async def test_body_that_does_not_end_ends_the_connection() -> None:
+    async with served(with_limits(body_timeout_ms=SOON_MS)) as there:
+        client = await there.connect()
+        head = b"POST /taken HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        client.send(head + b"Content-Length: 10\r\n\r\n12345")
+        assert await client.ended()
+
+
+async def test_whole_requests_have_their_time() -> None:
+    async with served(with_limits(head_timeout_ms=SOON_MS, body_timeout_ms=SOON_MS)) as there:
+        client = await there.connect()
+        client.send(b"GET /waiting HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        other = await there.connect()
+        assert await other.ended()
+        assert len(there.config.waiting) == 0
+        assert not client.reader.at_eof()
+
+
+async def test_idle_connection_is_closed_and_a_busy_one_serves_on() -> None:
+    async with served(with_limits(keep_alive_ms=1_000, write_stall_ms=SOON_MS)) as there:
+        client = await there.connect()
+        for _ in range(3):
+            client.send(GET)
+            assert await client.status() == 200
+        assert await client.ended()
+
+
+async def test_client_that_does_not_read_is_dropped() -> None:
+    async with served(with_limits(write_stall_ms=SOON_MS)) as there:
+        client = await there.connect(receive_bytes=1)
+        client.send(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await there.until(lambda: there.open == 1 and not there.config.waiting)
+        await there.until(lambda: there.open == 0)
+
+
+async def test_where_all_are_taken_the_longest_idle_one_makes_room() -> None:
+    async with served(with_limits(connections_max=3)) as there:
+        first, second = await there.connect(), await there.connect()
+        for client in (second, first):
+            client.send(GET)
+            assert await client.status() == 200
+        slow = await there.connect()
+        slow.send(b"GET /hea")
+        newest = await there.connect()
+        newest.send(GET)
+        assert await newest.status() == 200
+        assert await second.ended()
+        for client in (first, newest):
+            client.send(GET)
+            assert await client.status() == 200
+
+
+async def test_where_every_connection_has_a_request_a_further_one_is_refused() -> None:
+    async with served(with_limits(connections_max=2)) as there:
+        busy = [await there.connect() for _ in range(2)]
+        for client in busy:
+            client.send(b"GET /waiting HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await there.until(lambda: there.open == 2 and not there.config.waiting)
+        late = await there.connect()
+        late.send(GET)
+        assert await late.status() == 503
+        assert await late.ended()
+        busy.pop().writer.close()
+        await there.until(lambda: there.open == 1)
+        again = await there.connect()
+        again.send(GET)
+        assert await again.status() == 200
+
+
+async def test_a_head_may_not_be_longer_than_said() -> None:
+    async with served(PATIENT) as there:
+        client = await there.connect()
+        client.send(b"GET /" + b"a" * HEAD_BYTES_MAX + b"b")
+        async with asyncio.timeout(LIMIT_S):
+            assert (await client.reader.readline()).startswith(b"HTTP/1.1 400 ")
+        assert await client.ended()
+
+
+def test_event_streams_leave_connections_to_the_rest() -> None:
+    settings, backlog = fitted(Settings(NAMESRV_ADDRESS, connections_max=10, watchers_max=100))
+    assert (settings.connections_max, settings.watchers_max) == (10, 2)
+    assert 0 < backlog <= 128
