@@ -83,16 +83,23 @@ class Dlq:
         gate = asyncio.Semaphore(GROUPS_AT_ONCE_MAX)
         troubles: dict[Trouble, None] = {}
 
-        async def look(name: str) -> DlqView:
+        async def look(name: str) -> DlqView | None:
             async with gate:
-                return await self._group(name, troubles)
+                try:
+                    return await self._group(name, troubles)
+                except NotFoundError:
+                    return None  # its topic went after the list was made
+                except UnavailableError as error:
+                    troubles[Trouble(DLQ_PREFIX + name, str(error))] = None
+                    return _unknown(name)
 
-        items = await asyncio.gather(*map(look, wanted.of(names)))
+        found = await asyncio.gather(*map(look, wanted.of(names)))
+        items = [view for view in found if view is not None]
         return Page[DlqView](
             items=items,
             page=wanted.number,
             page_size=wanted.size,
-            total=len(names),
+            total=len(names) - len(found) + len(items),
             **partial_fields(troubles),
         )
 
@@ -105,21 +112,27 @@ class Dlq:
         return view
 
     async def _group(self, group: str, troubles: dict[Trouble, None]) -> DlqView:
+        """Raises: NotFoundError when there is no such topic (any more), UnavailableError."""
         topic = DLQ_PREFIX + group
         places = await self.places(group)
         asked = await self.messages.gateway.ask_each(places, lambda place: self._part(place, topic))
+        if not places:
+            troubles[Trouble(topic, f"the route of {topic} names no broker")] = None
         troubles.update(dict.fromkeys(asked.troubles))
-        parts = list(asked.answers.values())
+        parts = [part for part in asked.answers.values() if part is not None]
+        if not parts:
+            if places and not asked.troubles:
+                raise _absent(group)
+            return _unknown(group)
         oldest = [first for _, first, _ in parts if first is not None]
         newest = [last for _, _, last in parts if last is not None]
-        is_partial = bool(asked.troubles)
         return DlqView(
             group=group,
             topic=topic,
-            count=None if is_partial and not parts else sum(count for count, _, _ in parts),
+            count=sum(count for count, _, _ in parts),
             oldest_at_ms=min(oldest, default=None),
             newest_at_ms=max(newest, default=None),
-            is_partial=is_partial,
+            is_partial=bool(asked.troubles),
         )
 
     async def places(self, group: str) -> list[TopicPlace]:
@@ -127,12 +140,17 @@ class Dlq:
         try:
             return await self.messages.places.of_topic(DLQ_PREFIX + group)
         except NotFoundError as error:
-            raise NotFoundError(f"The group {group} has no dead letters.") from error
+            raise _absent(group) from error
 
-    async def _part(self, place: TopicPlace, topic: str) -> tuple[int, int | None, int | None]:
-        """(messages, oldest ms, newest ms) on one broker. Raises: AskError."""
+    async def _part(self, place: TopicPlace, topic: str) -> tuple[int, int | None, int | None] | None:
+        """(messages, oldest ms, newest ms) on one broker; None where it does not have the topic.
+
+        Raises: AskError.
+        """
         address = place.addresses[0]
-        rows = await self._offsets.bounds(address, topic) or {}
+        rows = await self._offsets.bounds(address, topic)
+        if rows is None:
+            return None
         full: dict[int, BoundsRow] = {
             key.queue_id: row for key, row in rows.items() if row.min_offset < row.max_offset
         }
@@ -190,6 +208,22 @@ class Dlq:
         if at_hand is not None or scan.is_cut:
             said = f"cut: there is more than the {written} messages of this file"
             yield _csv_text([f"# {said}"]) if is_csv else orjson.dumps({"cut": said}).decode() + "\n"
+
+
+def _absent(group: str) -> NotFoundError:
+    return NotFoundError(f"The group {group} has no dead letters.")
+
+
+def _unknown(group: str) -> DlqView:
+    """Of a group whose letters nobody could count."""
+    return DlqView(
+        group=group,
+        topic=DLQ_PREFIX + group,
+        count=None,
+        oldest_at_ms=None,
+        newest_at_ms=None,
+        is_partial=True,
+    )
 
 
 def _window(

@@ -91,6 +91,12 @@ class FakeMessages:
         self.pull_max = PULLED_MAX
         self.now_ms = 5_000
         self.refused_sends: set[str] = set()
+        self.unrouted: set[str] = set()
+        """Topics that are still listed, and whose route is gone."""
+        self.hidden_routes: set[str] = set()
+        """Topics whose route nobody can read."""
+        self.forgotten: set[str] = set()
+        """Topics that are routed to brokers which do not have them (any more)."""
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
         self.asked.append((address, int(command.code), command.ext_fields))
@@ -120,14 +126,19 @@ class FakeMessages:
             return RemotingCommand(0, body=format_cluster_info(ClusterInfo(brokers)))
         if command.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
             return RemotingCommand(0, body=orjson.dumps({"topicList": list(self.topics)}))
-        queues = self.topics.get(command.ext_fields["topic"])
-        if queues is None:
+        topic = command.ext_fields["topic"]
+        if topic in self.hidden_routes:
+            return RemotingCommand(0, body=b"{")
+        queues = self.topics.get(topic)
+        if queues is None or topic in self.unrouted:
             return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark="no route")
         datas = tuple(QueueData(name, queues, queues, 6) for name in brokers)
         return RemotingCommand(0, body=format_topic_route(TopicRoute(datas, tuple(brokers.values()))))
 
     def _on_202(self, store: FakeStore, command: RemotingCommand) -> RemotingCommand:
         topic = command.ext_fields["topic"]
+        if topic in self.forgotten:
+            return RemotingCommand(ResponseCode.TOPIC_NOT_EXIST, remark="no topic")
         rows = []
         for queue_id in range(self.topics.get(topic, 0)):
             queue = store.queues.get((topic, queue_id), [])

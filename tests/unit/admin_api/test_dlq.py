@@ -78,6 +78,36 @@ async def test_groups_of_a_silent_broker_are_not_counted_as_none() -> None:
         detail(await client.get("/api/v1/dlq/billing"), 503)
 
 
+async def test_a_topic_that_has_just_gone_is_left_out_and_the_rest_is_told() -> None:
+    cluster, first, _ = two_brokers()
+    cluster.topics = {TOPIC: 1, "%DLQ%unrouted": 1, "%DLQ%forgotten": 1, "%DLQ%zebra": 1}
+    cluster.unrouted.add("%DLQ%unrouted")
+    cluster.forgotten.add("%DLQ%forgotten")
+    letter(first, 1)
+    async with browsing(cluster) as client:
+        page = await get(client, "/dlq")
+        for gone in ("unrouted", "forgotten"):
+            detail(await client.get(f"/api/v1/dlq/{gone}"), 404)
+    assert [(view["group"], view["count"]) for view in page["items"]] == [("billing", 1), ("zebra", 0)]
+    assert (page["total"], page["isPartial"], page["problems"]) == (2, False, [])
+
+
+async def test_a_topic_whose_route_nobody_tells_is_unknown_and_the_rest_is_told() -> None:
+    cluster, first, _ = two_brokers()
+    cluster.topics = {"%DLQ%audit": 1, TOPIC: 1}
+    cluster.hidden_routes.add("%DLQ%audit")
+    letter(first, 1)
+    async with browsing(cluster) as client:
+        page = await get(client, "/dlq")
+        detail(await client.get("/api/v1/dlq/audit"), 503)
+    assert [(view["group"], view["count"], view["isPartial"]) for view in page["items"]] == [
+        ("audit", None, True),
+        ("billing", 1, False),
+    ]
+    assert (page["total"], page["isPartial"]) == (2, True)
+    assert [problem["address"] for problem in page["problems"]] == ["%DLQ%audit"]
+
+
 async def test_letters_tell_where_they_come_from() -> None:
     cluster, _, letters = filled(5)
     async with browsing(cluster) as client:
