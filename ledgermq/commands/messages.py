@@ -143,18 +143,20 @@ def show(
 
     query = {"topic": topic, "bodyFormat": body.value}
     answer = call.get(path_of("messages", message_id), local, query)
-    tracks = call.get(
-        path_of("messages", message_id, "track"),
-        lambda services: services.messages.track(message_id, topic),
-        {"topic": topic},
-    )
-    both = {
-        **answer,
-        "track": tracks["items"],
-        "problems": tracks["problems"],
-        "isPartial": tracks["isPartial"],
-    }
-    call.show(both, _show_message)
+    call.show({**answer, **_track(call, message_id, topic)}, _show_message)
+
+
+def _track(call: Call, message_id: str, topic: str | None) -> Json:
+    """Who consumed the message. It is worth showing also where nobody says that: `track` is None then."""
+    try:
+        tracks = call.get(
+            path_of("messages", message_id, "track"),
+            lambda services: services.messages.track(message_id, topic),
+            {"topic": topic},
+        )
+    except UserError as error:
+        return {"track": None, "problems": [{"address": "track", "problem": str(error)}], "isPartial": True}
+    return {"track": tracks["items"], "problems": tracks["problems"], "isPartial": tracks["isPartial"]}
 
 
 def _show_message(answer: Json) -> None:
@@ -175,7 +177,10 @@ def _show_message(answer: Json) -> None:
     body = answer["body"]
     print(f"\nbody ({body['format']}{', the beginning' if body['isBodyCut'] else ''}):")
     print(printable(body["content"]) if body["content"] is not None else body["problem"])
-    show_table(answer["track"], _TRACKS, "\nconsumed by")
+    if answer["track"] is None:
+        print("\nconsumed by: unknown")
+    else:
+        show_table(answer["track"], _TRACKS, "\nconsumed by")
 
 
 @app.command()
