@@ -2,14 +2,15 @@
 
 A sample costs each leader one request (its figures); all else is the cluster view that viewers share. Rates
 come from two readings of a broker's counters, so that a new leader's first sample has none, nor has the one
-after a restart.
+after a restart. While nobody says anything of a name its samples are empty; once all of them are, it is
+forgotten.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from admin_api.gateway import AskError
@@ -71,10 +72,28 @@ class History:
     async def sample(self) -> None:
         """One look at every broker name."""
         view = await self._look()
-        groups = [group for group in view.groups if self._has_room(group.broker_name)]
-        samples = await asyncio.gather(*(self._sample(group, view.as_of_ms) for group in groups))
-        for group, sample in zip(groups, samples, strict=True):
-            self._rings[group.broker_name].append(sample)
+        groups = {group.broker_name: group for group in self._sampled(view.groups)}
+        told = await asyncio.gather(*(self._sample(group, view.as_of_ms) for group in groups.values()))
+        samples = dict(zip(groups, told, strict=True))
+        for name in self._rings.keys() - samples.keys():
+            self._readings.pop(name, None)
+            samples[name] = HistorySample(at_ms=view.as_of_ms)
+        for name, sample in samples.items():
+            self._keep(name, sample)
+
+    def _keep(self, name: str, sample: HistorySample) -> None:
+        """A ring begins with the first sample that says anything, and ends when none of it does any more."""
+        ring = self._rings.get(name)
+        if ring is None:
+            if not _says_anything(sample):
+                return
+            length = self._settings.history_keep_ms // self._settings.history_interval_ms
+            ring = self._rings[name] = deque(maxlen=length)
+        ring.append(sample)
+        while ring[0].at_ms <= sample.at_ms - self._settings.history_keep_ms:
+            ring.popleft()
+        if not any(map(_says_anything, ring)):
+            del self._rings[name]
 
     def view(self, since_ms: int | None = None) -> HistoryView:
         """What is remembered, or what came after `since_ms`."""
@@ -93,11 +112,10 @@ class History:
             groups=groups,
         )
 
-    def _has_room(self, name: str) -> bool:
-        if name not in self._rings and len(self._rings) < self._settings.history_groups_max:
-            length = self._settings.history_keep_ms // self._settings.history_interval_ms
-            self._rings[name] = deque(maxlen=length)
-        return name in self._rings
+    def _sampled(self, groups: Sequence[GroupView]) -> list[GroupView]:
+        known = [group for group in groups if group.broker_name in self._rings]
+        others = [group for group in groups if group.broker_name not in self._rings]
+        return known + others[: max(0, self._settings.history_groups_max - len(self._rings))]
 
     async def _sample(self, group: GroupView, at_ms: int) -> HistorySample:
         members = [node for node in group.nodes if node.id is not None and node.id != group.leader_id]
@@ -139,6 +157,12 @@ class History:
             return None, None
         elapsed_s = now.at_s - before.at_s
         return _rate(before.puts, now.puts, elapsed_s), _rate(before.gets, now.gets, elapsed_s)
+
+
+def _says_anything(sample: HistorySample) -> bool:
+    lags = (*sample.lag_entries.values(), *sample.lag_ms.values())
+    told = (sample.leader_id, sample.put_per_s, sample.get_per_s, sample.put_p99_ms, *lags)
+    return any(each is not None for each in told)
 
 
 def _writer(group: GroupView) -> NodeView | None:

@@ -19,6 +19,7 @@ class Bench:
     def __init__(self, keep_ms: int = 3_600_000, groups_max: int = 64) -> None:
         self.now_s = 0.0
         self.leader = "n0"
+        self.is_gone = False
         self.figures: dict[str, str] | None = {
             "bootTimestamp": "1",
             "msgPutTotalTodayNow": "0",
@@ -34,6 +35,8 @@ class Bench:
         self.history = History(self.look, self.read_runtime, settings, lambda: self.now_s)
 
     async def look(self) -> ClusterView:
+        if self.is_gone:
+            return assemble(NAMESRV, (), {}, Memory(8), int(self.now_s * 1000))
         follower = next(node_id for node_id in ADDRESSES if node_id != self.leader)
         behind = peer(follower, lag_entries=3, lag_ms=700, match_index=6, is_connected=True)
         status = node_status(self.leader, NodeRole.LEADER, peers=(behind,))
@@ -97,6 +100,50 @@ async def test_only_the_last_hour_is_kept_and_what_is_new_can_be_asked_for() -> 
     assert [sample.at_ms for sample in group.samples] == [15_000, 20_000, 25_000]
     (newer,) = bench.history.view(since_ms=20_000).groups
     assert [sample.at_ms for sample in newer.samples] == [25_000]
+
+
+async def test_a_name_that_is_gone_is_a_gap_and_then_forgotten() -> None:
+    bench = Bench(keep_ms=15_000)
+    await bench.sample(msgPutTotalTodayNow="100")
+    await bench.sample(msgPutTotalTodayNow="200")
+    bench.is_gone = True
+    await bench.sample()
+    (group,) = bench.history.view().groups
+    assert [sample.at_ms for sample in group.samples] == [5_000, 10_000, 15_000]
+    gap = group.samples[2]
+    assert (gap.leader_id, gap.put_per_s, gap.get_per_s, gap.put_p99_ms) == (None, None, None, None)
+    assert (gap.lag_entries, gap.lag_ms) == ({}, {})
+    await bench.sample()
+    await bench.sample()
+    assert bench.history.view().groups == [], "nothing of the last hour is left to be shown"
+    bench.is_gone = False
+    await bench.sample(msgPutTotalTodayNow="900")
+    await bench.sample(msgPutTotalTodayNow="950")
+    (group,) = bench.history.view().groups
+    assert [sample.put_per_s for sample in group.samples] == [None, 10.0], "not what came while it was gone"
+
+
+async def test_samples_older_than_the_hour_go_also_when_few_were_taken() -> None:
+    bench = Bench(keep_ms=15_000)
+    await bench.sample()
+    await bench.sample(after_s=60.0)
+    (group,) = bench.history.view().groups
+    assert [sample.at_ms for sample in group.samples] == [65_000]
+
+
+async def test_a_name_of_which_nothing_is_known_takes_no_place() -> None:
+    bench = Bench(groups_max=1)
+    bench.figures = None
+    seen = Memory(8)
+    seen.remember(node_status("n0", NodeRole.LEADER), 0)
+    silent = {ADDRESSES["n0"]: Answer(ADDRESSES["n0"], None, "silent")}
+
+    async def look() -> ClusterView:
+        return assemble(NAMESRV, listed("n0"), silent, seen, 1_000)
+
+    history = History(look, bench.read_runtime, Settings("127.0.0.1:9876"))
+    await history.sample()
+    assert history.view().groups == []
 
 
 async def test_no_more_names_than_allowed_are_sampled() -> None:
