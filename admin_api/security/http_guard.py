@@ -28,6 +28,13 @@ _PROTECTED: Final = ("/api/", "/metrics", "/readyz")
 """The page itself, its files and the description tell nothing of the cluster."""
 _WATCHED: Final = frozenset({"/metrics", "/readyz"})
 """Read without a token by what runs on this machine."""
+_PROXIES: Final = frozenset({"forwarded", "via", "x-real-ip"})
+_PROXIES_PREFIX: Final = "x-forwarded-"
+"""Headers by which a proxy tells that another machine may have sent what comes from this one."""
+_BEHIND_PROXY: Final = (
+    "This came through a proxy, behind which everybody would be an administrator: tokens are needed there "
+    "(--tokens FILE)."
+)
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; script-src 'self'; img-src 'self' data:; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -108,12 +115,16 @@ class Guard:
 
     def _identify(self, scope: Scope, headers: Headers) -> Actor | None:
         remote = scope["client"][0] if scope.get("client") else "unknown"
+        is_forwarded = any(name in _PROXIES or name.startswith(_PROXIES_PREFIX) for name in headers)
         if self._policy.is_open:
-            return Actor("local", Role.ADMIN, remote)
+            if is_forwarded and scope["path"].startswith(_PROTECTED):
+                raise _RefusedError(HTTPStatus.FORBIDDEN, _BEHIND_PROXY)
+            return None if is_forwarded else Actor("local", Role.ADMIN, remote)
         scheme, _, presented = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and presented.strip():
             return self._known(presented.strip(), remote)
-        if scope["path"] in _WATCHED and remote in LOOPBACK_NAMES and scope["method"] in _SAFE:
+        is_here = remote in LOOPBACK_NAMES and not is_forwarded
+        if scope["path"] in _WATCHED and is_here and scope["method"] in _SAFE:
             return Actor("local", Role.READ, remote)
         return None
 

@@ -83,6 +83,30 @@ async def test_without_tokens_this_machine_may_do_everything() -> None:
         assert (await client.delete("/api/v1/test/all", headers=OWN)).status_code == 200
 
 
+BY_PROXY = [
+    {"X-Forwarded-For": "203.0.113.9"},
+    {"X-Forwarded-Proto": "https"},
+    {"Forwarded": "for=203.0.113.9"},
+    {"X-Real-IP": "203.0.113.9"},
+    {"Via": "1.1 proxy"},
+]
+
+
+@pytest.mark.parametrize("headers", BY_PROXY)
+async def test_behind_a_proxy_nobody_is_of_this_machine(headers: dict[str, str]) -> None:
+    async with calling(Tokens()) as client:
+        for path in ("/api/v1/cluster", "/metrics", "/readyz"):
+            answer = await client.get(path, headers=headers)
+            assert (answer.status_code, "tokens are needed" in said(answer)) == (403, True)
+        assert (await client.delete("/api/v1/test/all", headers=OWN | headers)).status_code == 403
+        assert (await client.get("/healthz", headers=headers)).status_code == 200
+    async with calling() as client:
+        assert (await client.get("/metrics")).status_code == 200
+        assert (await client.get("/metrics", headers=headers)).status_code == 401
+        answer = await client.get("/api/v1/test/search", headers=headers | bearer(READ))
+        assert answer.status_code == 200
+
+
 @pytest.mark.parametrize("headers", [{}, bearer(""), {"Authorization": f"Basic {ADMIN}"}])
 async def test_with_tokens_nobody_comes_in_without(headers: dict[str, str]) -> None:
     async with calling() as client:
