@@ -8,7 +8,8 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from admin_api.audit import AuditLog
-from admin_api.changes import Changes
+from admin_api.auditing import Auditor, Refusals
+from admin_api.changes import Action, Changes
 from admin_api.feed import Feed
 from admin_api.gateway import Invoker
 from admin_api.metrics import AdminMetrics, CountedClient, CountedRequests
@@ -67,10 +68,13 @@ class AdminApp(FastAPI):
 
     policy = Policy()
     metrics = AdminMetrics()
+    refusals: Refusals | None = None
 
     def build_middleware_stack(self) -> ASGIApp:
         """The guard stands before everything, the answers to our own faults included; all are counted."""
-        return CountedRequests(Guard(super().build_middleware_stack(), self.policy), self.metrics)
+        record = None if self.refusals is None else self.refusals.add
+        guard = Guard(super().build_middleware_stack(), self.policy, record)
+        return CountedRequests(guard, self.metrics)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -91,7 +95,8 @@ def create_app(
     changes are remembered in memory.
     """
     audit_log = audit_log or AuditLog(None)
-    figures = AdminMetrics()
+    auditor, figures = Auditor(audit_log), AdminMetrics()
+    refusals = Refusals(auditor, Action.REQUEST)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -105,6 +110,7 @@ def create_app(
             yield
             await app.state.history.close()
             app.state.feed.close()
+            await refusals.close()
             await figures.delay.stop()
 
     app = AdminApp(
@@ -117,7 +123,8 @@ def create_app(
     )
     app.policy = policy or Policy()
     app.metrics = app.state.metrics = figures
-    app.state.audit = audit_log
+    app.refusals = refusals
+    app.state.audit, app.state.auditor = audit_log, auditor
     app.state.changes = Changes(audit_log)
     app.state.costly_limit = RateLimit(settings.costly_burst, settings.costly_per_s)
     add_problem_handlers(app)

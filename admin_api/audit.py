@@ -1,5 +1,7 @@
 """The audit log: who changed what, one JSON object a line, appended and on the disk before it counts.
 
+Whoever reads it holds nobody up who writes: the files of one moment are opened, and read beside.
+
 A change has two lines with one id, its beginning and its end; readers are shown the end, or a beginning
 without one. The file is turned over at a size, a few old ones are kept (`audit.jsonl.1` is the youngest).
 Without a file the last lines are kept in memory.
@@ -9,13 +11,15 @@ import asyncio
 import fcntl
 import logging
 import os
+import stat
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final, TypeVar
 
+import orjson
 from pydantic import ValidationError
 
 from admin_api.schemas.audit import AuditEntry
@@ -29,6 +33,8 @@ EFFECTS_MAX: Final = 100
 TEXT_MAX: Final = 2_000
 """Characters of one text."""
 
+Row = Mapping[str, Any]
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -48,9 +54,16 @@ class AuditLog:
         self._files_max = files_max
         self._recent: deque[AuditEntry] = deque(maxlen=IN_MEMORY_MAX)
         self._busy = threading.Lock()
+        self._reading = asyncio.Semaphore(1)
         self._file: IO[bytes] | None = None
         if path is not None:
             self._file = _open(path)
+            try:
+                for number in range(1, files_max):
+                    _close_old(_old(path, number))
+            except AuditError:
+                self.close()
+                raise
 
     async def append(self, entry: AuditEntry) -> None:
         """On the disk when this returns. Raises: AuditError."""
@@ -66,8 +79,9 @@ class AuditLog:
         Raises: AuditError.
         """
         if self.path is None:
-            return _window(reversed(self._recent), first, count)
-        return await asyncio.to_thread(self._read, first, count)
+            return _window(((entry.id, entry) for entry in reversed(self._recent)), first, count)
+        async with self._reading:  # one thread for all readers, so that those who write find one
+            return await asyncio.to_thread(self._read, self.path, first, count)
 
     def close(self) -> None:
         if self._file is not None:
@@ -104,14 +118,27 @@ class AuditLog:
             with suppress(FileNotFoundError):
                 older.replace(_old(path, number))
 
-    def _read(self, first: int, count: int) -> tuple[list[AuditEntry], int]:
-        assert self.path is not None
-        paths = [self.path, *(_old(self.path, number) for number in range(1, self._files_max))]
+    def _read(self, path: Path, first: int, count: int) -> tuple[list[AuditEntry], int]:
         try:
-            with self._busy:
-                return _window((entry for path in paths for entry in _entries_backwards(path)), first, count)
+            with ExitStack() as opened:
+                files = self._as_of_now(path, opened)
+                rows = (row for file, size in files for row in _rows_backwards(file, size))
+                chosen, total = _window(rows, first, count)
         except OSError as error:
-            raise AuditError(f"the audit log {self.path} cannot be read: {error.strerror}") from error
+            raise AuditError(f"the audit log {path} cannot be read: {error.strerror}") from error
+        return [entry for entry in map(_entry, chosen) if entry is not None], total
+
+    def _as_of_now(self, path: Path, opened: ExitStack) -> list[tuple[IO[bytes], int]]:
+        """The youngest file first, and how much of each to read: files that are turned over meanwhile keep
+        what they hold, and what is appended later is another page's.
+        """
+        found: list[tuple[IO[bytes], int]] = []
+        with self._busy:
+            for each in (path, *(_old(path, number) for number in range(1, self._files_max))):
+                with suppress(FileNotFoundError):
+                    file = opened.enter_context(each.open("rb"))
+                    found.append((file, os.fstat(file.fileno()).st_size))
+        return found
 
 
 def bounded(entry: AuditEntry) -> AuditEntry:
@@ -138,12 +165,16 @@ def bounded(entry: AuditEntry) -> AuditEntry:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """For appending, by its owner only, locked against a second process; a torn last line is ended."""
+    """For appending, by its owner only, locked against a second process; a torn last line is ended.
+
+    Raises: AuditError.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab+")
         try:
             _take_over(file)
+            _close_to_others(path, file)
         except OSError:
             file.close()
             raise
@@ -164,6 +195,39 @@ def _take_over(file: IO[bytes]) -> None:
             file.flush()
 
 
+def _close_to_others(path: Path, file: IO[bytes]) -> None:
+    """A file that was there may be open to others: its mode was another's choice, or its umask's.
+
+    Raises: OSError.
+    """
+    mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    if not mode & 0o077:
+        return
+    refusal = "it has no such modes"
+    try:
+        os.fchmod(file.fileno(), 0o600)
+    except PermissionError as error:
+        refusal = str(error.strerror)
+    left = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    if left & 0o022:
+        raise OSError(0, f"others may write to it (mode {left:o}), and that cannot be changed: {refusal}")
+    if left & 0o077:
+        _log.warning(
+            "%s can be read by others (mode %o), and that cannot be changed: %s", path, left, refusal
+        )
+
+
+def _close_old(path: Path) -> None:
+    """Raises: AuditError."""
+    try:
+        with path.open("rb") as file:
+            _close_to_others(path, file)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise AuditError(f"the old audit log {path} cannot be kept: {error.strerror}") from error
+
+
 def _sync_folder(folder: Path) -> None:
     """So that the file's name is on the disk, too."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -177,26 +241,32 @@ def _old(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
-def _entries_backwards(path: Path) -> Iterator[AuditEntry]:
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return
-    for line in reversed(lines):
+def _rows_backwards(file: IO[bytes], size: int) -> Iterator[tuple[str, Row]]:
+    """Id and object of each line of the first `size` bytes."""
+    for line in reversed(file.read(size).split(b"\n")):
         if line:
             try:
-                yield AuditEntry.model_validate_json(line)
-            except ValidationError:
-                _log.warning("%s has a line that cannot be read; it is left out", path)
+                row = orjson.loads(line)
+                yield str(row["id"]), row
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                _log.warning("the audit log has a line that cannot be read; it is left out")
 
 
-def _window(entries: Iterable[AuditEntry], first: int, count: int) -> tuple[list[AuditEntry], int]:
-    """One entry for each id, its newest; those from `first` on, and the number of all."""
+def _entry(row: Row) -> AuditEntry | None:
+    try:
+        return AuditEntry.model_validate(row)
+    except ValidationError:
+        _log.warning("the audit log has a line that is no entry; it is left out")
+        return None
+
+
+def _window(rows: Iterable[tuple[str, T]], first: int, count: int) -> tuple[list[T], int]:
+    """One for each id, its newest; those from `first` on, and the number of all."""
     seen: set[str] = set()
-    chosen: list[AuditEntry] = []
-    for entry in entries:
-        if entry.id not in seen:
+    chosen: list[T] = []
+    for row_id, row in rows:
+        if row_id not in seen:
             if first <= len(seen) < first + count:
-                chosen.append(entry)
-            seen.add(entry.id)
+                chosen.append(row)
+            seen.add(row_id)
     return chosen, len(seen)

@@ -1,38 +1,27 @@
 """Every change to the cluster goes through here: preview, confirmation, carrying out, one line of audit.
 
 A change describes its effects first. One that loses something is only carried out with the confirmation that
-the preview handed out, and only while the preview still says the same; the confirmation is a MAC over it,
-so that nothing is kept between the two calls but which confirmations are used up.
+the preview handed out (`admin_api.confirmations`), and only while the preview still says the same.
 """
 
 import asyncio
-import hashlib
-import hmac
-import logging
-import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-import orjson
-
-from admin_api.audit import AuditError, AuditLog
-from admin_api.gateway import AskError
+from admin_api.audit import AuditLog
+from admin_api.auditing import Auditor
+from admin_api.confirmations import Confirmations
+from admin_api.gateway import AskError, Trouble
 from admin_api.schemas.audit import AuditEntry, AuditOutcome
 from admin_api.schemas.changes import ChangeResult, EffectView, OutcomeView
 from admin_api.security.actor import Actor
 from admin_api.security.masking import masked
 from admin_api.services.errors import ServiceError, UnavailableError
 from remoting.codes import ResponseCode
-
-_log = logging.getLogger(__name__)
-
-CONFIRMATION_TTL_S: Final = 300
-CONFIRMATIONS_USED_MAX: Final = 10_000
-"""Remembered until they expire; with more in five minutes no further confirmation is taken."""
 
 
 class Action(StrEnum):
@@ -57,6 +46,10 @@ class Action(StrEnum):
     NAMESRV_KV = "namesrv.kv"
     LEADER_TRANSFER = "leader.transfer"
     LEADER_PREFERRED = "leader.preferred"
+    DLQ_EXPORT = "dlq.export"
+    """Changes nothing, and takes what people sent out of the house."""
+    REQUEST = "request"
+    """Refused before it was known as one of those above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +75,34 @@ class Preview:
     basis: str | None = None
     """What must be the same at the confirmed call. None: all of the effects. A change whose numbers move all
     the time (an offset of a group that consumes) says here what does matter."""
+    left_out: tuple[Trouble, ...] = ()
+    """Who may belong to it and cannot be asked: each is a warning now, and a part that was not done then."""
+
+    @property
+    def silent(self) -> list[Trouble]:
+        """Of those left out, what came first of each address: asked again, it says it in other words."""
+        return list({trouble.address: trouble for trouble in reversed(self.left_out)}.values())[::-1]
+
+    @property
+    def all_warnings(self) -> list[str]:
+        return [*self.warnings, *(f"left out: {trouble.problem}" for trouble in self.silent)]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one part of a change went. `problem` is a sentence, `code` what a broker that refused answered."""
+    """How one part of a change went. `problem` is a sentence, `code` what a broker that refused answered;
+    `is_refused`: as things stand nobody will do it, and nothing was tried or changed.
+    """
 
     subject: str
     ok: bool
     problem: str | None = None
     code: int | None = None
+    is_refused: bool = False
 
     @classmethod
     def failed(cls, subject: str, error: AskError) -> "Outcome":
-        return cls(subject, ok=False, problem=str(error), code=error.code)
+        return cls(subject, False, str(error), error.code, is_refused=error.code in _REFUSALS)
 
 
 class Change(Protocol):
@@ -138,61 +145,12 @@ class ChangeFailedError(Exception):
         self.is_refused = is_refused
 
 
-@dataclass(slots=True)
-class _Confirmations:
-    """Hands out and takes back confirmations. `now_s` is Unix time."""
-
-    now_s: Callable[[], float]
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
-    used: dict[str, int] = field(default_factory=dict)
-
-    def issue(self, preview: Preview, actor: Actor) -> str:
-        expires_s = int(self.now_s()) + CONFIRMATION_TTL_S
-        nonce = secrets.token_hex(8)
-        return f"{expires_s}.{nonce}.{self._mac(preview, actor, expires_s, nonce)}"
-
-    def refusal(self, confirmation: str, preview: Preview, actor: Actor) -> str | None:
-        """Why the confirmation does not hold for this preview, or None, and then it is used up."""
-        expires, _, rest = confirmation.partition(".")
-        nonce, _, mac = rest.partition(".")
-        if not (expires.isascii() and expires.isdigit() and len(expires) <= 12):
-            return "this is no confirmation"
-        now_s = self.now_s()
-        self.used = {known: until_s for known, until_s in self.used.items() if until_s > now_s}
-        if int(expires) < now_s:
-            return "the confirmation has expired"
-        if not hmac.compare_digest(mac.encode(), self._mac(preview, actor, int(expires), nonce).encode()):
-            return "the situation changed since the preview"
-        if nonce in self.used:  # the MAC covers it as it stands; its time has several spellings (01300, 1300)
-            return "the confirmation was used already"
-        if len(self.used) >= CONFIRMATIONS_USED_MAX:
-            return f"{CONFIRMATIONS_USED_MAX} confirmations were used in {CONFIRMATION_TTL_S} s; wait"
-        self.used[nonce] = int(expires)
-        return None
-
-    def _mac(self, preview: Preview, actor: Actor, expires_s: int, nonce: str) -> str:
-        signed = orjson.dumps([actor.name, expires_s, nonce, _essence(preview)])
-        return hmac.new(self.key, signed, hashlib.sha256).hexdigest()
-
-
-def _essence(preview: Preview) -> list[object]:
-    effects = [[effect.subject, effect.before, effect.after] for effect in preview.effects]
-    return [
-        preview.action.value,
-        preview.target,
-        preview.is_destructive,
-        list(preview.warnings),
-        effects if preview.basis is None else preview.basis,
-    ]
-
-
 class Changes:
     """One per process. Changes to the same target go one after the other."""
 
     def __init__(self, audit: AuditLog, now_s: Callable[[], float] = time.time) -> None:
-        self._audit = audit
-        self._confirmations = _Confirmations(now_s)
-        self._now_s = now_s
+        self._auditor = Auditor(audit, now_s)
+        self._confirmations = Confirmations(now_s)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def apply(
@@ -210,7 +168,7 @@ class Changes:
                 preview = await change.preview()
             except Exception as error:
                 if dry_run is not True:  # left out, it may have been meant: only a preview would say
-                    await self._audit.append(self._failed_early(change, actor, error))
+                    await self._auditor.append(self._failed_early(change, actor, error))
                 raise
             if preview.is_destructive if dry_run is None else dry_run:
                 return self._dry(preview, actor)
@@ -218,7 +176,9 @@ class Changes:
             return await self._carry_out(change, preview, actor)
 
     def _dry(self, preview: Preview, actor: Actor) -> ChangeResult:
-        token = self._confirmations.issue(preview, actor) if preview.is_destructive else None
+        token = None
+        if preview.is_destructive:
+            token = self._confirmations.issue(_essence(preview), actor.name)
         return _result(preview, is_dry_run=True, confirmation=token)
 
     async def _require_confirmed(self, preview: Preview, confirmation: str | None, actor: Actor) -> None:
@@ -227,72 +187,68 @@ class Changes:
         if confirmation is None:
             reason: str | None = "this change needs the confirmation that its dry run gives"
         else:
-            reason = self._confirmations.refusal(confirmation, preview, actor)
+            reason = self._confirmations.refusal(confirmation, _essence(preview), actor.name)
         if reason is None:
             return
-        await self._audit.append(self._entry(preview, actor, AuditOutcome.REFUSED, problem=reason))
+        await self._auditor.append(self._entry(preview, actor, AuditOutcome.REFUSED, reason))
         raise UnconfirmedError(reason, self._dry(preview, actor), is_missing=confirmation is None)
 
     async def _carry_out(self, change: Change, preview: Preview, actor: Actor) -> ChangeResult:
         # Two lines, joined by their id: a change is not made unless it can be audited, and one that a crash
         # interrupts stays visible as begun.
         begun = self._entry(preview, actor, AuditOutcome.BEGUN)
-        await self._audit.append(begun)
+        await self._auditor.append(begun)
         try:
-            outcomes = tuple(await change.carry_out(preview))
-        except AskError as error:
-            outcomes = (Outcome.failed(change.target, error),)
-        except ServiceError as error:
-            refused = None if isinstance(error, UnavailableError) else ResponseCode.NO_PERMISSION
-            outcomes = (Outcome(change.target, ok=False, problem=str(error), code=refused),)
+            outcomes = (*await _outcomes(change, preview), *map(_left_out, preview.silent))
         except BaseException as error:
-            await self._end(begun, AuditOutcome.FAILED, f"a fault: {error!r}")
+            await self._auditor.end(begun, AuditOutcome.FAILED, f"a fault: {error!r}")
             raise
         how = _summary(outcomes)
         problems = "; ".join(f"{o.subject}: {o.problem}" for o in outcomes if not o.ok)
-        await self._end(begun, how, problems or None)
+        await self._auditor.end(begun, how, problems or None)
         result = _result(preview, is_dry_run=False, outcomes=outcomes)
         if how is AuditOutcome.FAILED:
-            is_refused = all(outcome.code in _REFUSALS for outcome in outcomes)
+            is_refused = all(outcome.is_refused for outcome in outcomes)
             raise ChangeFailedError(problems, result, is_refused=is_refused)
         return result
-
-    async def _end(self, begun: AuditEntry, how: AuditOutcome, problem: str | None) -> None:
-        """The change is made and stays so: that its end cannot be audited goes to the log only."""
-        changed = {"outcome": how, "problem": problem, "ended_at_ms": self._now_ms()}
-        try:
-            await self._audit.append(begun.model_copy(update=changed))
-        except AuditError as error:
-            _log.error("the end of %s of %s (%s) is not audited: %s", begun.action, begun.target, how, error)
 
     def _entry(
         self, preview: Preview, actor: Actor, outcome: AuditOutcome, problem: str | None = None
     ) -> AuditEntry:
-        bare = self._bare_entry(preview.action, preview.target, actor, outcome, problem)
+        bare = self._auditor.entry(preview.action, preview.target, actor, outcome, problem)
         effects = _effect_views(preview)
-        return bare.model_copy(update={"effects": effects, "warnings": list(preview.warnings)})
+        return bare.model_copy(update={"effects": effects, "warnings": preview.all_warnings})
 
     def _failed_early(self, change: Change, actor: Actor, error: Exception) -> AuditEntry:
         refused = AuditOutcome.REFUSED if isinstance(error, ChangeRefusedError) else AuditOutcome.FAILED
-        return self._bare_entry(change.action, change.target, actor, refused, str(error))
+        return self._auditor.entry(change.action, change.target, actor, refused, str(error))
 
-    def _bare_entry(
-        self, action: Action, target: str, actor: Actor, outcome: AuditOutcome, problem: str | None
-    ) -> AuditEntry:
-        return AuditEntry(
-            id=secrets.token_hex(8),
-            at_ms=self._now_ms(),
-            actor=actor.name,
-            role=actor.role.label,
-            remote=actor.remote,
-            action=action.value,
-            target=target,
-            outcome=outcome,
-            problem=problem,
-        )
 
-    def _now_ms(self) -> int:
-        return int(self._now_s() * 1000)
+async def _outcomes(change: Change, preview: Preview) -> Sequence[Outcome]:
+    try:
+        return await change.carry_out(preview)
+    except AskError as error:
+        return (Outcome.failed(change.target, error),)
+    except ServiceError as error:
+        is_refused = not isinstance(error, UnavailableError)
+        return (Outcome(change.target, ok=False, problem=str(error), is_refused=is_refused),)
+
+
+def _left_out(trouble: Trouble) -> Outcome:
+    return Outcome(trouble.address, ok=False, problem=f"left out: {trouble.problem}")
+
+
+def _essence(preview: Preview) -> object:
+    """Who is silent matters, in which words it is told does not."""
+    effects = [[effect.subject, effect.before, effect.after] for effect in preview.effects]
+    return [
+        preview.action.value,
+        preview.target,
+        preview.is_destructive,
+        list(preview.warnings),
+        sorted(trouble.address for trouble in preview.silent),
+        effects if preview.basis is None else preview.basis,
+    ]
 
 
 def _summary(outcomes: Sequence[Outcome]) -> AuditOutcome:
@@ -314,9 +270,9 @@ def _result(
         is_dry_run=is_dry_run,
         is_destructive=preview.is_destructive,
         effects=_effect_views(preview),
-        warnings=list(preview.warnings),
+        warnings=preview.all_warnings,
         confirmation=confirmation,
-        outcomes=[OutcomeView(subject=o.subject, ok=o.ok, problem=o.problem) for o in outcomes],
+        outcomes=[OutcomeView(subject=o.subject, ok=o.ok, problem=o.problem, code=o.code) for o in outcomes],
         is_partial=not all(outcome.ok for outcome in outcomes),
     )
 

@@ -23,6 +23,8 @@ _SERVICE_STATUS = {
     InvalidError: HTTPStatus.BAD_REQUEST,
     ServiceError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
+RETRY_AFTER_S = 2
+"""What a 503 advises: a silent broker is looked at again after one to eight seconds."""
 _ERRORS_MAX = 20
 """Faults of one body or its parameters that are told."""
 _SAID_MAX = 500
@@ -40,10 +42,13 @@ class ProblemError(Exception):
 
 
 def problem_response(request: Request, status: int, detail: str) -> Response:
+    """It is also what the audit log has of it (security/http_guard.py)."""
+    request.state.problem = detail
     problem = Problem(
-        title=HTTPStatus(status).phrase, status=status, detail=detail, instance=request.url.path
+        title=HTTPStatus(status).phrase, status=status, detail=detail, instance=request.url.path[:_SAID_MAX]
     )
-    return Response(problem.model_dump_json(), status_code=status, media_type=MEDIA_TYPE)
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    return Response(problem.model_dump_json(), status_code=status, headers=headers, media_type=MEDIA_TYPE)
 
 
 async def _on_problem(request: Request, error: Exception) -> Response:

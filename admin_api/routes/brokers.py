@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Path, Request
+from fastapi import APIRouter, Body, Depends, Path
 from fastapi.responses import Response
 
 from admin_api.routes import broker_examples as examples
-from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
+from admin_api.routes.changes import MakeDep, changing
 from admin_api.routes.parts import PageDep, ServicesDep, problems
 from admin_api.schemas.brokers import (
     BrokerConfig,
@@ -16,7 +16,6 @@ from admin_api.schemas.brokers import (
     BrokerStorage,
     ConfigPatch,
 )
-from admin_api.schemas.changes import ChangeResult
 from admin_api.security.access import require
 from admin_api.security.actor import Role
 
@@ -69,22 +68,17 @@ async def get_config(services: ServicesDep, address: Address) -> BrokerConfig:
 @router.patch(
     "/{address}/config",
     summary="Change its configuration",
-    dependencies=[Depends(require(Role.ADMIN))],
-    response_model=ChangeResult,
-    responses={**CHANGE_RESPONSES, **examples.CHANGED},
+    **changing(Role.ADMIN, examples.CHANGED),
 )
 async def change_config(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     address: Address,
     patch: Annotated[ConfigPatch, Body(openapi_examples=examples.CHANGES)],
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """All keys or none, while it runs. The preview has each value before and after; a key the broker does
     not have is refused with the nearest it has, and one that needs a restart by name."""
-    change = services.broker_changes.configure(address, patch.settings)
-    return await run_change(request, change, dry_run, confirmation)
+    return await make(services.broker_changes.configure(address, patch.settings))
 
 
 @router.get(

@@ -1,31 +1,27 @@
-"""What every route that changes something uses: the two parameters, the answers, and the way through."""
+"""What every route that changes something uses: the role, the two parameters, the answers, the way through.
 
+@router.delete("/{topic}", summary="Delete a topic", **changing(Role.ADMIN))
+async def delete_topic(services: ServicesDep, make: MakeDep, topic: Topic) -> Response:
+    return await make(services.topic_changes.delete(topic))
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
 from admin_api.changes import Change, ChangeFailedError, Changes, UnconfirmedError
 from admin_api.problems import MEDIA_TYPE
+from admin_api.routes.parts import answer
 from admin_api.schemas.base import Problem
 from admin_api.schemas.changes import ChangeResult, EffectView
-from admin_api.security.access import actor_of
+from admin_api.security.access import actor_of, costly, require
+from admin_api.security.actor import Role
 
-DryRun = Annotated[
-    bool | None,
-    Query(
-        alias="dryRun",
-        description="Only say what would happen. Left out: true for a destructive change, false for others.",
-    ),
-]
-Confirmation = Annotated[
-    str | None,
-    Query(
-        max_length=128,
-        description="From the dry run; destructive ones need it. The header `Confirmation` is the same.",
-    ),
-]
+Responses = Mapping[int | str, dict[str, Any]]
 
 
 class ChangeProblem(Problem):
@@ -59,34 +55,71 @@ CHANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     502: _problem("Brokers failed, nothing was done; `result` has the reasons.", ChangeProblem),
     503: _problem("Nobody who could do it gives an answer."),
 }
-"""For `responses=` of every route that calls run_change (which has `response_model=ChangeResult`)."""
 
 
-async def run_change(
-    request: Request, change: Change, dry_run: bool | None, confirmation: str | None
-) -> Response:
-    """The preview or the outcome as JSON, or a problem that carries it.
-
-    Raises: what the change's preview raises (admin_api/problems.py has the words for it).
+def changing(role: Role, responses: Responses | None = None, *, is_costly: bool = False) -> dict[str, Any]:
+    """What the decorator of a route that takes `MakeDep` says besides its path and summary; `is_costly` where
+    the preview makes brokers search, or asks them about every topic.
     """
-    changes = request.app.state.changes
-    assert isinstance(changes, Changes)
-    confirmation = confirmation or request.headers.get("confirmation")
-    try:
-        result = await changes.apply(
-            change, dry_run=dry_run, confirmation=confirmation, actor=actor_of(request)
-        )
-    except UnconfirmedError as error:
-        status = HTTPStatus.PRECONDITION_REQUIRED if error.is_missing else HTTPStatus.CONFLICT
-        return _with_result(request, status, f"Not done: {error}.", error.result)
-    except ChangeFailedError as error:
-        status = HTTPStatus.CONFLICT if error.is_refused else HTTPStatus.BAD_GATEWAY
-        return _with_result(request, status, f"Not done: {error}", error.result)
-    return Response(
-        result.model_dump_json(by_alias=True),
-        media_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )
+    needed = [Depends(require(role)), *([Depends(costly)] if is_costly else [])]
+    return {
+        "dependencies": needed,
+        "response_model": ChangeResult,
+        "responses": {**CHANGE_RESPONSES, **(responses or {})},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Previews a change or makes it, as the request wants it."""
+
+    request: Request
+    dry_run: bool | None
+    confirmation: str | None
+
+    async def __call__(self, change: Change) -> Response:
+        """The preview or the outcome as JSON, or a problem that carries it.
+
+        Raises: what the change's preview raises (admin_api/problems.py has the words for it).
+        """
+        request = self.request
+        changes, actor = request.app.state.changes, actor_of(request)
+        assert isinstance(changes, Changes)
+        request.state.audited = True
+        confirmation = self.confirmation or request.headers.get("confirmation")
+        try:
+            result = await changes.apply(change, dry_run=self.dry_run, confirmation=confirmation, actor=actor)
+        except UnconfirmedError as error:
+            status = HTTPStatus.PRECONDITION_REQUIRED if error.is_missing else HTTPStatus.CONFLICT
+            return _with_result(request, status, f"Not done: {error}.", error.result)
+        except ChangeFailedError as error:
+            status = HTTPStatus.CONFLICT if error.is_refused else HTTPStatus.BAD_GATEWAY
+            return _with_result(request, status, f"Not done: {error}", error.result)
+        return answer(result)
+
+
+def _make(
+    request: Request,
+    dry_run: Annotated[
+        bool | None,
+        Query(
+            alias="dryRun",
+            description="Only say what would happen. Left out: true for a destructive change, false for "
+            "others.",
+        ),
+    ] = None,
+    confirmation: Annotated[
+        str | None,
+        Query(
+            max_length=128,
+            description="From the dry run; destructive ones need it. The header `Confirmation` is the same.",
+        ),
+    ] = None,
+) -> Make:
+    return Make(request, dry_run, confirmation)
+
+
+MakeDep = Annotated[Make, Depends(_make)]
 
 
 def _with_result(request: Request, status: HTTPStatus, detail: str, result: ChangeResult) -> Response:

@@ -2,14 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Path, Query, Request
+from fastapi import APIRouter, Body, Depends, Path, Query
 from fastapi.responses import Response
 
 from admin_api import group_examples as examples
-from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
+from admin_api.routes.changes import MakeDep, changing
 from admin_api.routes.parts import PageDep, ServicesDep, answer, problems
 from admin_api.schemas.base import Page
-from admin_api.schemas.changes import ChangeResult
 from admin_api.schemas.consumer_groups import (
     ConsumeModeChange,
     ConsumerGroupItem,
@@ -32,16 +31,14 @@ Group = Annotated[
 ]
 _READ = [Depends(require(Role.READ))]
 _COSTLY = [Depends(require(Role.READ)), Depends(costly)]
-_OPERATE = [Depends(require(Role.OPERATE))]
-_ADMIN = [Depends(require(Role.ADMIN))]
 _NO_GROUP = problems(e404="No broker has this group.")
-_RESET = {**CHANGE_RESPONSES, **examples.shown(examples.RESET_RESULT_EXAMPLE)}
+_RESET = examples.shown(examples.RESET_RESULT_EXAMPLE)
 
 
 @router.get(
     "",
     summary="Consumer groups of all brokers",
-    dependencies=_READ,
+    dependencies=_COSTLY,
     response_model=Page[ConsumerGroupItem],
     responses={**problems(), **examples.shown(examples.PAGE_EXAMPLE)},
 )
@@ -66,7 +63,7 @@ async def get_groups(
 @router.get(
     "/{group}",
     summary="One consumer group",
-    dependencies=_READ,
+    dependencies=_COSTLY,
     response_model=ConsumerGroupView,
     responses={**_NO_GROUP, **examples.shown(examples.GROUP_EXAMPLE)},
 )
@@ -75,78 +72,51 @@ async def get_group(services: ServicesDep, group: Group) -> Response:
     return answer(await services.consumer_groups.view(group))
 
 
-@router.put(
-    "/{group}",
-    summary="Make or edit a consumer group",
-    dependencies=_ADMIN,
-    response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
-)
+@router.put("/{group}", summary="Make or edit a consumer group", **changing(Role.ADMIN))
 async def put_group(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     group: Group,
     settings: Annotated[
         GroupSettingsChange, Body(openapi_examples={"tries": {"value": {"retryMaxTimes": 5}}})
     ],
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """Of all brokers, or those named. What is left out stays as it is. Forbidding it to consume needs
     confirmation."""
-    change = services.consumer_groups.put(group, settings)
-    return await run_change(request, change, dry_run, confirmation)
+    return await make(services.consumer_groups.put(group, settings))
 
 
-@router.delete(
-    "/{group}",
-    summary="Delete a consumer group",
-    dependencies=_ADMIN,
-    response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
-)
+@router.delete("/{group}", summary="Delete a consumer group", **changing(Role.ADMIN))
 async def delete_group(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     group: Group,
     with_offsets: Annotated[
         bool, Query(alias="withOffsets", description="false: made again, it goes on where it was")
     ] = True,
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """On every broker. Its retry and dead-letter topics stay, and are deleted like other topics."""
-    change = services.consumer_groups.delete(group, with_offsets=with_offsets)
-    return await run_change(request, change, dry_run, confirmation)
+    return await make(services.consumer_groups.delete(group, with_offsets=with_offsets))
 
 
-@router.put(
-    "/{group}/consume-mode",
-    summary="Have a group pull or pop a topic",
-    dependencies=_ADMIN,
-    response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
-)
+@router.put("/{group}/consume-mode", summary="Have a group pull or pop a topic", **changing(Role.ADMIN))
 async def put_consume_mode(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     group: Group,
     wanted: Annotated[
         ConsumeModeChange, Body(openapi_examples={"pop": {"value": {"topic": "orders", "mode": "POP"}}})
     ],
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """For RocketMQ 5 consumers that have the broker share the queues out; they take it over within seconds.
     Brokers of RocketMQ 4 know no modes."""
-    change = services.consumer_groups.set_mode(group, wanted)
-    return await run_change(request, change, dry_run, confirmation)
+    return await make(services.consumer_groups.set_mode(group, wanted))
 
 
 @router.get(
     "/{group}/progress",
     summary="How far a group is, queue by queue",
-    dependencies=_READ,
+    dependencies=_COSTLY,
     response_model=ProgressView,
     responses={**_NO_GROUP, **examples.shown(examples.PROGRESS_EXAMPLE)},
 )
@@ -199,61 +169,49 @@ async def get_running(
 @router.post(
     "/{group}/offsets/reset",
     summary="Move a group in a topic",
-    dependencies=_OPERATE,
-    response_model=ChangeResult,
-    responses=_RESET,
+    **changing(Role.OPERATE, _RESET, is_costly=True),
 )
 async def reset_offsets(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     group: Group,
     wanted: Annotated[OffsetReset, Body(openapi_examples=examples.RESET_EXAMPLES)],
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """To the first message, behind the last, to a time, or to exact offsets; of all queues or some. The dry
     run says for each queue how many messages are consumed again or skipped, as of now. Consumers that run are
     sent there; the outcomes are read back from the broker."""
-    return await run_change(request, services.offsets.reset(group, wanted), dry_run, confirmation)
+    return await make(services.offsets.reset(group, wanted))
 
 
 @router.post(
     "/{group}/offsets/skip",
     summary="Skip what has accumulated",
-    dependencies=_OPERATE,
-    response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
+    **changing(Role.OPERATE, is_costly=True),
 )
 async def skip_accumulated(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     group: Group,
     wanted: Annotated[OffsetSkip, Body(openapi_examples={"all topics": {"value": {}}})],
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """A reset behind the last message, of one topic or of all that the group consumes. Messages that wait to
     be tried again stay."""
-    return await run_change(request, services.offsets.skip(group, wanted), dry_run, confirmation)
+    return await make(services.offsets.skip(group, wanted))
 
 
 @router.post(
     "/{group}/offsets/clone",
     summary="Have another group go on where this one is",
-    dependencies=_OPERATE,
-    response_model=ChangeResult,
-    responses=CHANGE_RESPONSES,
+    **changing(Role.OPERATE, is_costly=True),
 )
 async def clone_offsets(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     group: Group,
     wanted: Annotated[
         OffsetClone, Body(openapi_examples={"all topics": {"value": {"targetGroup": "billing-2"}}})
     ],
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """Refused with 409 while consumers of the target run. It needs confirmation where the target has offsets
     already."""
-    return await run_change(request, services.offsets.clone(group, wanted), dry_run, confirmation)
+    return await make(services.offsets.clone(group, wanted))

@@ -1,21 +1,24 @@
 """Dead letters: how many and how old, which, again, and as a file."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from admin_api.auditing import Auditor, Export
+from admin_api.changes import Action
 from admin_api.routes import message_examples as examples
-from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
+from admin_api.routes.changes import MakeDep, changing
 from admin_api.routes.messages import Cursor, FromMs, Limit, ToMs
 from admin_api.routes.parts import PageDep, ServicesDep, answer, problems
 from admin_api.schemas.base import Page
-from admin_api.schemas.changes import ChangeResult
 from admin_api.schemas.dlq import EXPORT_MAX, DlqResendOrder, DlqView, DlqWindow, ExportFormat
-from admin_api.security.access import costly, require
+from admin_api.security.access import actor_of, costly, require
 from admin_api.security.actor import Role
+from admin_api.services.dlq import Written
 from admin_api.services.dlq_resend import DlqResend
 from admin_api.services.message_window import FOREVER_MS
 
@@ -81,21 +84,21 @@ async def get_dlq_messages(
 @router.post(
     "/{group}/resend",
     summary="Send dead letters again",
-    dependencies=[Depends(require(Role.OPERATE)), Depends(costly)],
-    response_model=ChangeResult,
-    responses=CHANGE_RESPONSES | examples.DLQ_RESENT | problems(e400="An id is no dead letter of the group."),
+    **changing(
+        Role.OPERATE,
+        examples.DLQ_RESENT | problems(e400="An id is no dead letter of the group."),
+        is_costly=True,
+    ),
 )
 async def resend_dead_letters(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     group: Group,
     order: Annotated[DlqResendOrder, Body(openapi_examples=examples.DLQ_RESENDS)],
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """Those named by `ids`, or the oldest of a window, at most 200 a call: to the group alone (by its retry
     topic) or to the original topic. The preview lists each; those that were resent before are left out."""
-    return await run_change(request, DlqResend(services.dlq, group, order), dry_run, confirmation)
+    return await make(DlqResend(services.dlq, group, order))
 
 
 @router.get(
@@ -106,6 +109,7 @@ async def resend_dead_letters(
     responses=examples.FILE | _ABSENT,
 )
 async def export_dead_letters(
+    request: Request,
     services: ServicesDep,
     group: Group,
     file_format: Annotated[ExportFormat, Query(alias="format")] = ExportFormat.JSONL,
@@ -115,14 +119,33 @@ async def export_dead_letters(
 ) -> StreamingResponse:
     """JSON lines or CSV, the oldest first. A broker that falls silent on the way breaks the download off, so
     that what arrived whole is whole."""
-    lines = services.dlq.export(group, file_format, from_ms, to_ms, limit)
+    auditor = request.app.state.auditor
+    assert isinstance(auditor, Auditor)
+    written = Written()
+    lines = services.dlq.export(group, file_format, from_ms, to_ms, limit, written)
     first = await anext(lines, None)  # what cannot be begun is a problem, not a file
+    audited = Export(auditor, Action.DLQ_EXPORT, group, actor_of(request))
+    await audited.begin()
     name = re.sub(r"[^0-9A-Za-z_-]", "_", group)[:100]
     headers = {
         "Content-Disposition": f'attachment; filename="dlq-{name}.{file_format.value}"',
         "Cache-Control": "no-store",
     }
-    return StreamingResponse(_chain(first, lines), media_type=_MEDIA_TYPES[file_format], headers=headers)
+    response = _AuditedFile(_chain(first, lines), media_type=_MEDIA_TYPES[file_format], headers=headers)
+    response.ends = lambda: audited.end("dead letters", written.letters, is_whole=written.is_whole)
+    return response
+
+
+class _AuditedFile(StreamingResponse):
+    """`ends` is called when all is sent, or the client has gone."""
+
+    ends: Callable[[], Awaitable[None]]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self.ends()
 
 
 async def _chain(first: str | None, lines: AsyncIterator[str]) -> AsyncIterator[str]:

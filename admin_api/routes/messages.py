@@ -3,13 +3,12 @@
 import re
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Body, Depends, Path, Query, Request
+from fastapi import APIRouter, Body, Depends, Path, Query
 from fastapi.responses import Response
 
 from admin_api.routes import message_examples as examples
-from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
+from admin_api.routes.changes import MakeDep, changing
 from admin_api.routes.parts import ServicesDep, answer, problems
-from admin_api.schemas.changes import ChangeResult
 from admin_api.schemas.messages import (
     BODY_SHOWN_BYTES,
     BODY_SHOWN_BYTES_MAX,
@@ -56,7 +55,6 @@ Cursor = Annotated[
     ),
 ]
 _SEARCH = [Depends(require(Role.READ)), Depends(costly)]
-_READ = [Depends(require(Role.READ))]
 _ABSENT = problems(e404="No broker has such a message, or no broker has the topic.")
 
 
@@ -104,7 +102,7 @@ async def find_messages(
 @router.get(
     "/messages/{message_id}",
     summary="One message",
-    dependencies=_READ,
+    dependencies=_SEARCH,
     response_model=MessageView,
     responses=examples.MESSAGE | _ABSENT,
 )
@@ -123,7 +121,7 @@ async def get_message(
 @router.get(
     "/messages/{message_id}/body",
     summary="The whole body, as its producer made it",
-    dependencies=_READ,
+    dependencies=_SEARCH,
     response_class=Response,
     responses=examples.BYTES | _ABSENT | problems(e400="The body is compressed and cannot be unpacked."),
 )
@@ -171,41 +169,32 @@ async def get_message_track(
 @router.post(
     "/messages/{message_id}/resend",
     summary="Send a message again",
-    dependencies=[Depends(require(Role.OPERATE))],
-    response_model=ChangeResult,
-    responses=CHANGE_RESPONSES | examples.RESENT | problems(e400="A consumer without its group."),
+    **changing(Role.OPERATE, examples.RESENT | problems(e400="A consumer without its group.")),
 )
 async def resend_message(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     message_id: MessageId,
     order: Annotated[ResendOrder, Body(openapi_examples=examples.RESENDS)],
     topic: MaybeTopic = None,
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """As a new message of its topic with the same id, keys, tags and properties; or to one client of a group,
     which consumes it at once. Either way somebody gets it twice, so it needs a confirmation."""
-    change = await resend_change(services.messages, message_id, topic, order)
-    return await run_change(request, change, dry_run, confirmation)
+    return await make(await resend_change(services.messages, message_id, topic, order))
 
 
 @router.post(
     "/topics/{topic}/messages",
     summary="Send a test message",
-    dependencies=[Depends(require(Role.OPERATE))],
-    response_model=ChangeResult,
-    responses=CHANGE_RESPONSES | examples.SENT | problems(e400="The message cannot be sent so."),
+    **changing(Role.OPERATE, examples.SENT | problems(e400="The message cannot be sent so.")),
 )
 async def send_message(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     topic: Annotated[str, Path(min_length=1, max_length=255)],
     message: Annotated[NewMessage, Body(openapi_examples=examples.NEW_MESSAGES)],
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """To a topic that exists. The outcome names the new message's id."""
     if not topic.strip():
         raise InvalidError("The topic has no name.")
-    return await run_change(request, SendMessage(services.messages, topic, message), dry_run, confirmation)
+    return await make(SendMessage(services.messages, topic, message))

@@ -2,13 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Path, Query, Request
+from fastapi import APIRouter, Body, Depends, Path, Query
 from fastapi.responses import Response
 
 from admin_api.routes import topic_examples as examples
-from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
+from admin_api.routes.changes import MakeDep, changing
 from admin_api.routes.parts import PageDep, ServicesDep, problems
-from admin_api.schemas.changes import ChangeResult
 from admin_api.schemas.topics import (
     NewTopic,
     TopicKind,
@@ -54,23 +53,14 @@ async def get_topics(
     return Response(found.model_dump_json(by_alias=True), media_type="application/json")
 
 
-@router.post(
-    "",
-    summary="Make a topic",
-    dependencies=[Depends(require(Role.ADMIN))],
-    response_model=ChangeResult,
-    responses={**CHANGE_RESPONSES, **examples.CREATED},
-)
+@router.post("", summary="Make a topic", **changing(Role.ADMIN, examples.CREATED))
 async def create_topic(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     topic: Annotated[NewTopic, Body(openapi_examples=examples.NEW_TOPICS)],
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """On the brokers named, or on all. Refused with 409 when any broker has it: edit it then."""
-    change = services.topic_changes.create(topic.name, topic)
-    return await run_change(request, change, dry_run, confirmation)
+    return await make(services.topic_changes.create(topic.name, topic))
 
 
 @router.get("/{topic}", summary="One topic", dependencies=_READ, responses={**_NO_TOPIC, **examples.TOPIC})
@@ -79,48 +69,30 @@ async def get_topic(services: ServicesDep, topic: Topic) -> TopicView:
     return await services.topics.one(topic)
 
 
-@router.patch(
-    "/{topic}",
-    summary="Edit a topic",
-    dependencies=[Depends(require(Role.ADMIN))],
-    response_model=ChangeResult,
-    responses={**CHANGE_RESPONSES, **examples.EDITED},
-)
+@router.patch("/{topic}", summary="Edit a topic", **changing(Role.ADMIN, examples.EDITED))
 async def edit_topic(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     topic: Topic,
     spec: Annotated[TopicSpec, Body(openapi_examples=examples.EDITS)],
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """Queues, permissions, attributes; a broker named that lacks the topic gets it. What takes something
     from producers or consumers needs a confirmation."""
-    change = services.topic_changes.edit(topic, spec)
-    return await run_change(request, change, dry_run, confirmation)
+    return await make(services.topic_changes.edit(topic, spec))
 
 
-@router.delete(
-    "/{topic}",
-    summary="Delete a topic",
-    dependencies=[Depends(require(Role.ADMIN))],
-    response_model=ChangeResult,
-    responses={**CHANGE_RESPONSES, **examples.DELETED},
-)
+@router.delete("/{topic}", summary="Delete a topic", **changing(Role.ADMIN, examples.DELETED))
 async def delete_topic(
-    request: Request,
     services: ServicesDep,
+    make: MakeDep,
     topic: Topic,
     broker: Annotated[
         list[str] | None, Query(max_length=256, description="names; left out: all that have it")
     ] = None,
-    dry_run: DryRun = None,
-    confirmation: Confirmation = None,
 ) -> Response:
     """Brokers forget it and every group's offsets in it; the name server forgets its route once no broker
     has it. Its messages go with the log's files."""
-    change = services.topic_changes.delete(topic, broker)
-    return await run_change(request, change, dry_run, confirmation)
+    return await make(services.topic_changes.delete(topic, broker))
 
 
 @router.get(

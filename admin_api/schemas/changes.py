@@ -19,6 +19,7 @@ class OutcomeView(Schema):
     subject: str
     ok: bool
     problem: str | None = None
+    code: int | None = Field(default=None, description="what a broker that would not do it answered")
 
 
 class ChangeResult(Schema):

@@ -3,15 +3,19 @@
 A plain ASGI middleware, so that streams and cancellation go through untouched.
 """
 
+import ipaddress
 import logging
 import math
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from admin_api.auditing import Refusal
 from admin_api.schemas.base import Problem
 from admin_api.security.actor import Actor, Role
 from admin_api.security.policy import LOOPBACK_NAMES, Policy
@@ -20,10 +24,20 @@ from admin_api.security.rates import RateLimit
 FAILURES_BURST: Final = 10
 FAILURES_PER_S: Final = 0.2
 """Wrong tokens of one address: ten at once, then one in five seconds."""
+SMALL_BODY_BYTES_MAX: Final = 1024 * 1024
+"""Of every request but a message to send: the longest list of queues fits."""
 OWN_HEADER: Final = "x-ledgermq-request"
 """With it a request without a body shows that a script of ours or a program sent it, not a form elsewhere."""
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_SITES: Final = frozenset({"same-origin", "none"})
+_REFUSED: Final = frozenset(
+    {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.UNSUPPORTED_MEDIA_TYPE}
+)
+_REFUSED_KNOWN: Final = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
+)
+"""Answers to what was to change something that are audited; the latter when it is known who wanted it."""
 _PROTECTED: Final = ("/api/", "/metrics", "/readyz")
 """The page itself, its files and the description tell nothing of the cluster."""
 _WATCHED: Final = frozenset({"/metrics", "/readyz"})
@@ -55,11 +69,18 @@ class _RefusedError(Exception):
 
 
 class Guard:
-    """Lets through what the policy allows, with `scope["state"]["actor"]` set where the sender is known."""
+    """Lets through what the policy allows, with `scope["state"]["actor"]` set where the sender is known.
 
-    def __init__(self, app: ASGIApp, policy: Policy) -> None:
+    What was to change something and came to nothing is given to `record`, unless `scope["state"]["audited"]`
+    says that the change sees to that; `scope["state"]["problem"]` is what the sender was told.
+    """
+
+    def __init__(
+        self, app: ASGIApp, policy: Policy, record: Callable[[Refusal], Awaitable[None]] | None = None
+    ) -> None:
         self._app = app
         self._policy = policy
+        self._record = record
         self._failures = RateLimit(FAILURES_BURST, FAILURES_PER_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,18 +88,25 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        answer = _Answer(send, scope["path"])
+        scope.setdefault("state", {})
+        body_max = self._body_max(scope["path"])
+
+        async def audit(status: int) -> None:
+            await self._audit(scope, status)
+
+        answer = _Answer(send, scope["path"], audit)
         try:
             self._check_host(headers)
-            self._check_origin(scope["method"], headers)
-            self._check_length(headers)
+            self._check_origin(scope, headers)
+            self._check_length(headers, body_max)
             actor = self._identify(scope, headers)
-            self._require_least(scope, actor)
             if actor is not None:
-                scope.setdefault("state", {})["actor"] = actor
-            await self._app(scope, self._bounded(receive), answer.send)
+                scope["state"]["actor"] = actor
+            self._require_least(scope, actor)
+            await self._app(scope, self._bounded(receive, body_max), answer.send)
         except _RefusedError as error:
             _log.info("%s %s refused: %s", scope["method"], scope["path"], error)
+            scope["state"]["problem"] = str(error)
             await answer.refuse(error)
 
     def _check_host(self, headers: Headers) -> None:
@@ -89,32 +117,44 @@ class Guard:
             )
             raise _RefusedError(HTTPStatus.MISDIRECTED_REQUEST, detail)
 
-    def _check_origin(self, method: str, headers: Headers) -> None:
-        """A page of another origin cannot change anything, nor have a form or an image do so."""
-        if method in _SAFE:
+    def _check_origin(self, scope: Scope, headers: Headers) -> None:
+        """A page of another origin cannot change anything, nor have a form or an image do so, nor have an
+        image ask for what is expensive or audited; a link there may lead here.
+        """
+        is_own_site = headers.get("sec-fetch-site", "none") in _OWN_SITES
+        if scope["method"] in _SAFE:
+            is_link = headers.get("sec-fetch-mode") == "navigate"
+            if scope["path"].startswith("/api/") and not is_own_site and not is_link:
+                raise _RefusedError(HTTPStatus.FORBIDDEN, "Pages of other origins are not answered.")
             return
         origin = headers.get("origin")
         is_foreign = origin is not None and origin.partition("://")[2] != headers["host"]
-        if is_foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        if is_foreign or not is_own_site:
             raise _RefusedError(HTTPStatus.FORBIDDEN, "Changes are taken from this service's own page only.")
         media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json" and OWN_HEADER not in headers and "authorization" not in headers:
+        # A form elsewhere can have a browser send a password (http://a:b@host/), but no token.
+        has_token = headers.get("authorization", "").lower().startswith("bearer ")
+        if media_type != "application/json" and OWN_HEADER not in headers and not has_token:
             detail = "A change is sent as application/json, or with the header X-LedgerMQ-Request: 1."
             raise _RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
 
-    def _check_length(self, headers: Headers) -> None:
+    def _body_max(self, path: str) -> int:
+        most = self._policy.body_bytes_max
+        return most if path.endswith("/messages") else min(most, SMALL_BODY_BYTES_MAX)
+
+    def _check_length(self, headers: Headers, body_max: int) -> None:
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "Content-Length is no number.")
-        if len(length) > 18 or int(length) > self._policy.body_bytes_max:
-            raise self._too_long()
+        if len(length) > 18 or int(length) > body_max:
+            raise self._too_long(body_max)
 
-    def _too_long(self) -> _RefusedError:
-        detail = f"The body may have {self._policy.body_bytes_max} bytes."
+    def _too_long(self, body_max: int) -> _RefusedError:
+        detail = f"The body may have {body_max} bytes."
         return _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
 
     def _identify(self, scope: Scope, headers: Headers) -> Actor | None:
-        remote = scope["client"][0] if scope.get("client") else "unknown"
+        remote = _remote(scope)
         is_forwarded = any(name in _PROXIES or name.startswith(_PROXIES_PREFIX) for name in headers)
         if self._policy.is_open:
             if is_forwarded and scope["path"].startswith(_PROTECTED):
@@ -139,19 +179,32 @@ class Guard:
             raise _RefusedError(HTTPStatus.FORBIDDEN, f"The token {actor.name} may only read.")
 
     def _known(self, presented: str, remote: str) -> Actor:
-        wait_s = self._failures.wait_s(remote)
+        guesser = _network(remote)
+        wait_s = self._failures.wait_s(guesser)
         if wait_s > 0:
             seconds = str(math.ceil(wait_s))
             detail = f"Too many wrong tokens from {remote}; try again in {seconds} s."
             raise _RefusedError(HTTPStatus.TOO_MANY_REQUESTS, detail, {"Retry-After": seconds})
         token = self._policy.tokens.find(presented)
         if token is None:
-            self._failures.take(remote)
+            self._failures.take(guesser)
             detail = "This token is not known."
             raise _RefusedError(HTTPStatus.UNAUTHORIZED, detail, {"WWW-Authenticate": "Bearer"})
         return Actor(token.name, token.role, remote)
 
-    def _bounded(self, receive: Receive) -> Receive:
+    async def _audit(self, scope: Scope, status: int) -> None:
+        if self._record is None or scope["method"] in _SAFE or not scope["path"].startswith("/api/"):
+            return
+        state = scope["state"]
+        actor = state.get("actor")
+        is_dry = b"dryRun=true" in scope.get("query_string", b"").split(b"&")
+        is_mistake = status in _REFUSED_KNOWN and actor is not None and not is_dry
+        if status in _REFUSED or (is_mistake and not state.get("audited")):
+            path = quote(scope["path"], safe="/%:")
+            detail, remote = state.get("problem", ""), _remote(scope)
+            await self._record(Refusal(scope["method"], path, status, detail, actor, remote))
+
+    def _bounded(self, receive: Receive, body_max: int) -> Receive:
         """Counts a body that does not say its length beforehand."""
         taken = 0
 
@@ -159,8 +212,8 @@ class Guard:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > self._policy.body_bytes_max:
-                error = self._too_long()
+            if taken > body_max:
+                error = self._too_long(body_max)
                 raise HTTPException(error.status, str(error), error.headers)
             return message
 
@@ -170,14 +223,16 @@ class Guard:
 class _Answer:
     """Puts the headers on whatever is answered, and can answer by itself while nothing else has."""
 
-    def __init__(self, send: Send, path: str) -> None:
+    def __init__(self, send: Send, path: str, audit: Callable[[int], Awaitable[None]]) -> None:
         self._send = send
         self._path = path
+        self._audit = audit
         self._has_begun = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._has_begun = True
+            await self._audit(message["status"])
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
@@ -195,3 +250,16 @@ class _Answer:
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await self.send({"type": "http.response.start", "status": error.status.value, "headers": raw})
         await self.send({"type": "http.response.body", "body": problem.model_dump_json().encode()})
+
+
+def _remote(scope: Scope) -> str:
+    return str(scope["client"][0]) if scope.get("client") else "unknown"
+
+
+def _network(remote: str) -> str:
+    """What one guesser has: an address, of IPv6 a whole /64."""
+    try:
+        address = ipaddress.ip_address(remote.partition("%")[0])
+    except ValueError:
+        return remote
+    return remote if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))

@@ -1,9 +1,12 @@
 """Changing keys of a broker's configuration, with the values of now beside the wanted ones."""
 
 import difflib
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import orjson
 
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
 from admin_api.gateway import AskError, Gateway
@@ -46,18 +49,21 @@ class ConfigChange:
         row = await self.changer.brokers.one(self.address)
         told = await ConfigSource(self.changer.gateway).read(self.address)
         _check(self.settings, told)
-        effects = [
-            Effect(key, masked(key, told.values.get(key)), masked(key, value))
+        rows = [
+            (key, told.values.get(key), value)
             for key, value in sorted(self.settings.items())
             if told.values.get(key) != value
         ]
         status = await self.changer.directory.status_of(self.address)
+        effects = [Effect(key, masked(key, before), masked(key, after)) for key, before, after in rows]
         warnings = [] if effects else ["Nothing would change."]
         if status is not None and effects:
             warnings.append(f"This holds for every node of {row.broker_name}, also after a restart.")
         if told.runtime_keys is None and effects:
             warnings.append("The broker does not say which keys only count after a restart.")
-        return Preview(self.action, self.address, tuple(effects), tuple(warnings), is_destructive=True)
+        # Of the values as they are: all secrets are shown alike, and none may take the place of another.
+        basis = hashlib.sha256(orjson.dumps(rows)).hexdigest()
+        return Preview(self.action, self.address, tuple(effects), tuple(warnings), True, basis)
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
         """All keys or none."""

@@ -1,9 +1,10 @@
 """Cleaning up by hand what retention would delete in its time."""
 
+import asyncio
 from collections.abc import Sequence
 
 from admin_api.changes import Action, Effect, Outcome, Preview
-from admin_api.gateway import Gateway
+from admin_api.gateway import AskError, Gateway
 from admin_api.services.deed import Deed
 from admin_api.services.errors import NotFoundError
 from admin_api.sources.brokers import Brokers
@@ -38,15 +39,14 @@ class CleaningService:
             return Preview(Action.BROKER_CLEAN, target, effects, warnings, is_destructive=is_destructive)
 
         async def do(preview: Preview) -> Sequence[Outcome]:
-            async def ask(address: str) -> str | None:
-                return await clean(self._gateway, address, garbage)
-
-            gathered = await self._gateway.ask_each([effect.subject for effect in preview.effects], ask)
-            done = [
-                Outcome(f"{address}: {said}" if said else address, ok=True)
-                for address, said in gathered.answers.items()
-            ]
-            return [*done, *(Outcome(t.address, ok=False, problem=t.problem) for t in gathered.troubles)]
+            return await asyncio.gather(*(self._clean(each.subject, garbage) for each in preview.effects))
 
         target = _WORDS[garbage]
         return Deed(Action.BROKER_CLEAN, target, look, do)
+
+    async def _clean(self, address: str, garbage: Garbage) -> Outcome:
+        try:
+            said = await clean(self._gateway, address, garbage)
+        except AskError as error:
+            return Outcome.failed(address, error)
+        return Outcome(f"{address}: {said}" if said else address, ok=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
 from admin_api.gateway import Gateway
 from admin_api.schemas.consumer_groups import ConsumeMode, ConsumeModeChange, ConsumeModeView
-from admin_api.services.group_changes import outcome_of, silent_warnings
-from admin_api.services.group_overview import GroupOverview, on_masters
+from admin_api.services.group_changes import outcome_of
+from admin_api.services.group_overview import GroupOverview, joined, on_masters
 from admin_api.services.partial import missing
 from admin_api.sources.brokers import BrokerSet
 from admin_api.sources.consume_modes import ConsumeModeSource, ModeRow
@@ -80,7 +80,8 @@ class SetConsumeMode:
                 effects.append(Effect(f"{name}: {topic}", before, after))
         if not effects:
             raise ChangeRefusedError(f"The group {self.target} is like that already.")
-        return Preview(self.action, self.target, tuple(effects), tuple(silent_warnings(overview)))
+        silent = joined(brokers.troubles, bounds.troubles, modes.troubles)
+        return Preview(self.action, self.target, tuple(effects), left_out=silent)
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
         wanted = self._wanted

@@ -58,6 +58,14 @@ class Resent:
             self.at_ms.popitem(last=False)
 
 
+@dataclass(slots=True)
+class Written:
+    """What a file has so far; `is_whole` once it is complete, or says that it is cut."""
+
+    letters: int = 0
+    is_whole: bool = False
+
+
 class Dlq:
     """Looks at the %DLQ% topics."""
 
@@ -187,8 +195,10 @@ class Dlq:
         from_ms: int = 0,
         to_ms: int = FOREVER_MS,
         limit: int = 1000,
+        written: Written | None = None,
     ) -> AsyncIterator[str]:
         """Lines, the oldest message of each queue first; one that ends at a bound says so in its last line.
+        `written` is kept up to date.
 
         Raises: NotFoundError, UnavailableError before the first line; AskError when a broker falls silent.
         """
@@ -200,14 +210,15 @@ class Dlq:
         at_hand = await anext(records, None)  # before the heading: what cannot be begun has no line
         if is_csv:
             yield _csv_text(_COLUMNS)
-        written = 0
-        while at_hand is not None and written < limit:
+        written = written or Written()
+        while at_hand is not None and written.letters < limit:
+            written.letters += 1
             yield line(at_hand[0])
-            written += 1
             at_hand = await anext(records, None)
         if at_hand is not None or scan.is_cut:
-            said = f"cut: there is more than the {written} messages of this file"
+            said = f"cut: there is more than the {written.letters} messages of this file"
             yield _csv_text([f"# {said}"]) if is_csv else orjson.dumps({"cut": said}).decode() + "\n"
+        written.is_whole = True
 
 
 def _absent(group: str) -> NotFoundError:

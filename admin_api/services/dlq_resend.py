@@ -27,6 +27,9 @@ EXAMINED_MAX: Final = 2_000
 FAILURES_MAX: Final = 3
 """So many failures in a row, and the rest is not tried."""
 RESENT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of the bodies of one call, which are held until it is over."""
+FOUND_AT_ONCE: Final = 8
+"""Letters looked for at one time, whose bodies may go beyond that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,28 @@ class DlqResend:
         return warnings
 
     async def _by_ids(self) -> list[_Pick]:
-        """Raises: NotFoundError and the others for the first that cannot be had."""
-        topic = DLQ_PREFIX + self.target
+        """Raises: NotFoundError and the others for the first that cannot be had; InvalidError for too many
+        bytes.
+        """
         ids = list(dict.fromkeys(letter_id.upper() for letter_id in self._order.ids))
-        found = await asyncio.gather(*(self._messages.find(letter_id) for letter_id in ids))
-        strange = next((each for each in found if each.record.topic != topic), None)
-        if strange is not None:
-            raise InvalidError(f"{id_of(strange.record)} is no dead letter of {self.target}.")
-        return list(await asyncio.gather(*(self._pick(each.record) for each in found)))
+        picks: list[_Pick] = []
+        picked_bytes = 0
+        for first in range(0, len(ids), FOUND_AT_ONCE):
+            part = await asyncio.gather(*map(self._named, ids[first : first + FOUND_AT_ONCE]))
+            picks += part
+            picked_bytes += sum(len(pick.record.body) for pick in part)
+            if picked_bytes > RESENT_BYTES_MAX:
+                raise InvalidError(
+                    f"The first {len(picks)} of these {len(ids)} letters have {picked_bytes} bytes, and "
+                    f"{RESENT_BYTES_MAX} can be resent in one call: name fewer."
+                )
+        return picks
+
+    async def _named(self, letter_id: str) -> _Pick:
+        found = await self._messages.find(letter_id)
+        if found.record.topic != DLQ_PREFIX + self.target:
+            raise InvalidError(f"{id_of(found.record)} is no dead letter of {self.target}.")
+        return await self._pick(found.record)
 
     async def _by_time(self) -> list[_Pick]:
         """The oldest that were not resent yet, up to the order's limit."""
@@ -158,7 +175,9 @@ class DlqResend:
             broker_name = await self._writer(pick.topic)
             message = copy_of(pick.record, pick.topic, now_ms)
             outcome = await send(self._messages, broker_name, message, letter_id)
-        except (AskError, NotFoundError, UnavailableError) as error:
+        except AskError as error:
+            return Outcome.failed(letter_id, error)
+        except (NotFoundError, UnavailableError) as error:
             return Outcome(letter_id, ok=False, problem=str(error))
         self._resent.remember(letter_id, pick.topic, now_ms)
         return outcome

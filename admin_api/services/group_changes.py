@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
-from admin_api.gateway import AskError, Gateway
+from admin_api.gateway import AskError, Gateway, Trouble
 from admin_api.schemas.consumer_groups import GroupSettingsChange
 from admin_api.services.errors import InvalidError, UnavailableError
 from admin_api.services.group_items import make_item
@@ -14,9 +14,10 @@ from admin_api.services.partial import missing
 from admin_api.sources.consumer_groups import GroupConfig, GroupSource
 
 
-def silent_warnings(overview: Overview) -> list[str]:
-    """Brokers that a change cannot reach."""
-    return [f"left out, since it gives no answer: {trouble.problem}" for trouble in overview.troubles]
+def left_out(overview: Overview) -> tuple[Trouble, ...]:
+    """Who may have the group, and did not say what is kept of it."""
+    told = {overview.brokers.masters[name] for name in overview.configs}
+    return tuple(trouble for trouble in overview.troubles if trouble.address not in told)
 
 
 class PutGroup:
@@ -57,12 +58,13 @@ class PutGroup:
         stops = any(
             effect.after == "false" and effect.subject.endswith("consumeEnabled") for effect in effects
         )
-        warnings = silent_warnings(overview)
-        if stops:
-            warnings.append("its consumers get no messages any more")
-        action = Action.GROUP_CREATE if is_new else Action.GROUP_UPDATE
         return Preview(
-            action, self.target, tuple(effects), tuple(warnings), is_destructive=stops and not is_new
+            Action.GROUP_CREATE if is_new else Action.GROUP_UPDATE,
+            self.target,
+            tuple(effects),
+            ("its consumers get no messages any more",) if stops else (),
+            is_destructive=stops and not is_new,
+            left_out=left_out(overview) if self._wanted.brokers is None else (),
         )
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
@@ -138,8 +140,7 @@ class DeleteGroup:
             on_masters(overview.brokers, lambda address: self._source.connections(address, self.target)),
         )
         is_online = any(each is not None for each in clients.answers.values())
-        warnings = silent_warnings(overview)
-        warnings += [
+        warnings = [
             f"who is connected is not known: {trouble.problem}" for trouble in joined(clients.troubles)
         ]
         if is_online:
@@ -149,7 +150,8 @@ class DeleteGroup:
         effects = [Effect(f"{name}: settings", "there", None) for name in holding]
         effects += self._offset_effects(overview)
         basis = f"{holding} {self._with_offsets} {is_online}"
-        return Preview(self.action, self.target, tuple(effects), tuple(warnings), True, basis)
+        silent = left_out(overview)
+        return Preview(self.action, self.target, tuple(effects), tuple(warnings), True, basis, silent)
 
     def _offset_effects(self, overview: Overview) -> list[Effect]:
         if not self._with_offsets:

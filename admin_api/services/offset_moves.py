@@ -1,13 +1,14 @@
 """Moves the queues of one broker, and reads back where they are."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from admin_api.changes import Outcome
 from admin_api.gateway import AskError
 from admin_api.services.offset_plans import QueuePlan
 from admin_api.sources.offsets import OffsetSource
+from remoting.codes import ResponseCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,10 @@ class Mover:
         if not self._place.is_online:
             await self._commit_where_missing(plans, errors)
         done = {plan.queue_id for plan in plans if said.get(plan.queue_id) == plan.after}
-        return await asyncio.gather(
+        outcomes = await asyncio.gather(
             *(self._outcome(plan, errors.get(plan.queue_id), plan.queue_id in done) for plan in plans)
         )
+        return [*outcomes, *_unplanned(plans, said)]
 
     async def read_back(self, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
         """Whether each queue is where it was to be."""
@@ -64,6 +66,8 @@ class Mover:
         """The same, of queues that are named."""
         place = self._place
         said: dict[int, int] = {}
+        if not place.is_ledgermq and not await self._can_single(plans, errors):
+            return said
 
         async def reset(plan: QueuePlan) -> None:
             asked = (place.address, place.group, place.topic, plan.queue_id, plan.after)
@@ -75,6 +79,19 @@ class Mover:
         await asyncio.gather(*map(reset, plans))
         return said
 
+    async def _can_single(self, plans: Sequence[QueuePlan], errors: dict[int, AskError]) -> bool:
+        """False with the reason in `errors`; without consumers the offsets can be committed all the same."""
+        address = self._place.address
+        words = "moves single queues only while no consumer of the group runs: stop them, or move all queues"
+        refusal = AskError(address, f"{address} {words}", ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        try:
+            if await self._source.moves_single_queues(address):
+                return True
+        except AskError as error:
+            refusal = error
+        errors.update(dict.fromkeys((plan.queue_id for plan in plans), refusal))
+        return False
+
     async def _commit_where_missing(self, plans: Sequence[QueuePlan], errors: dict[int, AskError]) -> None:
         """A broker that resets only with consumers, or only all queues, takes offsets as the group's own."""
         place = self._place
@@ -82,7 +99,8 @@ class Mover:
         async def commit(plan: QueuePlan) -> None:
             queue = (place.address, place.group, place.topic, plan.queue_id)
             try:
-                if await self._source.committed(*queue) != plan.after:
+                is_unsure = plan.after == 0 and not place.is_ledgermq  # RocketMQ 4.9 says 0 of a missing one
+                if is_unsure or await self._source.committed(*queue) != plan.after:
                     await self._source.commit(*queue, plan.after)
             except AskError as error:
                 errors.setdefault(plan.queue_id, error)
@@ -108,6 +126,15 @@ class Mover:
         there = "without an offset" if offset is None else f"at {offset}"
         hint = "; its consumers have not gone there yet" if place.is_online else ""
         return Outcome(plan.name, ok=False, problem=f"it is still {there}{hint}")
+
+
+def _unplanned(plans: Sequence[QueuePlan], said: Mapping[int, int]) -> Iterator[Outcome]:
+    """Queues that the broker moved besides: RocketMQ 4.9 also moves those that nobody reads, and one may have
+    come in this very moment.
+    """
+    for queue_id in sorted(said.keys() - {plan.queue_id for plan in plans}):
+        problem = f"the broker moved it too, to {said[queue_id]}: the preview did not have it"
+        yield Outcome(f"{plans[0].broker_name}/{queue_id}", ok=False, problem=problem)
 
 
 def has_moved(plan: QueuePlan, offset: int | None) -> bool:

@@ -10,7 +10,7 @@ from admin_api.schemas.offsets import OffsetReset, QueueOffset, ResetTo
 from admin_api.services.group_overview import on_masters
 from admin_api.sources.bodies import QueueKey
 from admin_api.sources.brokers import BrokerSet
-from admin_api.sources.offsets import BoundsRow, OffsetSource
+from admin_api.sources.offsets import BoundsRow, OffsetSource, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +63,40 @@ class PlanReader:
         """By broker name; None where the broker does not have the topic."""
 
         async def read(address: str) -> TopicState | None:
-            bounds = await self._source.bounds(address, topic)
-            if bounds is None:
+            found = await self._queues(address, group, topic)
+            if found is None:
                 return None
-            progress = await self._source.progress(address, group, topic)
+            bounds, progress = found
             known = {
                 key: row.consumer_offset for key, row in progress.rows.items() if row.consumer_offset > 0
             }
-            keys = [key for key in bounds if not progress.rows or key in progress.rows]
-            unsure = [key for key in keys if key not in known]
+            unsure = [key for key in bounds if key not in known]
             asked = await asyncio.gather(
                 *(self._source.committed(address, group, topic, key.queue_id) for key in unsure)
             )
-            offsets = {**known, **dict(zip(unsure, asked, strict=True))}
-            return TopicState({key: bounds[key] for key in keys}, offsets)
+            told = dict(zip(unsure, asked, strict=True))
+            if address not in brokers.statuses:
+                told = await self._source.without_missing(address, group, told)
+            offsets = {**known, **told}
+            return TopicState(bounds, offsets)
 
         return await self._gateway.ask_each(brokers.masters, on_masters(brokers, read))
+
+    async def queue_ids(self, address: str, group: str, topic: str) -> set[int]:
+        """The queues that a reset of the whole topic touches there. Raises: AskError."""
+        found = await self._queues(address, group, topic)
+        return set() if found is None else {key.queue_id for key in found[0]}
+
+    async def _queues(
+        self, address: str, group: str, topic: str
+    ) -> tuple[dict[QueueKey, BoundsRow], Progress] | None:
+        """Those that consumers read, and how far the group is. Raises: AskError."""
+        bounds = await self._source.bounds(address, topic)
+        if bounds is None:
+            return None
+        progress = await self._source.progress(address, group, topic)
+        read = {key: row for key, row in bounds.items() if not progress.rows or key in progress.rows}
+        return read, progress
 
     async def reset(
         self, brokers: BrokerSet, states: Mapping[str, TopicState | None], request: OffsetReset

@@ -27,6 +27,7 @@ from admin_api.sources.offsets import OffsetSource
 
 TOPICS_MAX: Final = 100
 """In one change."""
+_OTHER_QUEUES: Final = "not moved: the queues of its topic are others than those of the preview"
 
 
 class Offsets:
@@ -62,11 +63,13 @@ class _OffsetChange:
         self._groups = GroupSource(gateway)
         self._source = OffsetSource(gateway)
         self._reader = PlanReader(gateway, self._source)
-        self._troubles: dict[Trouble, None] = {}
+        self._left_out: dict[Trouble, None] = {}
+        self._unknown: list[str] = []
+        """Warnings of brokers that do not say who is connected."""
 
     async def _look(self, group: str) -> Overview:
         """Raises: NotFoundError, UnavailableError."""
-        self._troubles = {}
+        self._left_out = {}
         overview = await self._overview.look()
         if group not in overview.names():
             self._overview.forget()
@@ -77,12 +80,12 @@ class _OffsetChange:
         return overview
 
     def _note(self, troubles: Sequence[Trouble]) -> None:
-        self._troubles.update(dict.fromkeys(troubles))
+        self._left_out.update(dict.fromkeys(troubles))
 
     async def _clients(self, brokers: BrokerSet, group: str) -> Mapping[str, Connections | None]:
         ask = on_masters(brokers, lambda address: self._groups.connections(address, group))
         gathered = await self._gateway.ask_each(brokers.masters, ask)
-        self._note(gathered.troubles)
+        self._unknown = [f"who is connected is not known: {each.problem}" for each in gathered.troubles]
         self._online = {name: each is not None for name, each in gathered.answers.items()}
         return gathered.answers
 
@@ -102,7 +105,7 @@ class _OffsetChange:
         gathered = await self._reader.state(brokers, group, topic)
         self._note(gathered.troubles)
         if all(state is None for state in gathered.answers.values()):
-            raise missing(f"the topic {topic}", self._troubles)
+            raise missing(f"the topic {topic}", self._left_out)
         return gathered.answers
 
     async def _topics(self, brokers: BrokerSet, group: str) -> list[str]:
@@ -117,9 +120,6 @@ class _OffsetChange:
         if len(topics) > TOPICS_MAX:
             raise ChangeRefusedError(f"The group {group} consumes {len(topics)} topics; name one of them.")
         return topics
-
-    def _silent(self) -> list[str]:
-        return [f"left as it is, since it gives no answer: {trouble.problem}" for trouble in self._troubles]
 
 
 class ResetOffsets(_OffsetChange):
@@ -155,8 +155,12 @@ class ResetOffsets(_OffsetChange):
         plans = [plan for rows in self._plans.values() for plan in rows]
         if not plans:
             raise ChangeRefusedError("No queue can be reached.")
-        warnings = (*self._silent(), *_client_warnings(clients))
-        return Preview(self.action, self.target, effects_of(plans), warnings, True, self._basis(plans))
+        warnings = (*self._unknown, *_client_warnings(clients))
+        named = self._request is not None and self._request.queues is not None
+        silent = () if named else tuple(self._left_out)
+        return Preview(
+            self.action, self.target, effects_of(plans), warnings, True, self._basis(plans), silent
+        )
 
     async def _requests(self, brokers: BrokerSet) -> list[OffsetReset]:
         if self._request is not None:
@@ -182,8 +186,15 @@ class ResetOffsets(_OffsetChange):
         return outcomes
 
     async def _move(self, topic: str, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
-        mover = self._mover(topic, plans[0].broker_name)
-        return await mover.move(plans, _whole_topic_time(self._request))
+        time_ms = _whole_topic_time(self._request)
+        if time_ms is not None:
+            try:
+                found = await self._reader.queue_ids(self._address(plans[0].broker_name), self._group, topic)
+            except AskError as error:
+                return [Outcome.failed(plan.name, error) for plan in plans]
+            if found != {plan.queue_id for plan in plans}:
+                return [Outcome(plan.name, False, _OTHER_QUEUES, is_refused=True) for plan in plans]
+        return await self._mover(topic, plans[0].broker_name).move(plans, time_ms)
 
 
 def _whole_topic_time(request: OffsetReset | None) -> int | None:
@@ -242,13 +253,14 @@ class CloneOffsets(_OffsetChange):
         plans = [plan for rows in self._plans.values() for plan in rows]
         if not plans:
             raise ChangeRefusedError(f"The group {self._from} has no offsets there: it consumed nothing yet.")
-        warnings = self._silent()
+        warnings = list(self._unknown)
         if self.target not in overview.names():
             warnings.append(f"there is no group {self.target} yet")
         overwrites = any(plan.before not in (None, plan.after) for plan in plans)
         basis = orjson.dumps([self._from, sorted([plan.topic, plan.name] for plan in plans), overwrites])
         effects = effects_of(plans)
-        return Preview(self.action, self.target, effects, tuple(warnings), overwrites, basis.decode())
+        silent = tuple(self._left_out)
+        return Preview(self.action, self.target, effects, tuple(warnings), overwrites, basis.decode(), silent)
 
     async def _plan(self, brokers: BrokerSet, topics: Sequence[str]) -> None:
         self._plans = {}

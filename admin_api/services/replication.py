@@ -126,7 +126,10 @@ class TransferLeader:
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
         found = await self.replication.find(self.group)
         leader = require_leader(found)
-        wanted_id = preview.effects[0].after
+        (effect,) = preview.effects
+        if leader.id != effect.before:
+            raise ChangeRefusedError(f"{leader.id} leads {self.group} now, no more {effect.before}.")
+        wanted_id = effect.after
         wanted = next((node for node in found.nodes if node.id == wanted_id), None)
         if wanted is None or wanted.remoting_address is None or leader.remoting_address is None:
             raise ChangeRefusedError(f"The address of {wanted_id} is not known.")

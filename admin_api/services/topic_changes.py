@@ -1,7 +1,7 @@
 """Making, editing and deleting topics, each with what it would do told before."""
 
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import orjson
@@ -47,7 +47,7 @@ class TopicChanger:
         return tables
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PutTopic:
     """Creates the topic or edits it, on each broker on its own."""
 
@@ -55,6 +55,8 @@ class PutTopic:
     topic: str
     spec: TopicSpec
     action: Action
+    _tables: Tables | None = field(default=None, init=False)
+    """Of the preview: what it said is done, whoever answers by then."""
 
     @property
     def target(self) -> str:
@@ -62,7 +64,7 @@ class PutTopic:
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, InvalidError, ChangeRefusedError, AskError."""
-        tables = await self.changer.look(self.topic)
+        tables = self._tables = await self.changer.look(self.topic)
         wanted = self._wanted(tables)
         known = tables.of(self.topic)
         effects: list[Effect] = []
@@ -71,14 +73,13 @@ class PutTopic:
             before = known.get(broker)
             effects += _effects(broker, before, config)
             losses += () if before is None else _losses(broker, before, config)
-        silent = [f"Left out: {trouble.problem}." for trouble in tables.troubles]
-        nothing = () if effects else ("Nothing would change.",)
-        warnings = (*losses, *silent, *nothing)
-        return Preview(self.action, self.topic, tuple(effects), warnings, is_destructive=bool(losses))
+        warnings = (*losses, *(() if effects else ("Nothing would change.",)))
+        silent = tables.troubles if self.spec.brokers is None else ()
+        return Preview(self.action, self.topic, tuple(effects), warnings, bool(losses), left_out=silent)
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
-        """Raises: AskError when nothing was done at all."""
-        tables = await self.changer.look(self.topic)
+        tables = self._tables
+        assert tables is not None, "carried out without a preview"
         source = TopicSource(self.changer.gateway)
         known = tables.of(self.topic)
         wanted = self._wanted(tables)
@@ -135,7 +136,7 @@ class PutTopic:
         return base.model_copy(update={**update, "perm": perm}), ",".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DeleteTopic:
     """Takes the topic from brokers, and its route from the name server when no broker keeps it."""
 
@@ -145,12 +146,14 @@ class DeleteTopic:
     action: Action = Action.TOPIC_DELETE
 
     @property
+    _tables: Tables | None = field(default=None, init=False)
+    """Of the preview: what it said is done, whoever answers by then."""
     def target(self) -> str:
         return self.topic
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, InvalidError, ChangeRefusedError, AskError."""
-        tables = await self.changer.look(self.topic)
+        tables = self._tables = await self.changer.look(self.topic)
         masters = self._masters(tables)
         source, gateway = TopicSource(self.changer.gateway), self.changer.gateway
         queues = await gateway.ask_each(masters, lambda b: source.queues(masters[b], self.topic))
@@ -167,15 +170,16 @@ class DeleteTopic:
         if self._ends_route(tables, masters):
             effects.append(Effect(f"name server {self.changer.settings.namesrv}", "a route", None))
         groups = sorted({group for each in asked.answers.values() for group in each})
-        silent = [trouble.problem for trouble in (*tables.troubles, *queues.troubles, *asked.troubles)]
-        warnings = (*_offset_warnings(groups), *(f"Unknown: {problem}." for problem in silent))
+        unknown = [f"Unknown: {trouble.problem}." for trouble in (*queues.troubles, *asked.troubles)]
+        warnings = (*_offset_warnings(groups), *unknown)
         # The number of messages moves while people read; which brokers and groups lose what must not.
-        basis = orjson.dumps([sorted(masters), groups, bool(silent)]).decode()
-        return Preview(self.action, self.topic, tuple(effects), warnings, is_destructive=True, basis=basis)
+        basis = orjson.dumps([sorted(masters), groups, bool(unknown)]).decode()
+        silent = tables.troubles if self.brokers is None else ()
+        return Preview(self.action, self.topic, tuple(effects), warnings, True, basis, silent)
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
-        """Raises: AskError when nothing was done at all."""
-        tables = await self.changer.look(self.topic)
+        tables = self._tables
+        assert tables is not None, "carried out without a preview"
         masters = self._masters(tables)
         source = TopicSource(self.changer.gateway)
         outcomes = [await _outcome(broker, source.delete(at, self.topic)) for broker, at in masters.items()]

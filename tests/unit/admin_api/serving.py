@@ -6,7 +6,7 @@ from typing import Any
 
 from httpx import ASGITransport, AsyncClient, Response
 
-from admin_api.app import create_app
+from admin_api.app import AdminApp, create_app
 from admin_api.settings import Settings
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBrokers
 
@@ -17,7 +17,13 @@ OWN = {"X-LedgerMQ-Request": "1"}
 async def asking(brokers: FakeBrokers, **limits: int) -> AsyncIterator[AsyncClient]:
     """A client without a token, on the loopback address; nothing is cached unless told."""
     settings = Settings(namesrv=NAMESRV, **{"cache_ms": 0, "brokers_cache_ms": 0, **limits})
-    app = create_app(settings, brokers)
+    async with asking_app(create_app(settings, brokers)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def asking_app(app: AdminApp) -> AsyncIterator[AsyncClient]:
+    """The same of any application."""
     transport = ASGITransport(app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),

@@ -7,7 +7,6 @@ import pytest
 
 from admin_api.audit import AuditError, AuditLog
 from admin_api.changes import (
-    CONFIRMATION_TTL_S,
     Action,
     ChangeFailedError,
     ChangeRefusedError,
@@ -17,6 +16,7 @@ from admin_api.changes import (
     Preview,
     UnconfirmedError,
 )
+from admin_api.confirmations import CONFIRMATION_TTL_S
 from admin_api.gateway import AskError
 from admin_api.schemas.audit import AuditEntry, AuditOutcome
 from admin_api.schemas.changes import ChangeResult

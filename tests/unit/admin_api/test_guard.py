@@ -5,12 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Annotated
 
 import pytest
-from fastapi import APIRouter, Body, Depends, Request
+from fastapi import APIRouter, Body, Depends
 from httpx import ASGITransport, AsyncClient, Response
 
 from admin_api.app import create_app
-from admin_api.routes.changes import CHANGE_RESPONSES, Confirmation, DryRun, run_change
-from admin_api.schemas.changes import ChangeResult
+from admin_api.routes.changes import MakeDep, changing
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role
 from admin_api.security.policy import Policy, policy_for
@@ -39,14 +38,9 @@ async def calling(
     router = APIRouter(prefix="/api/v1/test")
     wanted = change or SampleChange()
 
-    @router.post(
-        "/change",
-        dependencies=[Depends(require(Role.OPERATE))],
-        response_model=ChangeResult,
-        responses=CHANGE_RESPONSES,
-    )
-    async def make(request: Request, dry_run: DryRun = None, confirmation: Confirmation = None) -> object:
-        return await run_change(request, wanted, dry_run, confirmation)
+    @router.post("/change", **changing(Role.OPERATE))
+    async def change_it(make: MakeDep) -> object:
+        return await make(wanted)
 
     @router.delete("/all", dependencies=[Depends(require(Role.ADMIN))])
     async def delete() -> str:
