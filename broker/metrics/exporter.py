@@ -7,6 +7,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from broker.context import BrokerContext
+from broker.group_lag import QueueEnds
 from broker.metrics.host_figures import HostFigures
 from broker.metrics.http_server import MetricsServer
 from broker.metrics.lags import ConsumerLags
@@ -24,7 +25,7 @@ class Exporter(Collector):
         self._delay = LoopDelay()
         self._lags = ConsumerLags(
             lambda: context.state.offsets,
-            context.log.queues,
+            lambda: QueueEnds(context.state.topics.get, context.log.queues.get),
             context.log.is_writable,
             config.metrics_topics_max,
         )

@@ -7,8 +7,8 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.group_lag import QueueEnds, topic_lag
 from broker.state.offsets import OffsetTable
-from commitlog.consume_queues import ConsumeQueues
 
 ROWS_PER_TURN_MAX: Final = 200
 """(topic, group) pairs, each with all its queues: about a millisecond."""
@@ -19,19 +19,19 @@ Pair = tuple[str, str]
 
 
 class ConsumerLags:
-    """Messages between what each group has committed and the end of the queue. Only a node that takes
-    messages knows both to the last; another has nothing to tell.
+    """Lag (broker/group_lag.py) of each group that has committed offsets. Only a node that takes messages
+    knows these and the queues' ends to the last; another has nothing to tell.
     """
 
     def __init__(
         self,
         offsets: Callable[[], OffsetTable],
-        queues: ConsumeQueues,
+        ends: Callable[[], QueueEnds],
         is_writable: Callable[[], bool],
         pairs_max: int,
     ) -> None:
         self._offsets = offsets
-        self._queues = queues
+        self._ends = ends
         self._is_writable = is_writable
         self._pairs_max = pairs_max
         self._looked_s = float("-inf")
@@ -59,8 +59,12 @@ class ConsumerLags:
     async def _look(self) -> None:
         try:
             lags: dict[Pair, int] = {}
-            for number, (topic, group, offsets) in enumerate(list(self._offsets().items()), 1):
-                lags[topic, group] = self._lag(topic, offsets)
+            offsets, queue_ends = self._offsets(), self._ends()
+            for number, (topic, group) in enumerate(offsets.pairs(), 1):
+                ends = queue_ends.of(topic)
+                lag = None if ends is None else topic_lag(ends, offsets.queues(group, topic)).lag
+                if lag is not None:
+                    lags[topic, group] = lag
                 if number % ROWS_PER_TURN_MAX == 0:
                     await asyncio.sleep(0)
             if not self._is_writable():
@@ -72,14 +76,6 @@ class ConsumerLags:
             self._looked_s = asyncio.get_running_loop().time()
         finally:
             self._looking = None
-
-    def _lag(self, topic: str, offsets: Mapping[int, int]) -> int:
-        lag = 0
-        for queue_id, offset in offsets.items():
-            queue = self._queues.get(topic, queue_id)
-            if queue is not None:
-                lag += max(queue.max_offset - max(offset, queue.min_offset), 0)
-        return lag
 
     async def stop(self) -> None:
         if self._looking is not None:

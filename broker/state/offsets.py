@@ -38,6 +38,10 @@ class OffsetTable:
         for (topic, group), queues in self._table.items():
             yield topic, group, queues
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """All (topic, group) of now, for who looks at them over several turns of the loop."""
+        return list(self._table)
+
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         key = (topic, group)
         queues = self._table.get(key, {})

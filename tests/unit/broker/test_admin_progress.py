@@ -1,16 +1,20 @@
 """All groups' lag in one answer."""
 
+import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from broker.admin_types import ProgressMessage
 from broker.processors import pop
-from broker.processors.admin_progress import topic_progress
+from broker.processors.admin_progress import ROWS_PER_TURN, ProgressAdmin
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
 from tests.support.broker_context import FakeEngine
 from tests.support.operator import Operator, connect_client
 
@@ -60,12 +64,33 @@ async def test_what_is_popped_is_unknown_until_it_was_read(operator: Operator) -
     assert (await read(operator)).groups["g"].pop_in_flight is None, "the table is not read yet"
 
 
-def test_lag_is_unknown_without_any_offset_and_never_negative() -> None:
-    assert topic_progress([5, 0], {})["lag"] is None
-    assert topic_progress([5, 0], {})["unknownQueues"] == 1
-    assert topic_progress([5, 0], {1: 0})["lag"] is None, (
-        "the offset of an empty queue says nothing of the others"
+async def test_a_group_of_very_many_topics_leaves_the_loop_to_others(operator: Operator) -> None:
+    """Nobody's turn is longer than that of so many rows, and what changes meanwhile does no harm."""
+    count = 10 * ROWS_PER_TURN
+    state = operator.context.state
+    await state.propose(
+        *(CommitOffsets("wide", f"t{number}", {0: 0}) for number in range(count)),
+        *(PutTopic(TopicConfig(f"t{number}", 1, 1)) for number in range(count)),
+        *(CommitOffsets(f"g{number}", "t", {0: 0}) for number in range(count)),
     )
-    assert topic_progress([0, 0], {1: 0})["lag"] == 0
-    assert topic_progress([5, 7], {0: 9})["lag"] == 0
-    assert topic_progress([5, 7], {0: 1})["unknownQueues"] == 1
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    reading = asyncio.create_task(
+        ProgressAdmin(operator.context).all_groups(
+            RemotingCommand(RequestCode.LEDGERMQ_GROUP_PROGRESS), cast("Connection", None)
+        )
+    )
+    await asyncio.sleep(0)
+    await state.propose(CommitOffsets("new", "t", {0: 0}), CommitOffsets("wide", "t1", {0: 0}))
+    progress = ProgressMessage.from_json((await reading).body)
+    counting.cancel()
+    assert turns >= 2 * count // ROWS_PER_TURN
+    assert len(progress.groups["wide"].topics) == count
+    assert {*(f"g{number}" for number in range(count)), "g", "h"} <= progress.groups.keys()
