@@ -1,4 +1,8 @@
-"""HTTP/1.1 for one question, GET /metrics: one request to a connection, bounded in bytes, time and number."""
+"""HTTP/1.1 for one question, GET /metrics: one request to a connection, bounded in bytes, time and number.
+
+Connections that only stay open keep nobody out: at the bound the one that has been silent the longest makes
+room for who comes.
+"""
 
 import asyncio
 import logging
@@ -26,6 +30,8 @@ class MetricsServer:
         self.port = port
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        """Those of them whose request has not come yet, the oldest first."""
 
     async def start(self) -> None:
         """Raises OSError when the address cannot be bound."""
@@ -47,21 +53,33 @@ class MetricsServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._open) >= CONNECTIONS_MAX:
+        if len(self._open) >= CONNECTIONS_MAX and not self._make_room():
             writer.transport.abort()
             return
         self._open.add(task)
+        self._silent[task] = writer
         try:
-            await self._answer(reader, writer)
+            async with asyncio.timeout(REQUEST_LIMIT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            self._silent.pop(task, None)
+            await self._answer(head, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             logger.debug("a request for metrics came to nothing: %r", error)
         finally:
             self._open.discard(task)
+            self._silent.pop(task, None)
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(REQUEST_LIMIT_S):
-            head = await reader.readuntil(b"\r\n\r\n")
+    def _make_room(self) -> bool:
+        """Whether somebody could be sent away: not while all of them are being answered."""
+        if not self._silent:
+            return False
+        task = next(iter(self._silent))
+        self._silent.pop(task).transport.abort()
+        self._open.discard(task)
+        return True
+
+    async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         status, kind, body = await self._respond(head)
         lines = (
             *(f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}"),

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from broker.metrics import http_server
 from broker.metrics.http_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, MetricsServer
 
 
@@ -30,6 +31,13 @@ async def ask(server: MetricsServer, request: bytes) -> bytes:
         return b""
     finally:
         writer.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
 
 
 async def test_the_metrics_are_told(server: MetricsServer) -> None:
@@ -58,12 +66,48 @@ async def test_a_head_without_end_is_cut(server: MetricsServer) -> None:
     assert await ask(server, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 4 * HEAD_BYTES_MAX) == b""
 
 
-async def test_so_many_are_served_at_once_and_no_more(server: MetricsServer) -> None:
+async def test_those_that_only_stay_open_make_room_the_oldest_first(server: MetricsServer) -> None:
     silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(CONNECTIONS_MAX)]
-    await asyncio.sleep(0)
-    assert await ask(server, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+    for _, writer in silent:
+        writer.write(b"GET /metrics HTTP/1.1\r\n")
+    for _ in range(3):
+        assert (await ask(server, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    oldest, _ = silent[0]
+    assert await ended(oldest)
+    youngest, writer = silent[-1]
+    writer.write(b"\r\n")
+    assert (await youngest.read()).startswith(b"HTTP/1.1 200 ")
     for _, writer in silent:
         writer.close()
+
+
+async def test_so_many_are_answered_at_once_and_no_more() -> None:
+    may_tell, asked = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def tell_later() -> bytes:
+        asked.release()
+        await may_tell.wait()
+        return b"ledgermq_term 3\n"
+
+    running = MetricsServer(tell_later, "127.0.0.1", 0)
+    await running.start()
+    request = b"GET /metrics HTTP/1.1\r\n\r\n"
+    try:
+        asking = [asyncio.create_task(ask(running, request)) for _ in range(CONNECTIONS_MAX)]
+        for _ in asking:
+            await asked.acquire()
+        assert await ask(running, request) == b""
+        may_tell.set()
+        assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in await asyncio.gather(*asking))
+    finally:
+        await running.stop()
+
+
+async def test_a_head_that_does_not_come_is_waited_for_so_long(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_LIMIT_S", 0.01)
+    assert await ask(server, b"GET /metrics HTTP/1.1\r\n") == b""
 
 
 async def test_what_fails_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:
