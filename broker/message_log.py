@@ -18,8 +18,9 @@ from commitlog.entry_store import EntryStore, open_entry_store
 from commitlog.indexer import MessageLogConfig
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
-from commitlog.record import CorruptRecordError, decode_record
+from commitlog.record import RECORD_BYTES_MIN, CorruptRecordError, record_size
 from commitlog.record_files import RecordStoreConfig
+from commitlog.record_reader import store_timestamp_of
 from dledger.core.config import Config
 from dledger.core.types import DamagedEntryError
 from dledger.environment import Environment
@@ -134,12 +135,15 @@ def _open_group_log(
 
 
 def stored_ms(entries: EntryStore, index: int) -> int | None:
-    """By the clock of the leader it came from."""
+    """By the clock of the leader it came from. For the loop: no more is read than the record's first bytes,
+    not checked by its CRC.
+    """
     if not entries.begin_index <= index <= entries.end_index:
         return None
     try:
-        data = entries.read_range(index, index, 1).data
-        return decode_record(bytes(data[HEADER_BYTES:])).store_timestamp_ms
+        head = bytes(entries.read(entries.position_of(index) + HEADER_BYTES, RECORD_BYTES_MIN))
+        record_size(head)  # raises where no record is
+        return store_timestamp_of(head) if len(head) == RECORD_BYTES_MIN else None
     except (CorruptRecordError, DamagedEntryError, OSError):
         return None
 

@@ -78,14 +78,16 @@ class Gatherer:
         sizes = [size for _, size in units]
         first = units[0][0] - HEADER_BYTES
         is_dense = sum(units[-1]) - first <= SPREAD_MAX * sum(sizes)
-        spans = _spans(units)
         try:
-            if spans is not None and _are_runs(spans, sum(sizes)):
-                return self._read(spans)
+            if sum(sizes) >= RUN_BYTES_MIN:  # less cannot be a run
+                spans = _spans(units)
+                if spans is not None and _are_runs(spans, sum(sizes)):
+                    return self._read(spans)
             if is_dense and max(sizes) <= OVERLAP_BYTES - HEADER_BYTES:
                 last = (units[-1][0] - HEADER_BYTES) // BLOCK_BYTES
                 if last * BLOCK_BYTES + BLOCK_BYTES + OVERLAP_BYTES <= readable_end:
                     return [self._block(number) for number in range(first // BLOCK_BYTES, last + 1)]
+            spans = _spans(units)
             return None if spans is None else self._read(spans)
         except (CorruptLogError, OSError):
             return None

@@ -122,8 +122,7 @@ class RecordReader:
                 head = self.read(position, size)
         except (CorruptRecordError, PositionError):
             return None
-        at = 68 if head[39] & BORN_HOST_V6 else 56
-        return int.from_bytes(head[at : at + 8], "big", signed=True)
+        return store_timestamp_of(head)
 
     def _wrong_unit(self, reason: str) -> DamagedQueueError:
         error = DamagedQueueError(reason)
@@ -175,3 +174,9 @@ class RecordReader:
         except PositionError as error:
             # Passed over it would be lost to the consumer.
             raise self._wrong_unit(f"a queue's unit leads nowhere: {error}") from error
+
+
+def store_timestamp_of(head: bytes) -> int:
+    """storeTimestamp of the record that begins with these bytes, at least RECORD_BYTES_MIN."""
+    at = 68 if head[39] & BORN_HOST_V6 else 56
+    return int.from_bytes(head[at : at + 8], "big", signed=True)

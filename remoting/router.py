@@ -8,6 +8,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 from remoting.codes import ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand, error_response
@@ -31,6 +32,12 @@ TURN_S_MAX = 0.02
 """How long the requests of a turn that are handled one by one may take together."""
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 _REPORTED_MAX = 1000
+
+
+class Answered(Protocol):
+    """Who asked: a connection, as far as answers need it."""
+
+    def send(self, command: RemotingCommand) -> None: ...
 
 
 class Router:
@@ -203,7 +210,7 @@ class Router:
         if result is not None:
             self.answer(request, connection, result)
 
-    def answer(self, request: RemotingCommand, connection: Connection, answer: RemotingCommand) -> None:
+    def answer(self, request: RemotingCommand, connection: Answered, answer: RemotingCommand) -> None:
         """Send an answer as the request wants it: its opaque, its serialize type; nothing at all to a
         oneway. Every answer leaves here, at once or late, and is counted here when it refuses; only sends are
         answered in frames that are encoded together, and counted there (broker/processors/send.py).

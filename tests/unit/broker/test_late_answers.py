@@ -5,6 +5,8 @@ one time.
 import re
 from pathlib import Path
 
+import pytest
+
 import broker
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
@@ -22,7 +24,9 @@ def refused(bench: ConsumeBench | PopBench) -> dict[tuple[int, int], int]:
     return bench.context.router.counts.refused
 
 
-async def test_a_held_pull_that_wakes_to_a_damaged_message(tmp_path: Path) -> None:
+async def test_a_held_pull_that_wakes_to_a_damaged_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = await make_bench(tmp_path)
 
     def damaged(*_: object) -> bytes:
@@ -30,7 +34,7 @@ async def test_a_held_pull_that_wakes_to_a_damaged_message(tmp_path: Path) -> No
 
     bench.start(pull_request(0))
     await bench.settle()
-    bench.log.read = bench.log.read_many = damaged  # type: ignore[method-assign]
+    monkeypatch.setattr(bench.log, "read_many", damaged)
     await bench.put(b"one")
     (answer,) = bench.connection.take_answers()
     assert answer.code == ResponseCode.SYSTEM_BUSY

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from broker.message_log import stored_ms
+from commitlog.entry import Buffer
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
 from commitlog.record import Message, encode_record
@@ -28,3 +31,18 @@ def test_it_is_what_the_record_says_though_nothing_is_written_yet() -> None:
 def test_what_is_not_there_or_no_record_has_no_time() -> None:
     store = make_store(record(1_000), b"something else")
     assert [stored_ms(store, index) for index in (-1, 1, 2)] == [None, None, None]
+
+
+def test_a_large_message_is_not_read_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(encode_record(Message("t", 0, b"x" * 3_000), 0, 1_000))
+    sizes: list[int] = []
+    read = store.read
+
+    def counted(position: int, size_bytes: int) -> Buffer:
+        sizes.append(size_bytes)
+        return read(position, size_bytes)
+
+    monkeypatch.setattr(store, "read", counted)
+    assert stored_ms(store, 0) == 1_000
+    assert sizes
+    assert sum(sizes) < 200

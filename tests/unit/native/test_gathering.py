@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from commitlog import gathering
 from commitlog.entry import write_physical_offset
 from commitlog.entry_store import open_entry_store
-from commitlog.gathering import BLOCK_BYTES, BLOCKS_MAX, OVERLAP_BYTES
+from commitlog.gathering import BLOCK_BYTES, BLOCKS_MAX, OVERLAP_BYTES, RUN_BYTES_MIN
 from commitlog.record import Message, encode_record
 from tests.support.log_entries import DIRECTORY, SMALL, write_all
 from tests.support.memory_fs import MemoryFs
@@ -143,3 +144,12 @@ def test_units_out_of_order_are_right_or_left_to_python(log: Log, numbers: tuple
     got = log.store.gather_bodies([log.units[number] for number in numbers], log.store.end_position)
     expected = b"".join(log.read_each(slice(number, number + 1)) for number in numbers)
     assert got in (None, expected)
+
+
+def test_small_pulls_from_kept_blocks_do_not_look_for_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log()
+    units = log.units[:8]
+    assert sum(size for _, size in units) < RUN_BYTES_MIN
+    first = log.store.gather_bodies(units, log.store.end_position)
+    monkeypatch.setattr(gathering, "_spans", None)
+    assert log.store.gather_bodies(units, log.store.end_position) == first is not None
