@@ -29,7 +29,7 @@ class TopicRows:
     offsets: Mapping[QueueKey, int | None]
     bounds: Mapping[QueueKey, BoundsRow]
     delays_ms: Mapping[QueueKey, int]
-    tps: float
+    tps: float | None
 
 
 class GroupProgressReader:
@@ -44,7 +44,7 @@ class GroupProgressReader:
 
         async def read(address: str) -> int | None:
             progress = await self._source.progress(address, group)
-            offsets = await self._offsets(address, group, progress.rows)
+            offsets = await self._offsets(brokers, address, group, progress.rows)
             return topic_lag(
                 [(row.broker_offset, lag_of(row, offsets[key])) for key, row in progress.rows.items()]
             )
@@ -57,14 +57,15 @@ class GroupProgressReader:
         async def read(address: str) -> TopicRows:
             progress = await self._source.progress(address, group, topic)
             offsets, (bounds, delays) = await asyncio.gather(
-                self._offsets(address, group, progress.rows), self._extras(address, group, progress.rows)
+                self._offsets(brokers, address, group, progress.rows),
+                self._extras(address, group, progress.rows),
             )
             return TopicRows(progress.rows, offsets, bounds, delays, progress.tps)
 
         return await self._gateway.ask_each(brokers.masters, on_masters(brokers, read))
 
     async def _offsets(
-        self, address: str, group: str, rows: Mapping[QueueKey, OffsetRow]
+        self, brokers: BrokerSet, address: str, group: str, rows: Mapping[QueueKey, OffsetRow]
     ) -> dict[QueueKey, int | None]:
         """Tells an offset of 0 from none, as far as the bound goes: beyond it 0 is what the broker says."""
         offsets: dict[QueueKey, int | None] = {key: row.consumer_offset for key, row in rows.items()}
@@ -73,8 +74,10 @@ class GroupProgressReader:
         async def ask(key: QueueKey) -> int | None:
             return await self._source.committed(address, group, key.topic, key.queue_id)
 
-        asked = await self._gateway.ask_each(zeros, ask)
-        return offsets | {key: asked.answers.get(key) for key in zeros}
+        asked = (await self._gateway.ask_each(zeros, ask)).answers
+        if address not in brokers.statuses:
+            asked = await self._source.without_missing(address, group, asked)
+        return offsets | {key: asked.get(key) for key in zeros}
 
     async def _extras(
         self, address: str, group: str, rows: Mapping[QueueKey, OffsetRow]

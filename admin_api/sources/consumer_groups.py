@@ -7,7 +7,7 @@ import orjson
 from pydantic import ConfigDict, Field, ValidationError
 
 from admin_api.gateway import AskError, Gateway
-from admin_api.sources.bodies import Body, QueueKey, by_queue, check, read_json
+from admin_api.sources.bodies import Body, QueueKey, by_queue, check, read_json, table_of
 from broker.admin_types import ProgressMessage
 from remoting.codes import RequestCode, ResponseCode
 
@@ -114,11 +114,8 @@ class GroupSource:
     async def configs(self, address: str) -> dict[str, GroupConfig]:
         """201: every group by name."""
         answer = await self._gateway.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        table = read_json(address, answer.body, _WHAT_GROUPS).get("subscriptionGroupTable") or {}
-        if not isinstance(table, dict) or len(table) > GROUPS_MAX:
-            raise AskError(
-                address, f"{address}: its {_WHAT_GROUPS} is no table of at most {GROUPS_MAX} groups"
-            )
+        value = read_json(address, answer.body, _WHAT_GROUPS)
+        table = table_of(address, value, "subscriptionGroupTable", _WHAT_GROUPS, GROUPS_MAX)
         return {name: check(address, row, GroupConfig, _WHAT_GROUPS) for name, row in table.items()}
 
     async def progress(self, address: str) -> ProgressMessage | None:
@@ -168,7 +165,9 @@ class GroupSource:
 
     async def delete(self, address: str, group: str, *, with_offsets: bool) -> None:
         """207. Without its offsets, a group that is made again goes on where this one was."""
-        ext = {"groupName": group, "cleanOffset": str(with_offsets).lower()}
+        wanted = str(with_offsets).lower()
+        # RocketMQ 5 knows the first word, 4.9 the other one.
+        ext = {"groupName": group, "cleanOffset": wanted, "removeOffset": wanted}
         await self._gateway.ask(
             address, RequestCode.DELETE_SUBSCRIPTIONGROUP, ext, timeout_ms=CHANGE_TIMEOUT_MS
         )

@@ -1,4 +1,4 @@
-"""What brokers say and do about consumer offsets: 14, 15, 29, 202, 208, 222, 303, 314, 317."""
+"""What brokers say and do about consumer offsets: 14, 15, 29, 43, 202, 208, 222, 303, 314, 317."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from admin_api.gateway import AskError, Gateway
 from admin_api.sources.bodies import Body, QueueKey, by_queue, check, read_json
+from admin_api.sources.broker_config import ConfigSource
 from remoting.codes import RequestCode, ResponseCode
 
 ROWS_MAX: Final = 20_000
@@ -44,10 +45,10 @@ class SpanRow(Body):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """208: a group's offsets on one broker; `tps` is messages a second over the last minute."""
+    """208: a group's offsets on one broker; `tps` is messages a second over the last minute; None: untold."""
 
     rows: dict[QueueKey, OffsetRow]
-    tps: float
+    tps: float | None
 
 
 class OffsetSource:
@@ -55,6 +56,7 @@ class OffsetSource:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._config = ConfigSource(gateway)
 
     async def progress(self, address: str, group: str, topic: str | None = None) -> Progress:
         """208, of one topic or of all that the group has consumed.
@@ -70,7 +72,7 @@ class OffsetSource:
         table = _table(address, value.get("offsetTable"), _WHAT)
         rows = {key: check(address, row, OffsetRow, _WHAT) for key, row in by_queue(address, table, _WHAT)}
         tps = value.get("consumeTps")
-        return Progress(rows, float(tps) if isinstance(tps, int | float) else 0.0)
+        return Progress(rows, float(tps) if isinstance(tps, int | float) else None)
 
     async def lags(self, address: str) -> dict[str, dict[str, int]]:
         """317 of a stock broker: group -> topic -> messages not consumed yet. A queue that the group never
@@ -102,13 +104,36 @@ class OffsetSource:
         return {row.message_queue.queue_id: max(0, row.delay_time) for row in checked}
 
     async def committed(self, address: str, group: str, topic: str, queue_id: int) -> int | None:
-        """14: None when the group has no offset here. (RocketMQ 4.9 may say 0 then.)"""
+        """14: None when the group has no offset here. (RocketMQ 4.9 may say 0 then: `without_missing`.)"""
         ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "setZeroIfNotFound": "false"}
         accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
         answer = await self._gateway.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, ext, accept=accept)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         return _offset(address, answer.ext_fields)
+
+    async def without_missing(
+        self, address: str, group: str, offsets: Mapping[QueueKey, int | None]
+    ) -> dict[QueueKey, int | None]:
+        """A stock broker's answers to 14, with None for each 0 that it does not store: RocketMQ 4.9 says 0 of
+        a missing offset while the queue's first message is there. 43 has all that it stores, read beside
+        the loop.
+        """
+        if 0 not in offsets.values():
+            return dict(offsets)
+        answer = await self._gateway.ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        stored = await asyncio.to_thread(_read_stored, address, answer.body, group)
+        return {
+            key: None if offset == 0 and str(key.queue_id) not in stored.get(key.topic, {}) else offset
+            for key, offset in offsets.items()
+        }
+
+    async def moves_single_queues(self, address: str) -> bool:
+        """26: whether a stock broker resets one queue. One that does not would, asked for one, send the
+        consumers that run back to the last message of every queue (RocketMQ 4.9).
+        """
+        settings = await self._config.read(address)
+        return settings.values.get("useServerSideResetOffset") == "true"
 
     async def by_time(self, address: str, topic: str, queue_id: int, time_ms: int) -> int:
         """29: the first message stored at or after the time; the end when there is none. (RocketMQ 4.9: the
@@ -120,11 +145,7 @@ class OffsetSource:
 
     async def reset_queue(self, address: str, group: str, topic: str, queue_id: int, offset: int) -> int:
         """222 of one queue, and the offset it has now: LedgerMQ and RocketMQ 5 move it, and send a consumer
-        that runs there.
-
-        RocketMQ 4.9, and 5 without useServerSideResetOffset, know neither queue nor offset and would reset
-        all queues by the time. With a time far ahead and without force that moves nothing, so it is never
-        done by mistake.
+        that runs there. For brokers that can (`moves_single_queues`): others reset all queues by the time.
         """
         ext = {"queueId": str(queue_id), "offset": str(offset)}
         offsets = await self._reset(address, group, topic, FAR_FUTURE_MS, ext, is_force=False)
@@ -174,6 +195,16 @@ def _offset(address: str, ext: Mapping[str, str]) -> int:
     if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 20:
         raise AskError(address, f"{address} named no offset")
     return int(text)
+
+
+def _read_stored(address: str, body: bytes, group: str) -> dict[str, Mapping[str, Any]]:
+    """Topic -> queue id, as text -> offset of one group. Raises: AskError."""
+    what = "list of all offsets"
+    table = read_json(address, body, what).get("offsetTable") or {}
+    if not isinstance(table, dict) or not all(isinstance(queues, dict) for queues in table.values()):
+        raise AskError(address, f"{address}: its {what} is no table of tables")
+    of_group = f"@{group}"
+    return {key.removesuffix(of_group): row for key, row in table.items() if key.endswith(of_group)}
 
 
 def _read_lags(address: str, body: bytes) -> dict[str, dict[str, int]]:

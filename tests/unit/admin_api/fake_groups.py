@@ -64,6 +64,8 @@ class FakeBroker:
             RequestCode.GET_TOPIC_STATS_INFO: self._bounds,
             RequestCode.QUERY_CONSUME_TIME_SPAN: self._spans,
             RequestCode.QUERY_CONSUMER_OFFSET: self._committed,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
+            RequestCode.GET_BROKER_CONFIG: self._config,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
@@ -127,7 +129,7 @@ class FakeBroker:
 
     def _delete(self, command: RemotingCommand) -> None:
         self.groups.pop(command.ext_fields["groupName"], None)
-        if command.ext_fields["cleanOffset"] == "true":
+        if command.ext_fields["removeOffset" if self.kind == "rocketmq4" else "cleanOffset"] == "true":
             for key in [key for key in self.offsets if key[0] == command.ext_fields["groupName"]]:
                 del self.offsets[key]
 
@@ -208,10 +210,24 @@ class FakeBroker:
 
     def _committed(self, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext_fields
-        offset = self.offsets.get((ext["consumerGroup"], ext["topic"]), {}).get(int(ext["queueId"]))
+        queue_id = int(ext["queueId"])
+        offset = self.offsets.get((ext["consumerGroup"], ext["topic"]), {}).get(queue_id)
+        if offset is None and self.kind == "rocketmq4" and self.queues[ext["topic"]][queue_id][0] == 0:
+            offset = 0
         if offset is None:
             raise RefusalError(ResponseCode.QUERY_NOT_FOUND)
         return RemotingCommand(code=0, ext_fields={"offset": str(offset)})
+
+    def _all_offsets(self, _: RemotingCommand) -> bytes:
+        """In fastjson's dialect: numbers are keys."""
+        tables = (
+            f'"{topic}@{group}":{{{",".join(f"{n}:{offset}" for n, offset in queues.items())}}}'
+            for (group, topic), queues in self.offsets.items()
+        )
+        return f'{{"offsetTable":{{{",".join(tables)}}}}}'.encode()
+
+    def _config(self, _: RemotingCommand) -> bytes:
+        return b"" if self.kind == "rocketmq4" else b"useServerSideResetOffset=true\n"
 
     def _commit(self, command: RemotingCommand) -> None:
         ext = command.ext_fields
@@ -227,7 +243,8 @@ class FakeBroker:
 
     def _by_time(self, topic: str, queue_id: int, time_ms: int) -> int:
         first, end = self.queues[topic][queue_id]
-        return end if time_ms < 0 else min(end, max(first, -(-time_ms // 1000)))
+        last = max(first, end - 1) if self.kind == "rocketmq4" else end
+        return end if time_ms < 0 else min(last, max(first, -(-time_ms // 1000)))
 
     def _reset(self, command: RemotingCommand) -> Any:
         ext = command.ext_fields

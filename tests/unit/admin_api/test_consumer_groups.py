@@ -133,8 +133,9 @@ async def test_progress_shows_each_queue(kind: Kind, in_flight: int | None) -> N
         assert (view.lag, topic.lag) == (60, 60)
 
 
-async def test_a_queue_without_an_offset_has_no_lag() -> None:
-    broker = sample("rocketmq5")
+@pytest.mark.parametrize("kind", ["rocketmq4", "rocketmq5"])
+async def test_a_queue_without_an_offset_has_no_lag(kind: Kind) -> None:
+    broker = sample(kind)
     broker.queues["t"] = [(0, 100), (0, 50)]
     broker.offsets["g", "t"] = {1: 20}
     async with opened(broker) as groups:
