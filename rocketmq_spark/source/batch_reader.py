@@ -11,7 +11,7 @@ from rocketmq_spark.client.queues import MessageQueue, QueueBounds, bounds
 from rocketmq_spark.client.range_reader import QueueRange, named
 from rocketmq_spark.client.times import offset_at
 from rocketmq_spark.errors import DataLossError
-from rocketmq_spark.source.filters import Constraints, constrain
+from rocketmq_spark.source.filters import Constraints, constrain, left_over
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.planning import ranges_between, split
 from rocketmq_spark.source.reading import RangePartition, range_task
@@ -90,13 +90,13 @@ class RocketmqPushdownReader(RocketmqReader):
     """The same, asked by Spark which rows are wanted."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Read less by these; all of them are left to Spark as well."""
+        """Read less by these; those that hold for every row that is read need not come back to Spark."""
         self._constraints = constrain(filters)
         tags, own = self._constraints.tags, self._options.common.tags
         if tags is not None:
             both = tags if own is None else tags & own
             self._task = range_task(self._options.common, self._schema, both)
-        return filters
+        return left_over(filters)
 
 
 def _outside(wanted: QueueRange, ends: QueueBounds) -> list[QueueRange]:

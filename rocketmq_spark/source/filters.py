@@ -1,14 +1,15 @@
 """Filters of a batch query that can save reading. Pure.
 
-All of them are handed back to Spark as well, which applies them again: here they only have to leave out
-nothing that they let pass.
+Those that hold for every row which is read are not handed back to Spark: its EXPLAIN names them as pushed
+down. All others Spark applies again, so that for these reading only has to leave out nothing that they let
+pass.
 """
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from pyspark.sql.datasource import (
     EqualTo,
@@ -22,6 +23,7 @@ from pyspark.sql.datasource import (
 
 from rocketmq_spark.client.queues import MessageQueue
 
+KnownFilter: TypeAlias = EqualTo | GreaterThan | GreaterThanOrEqual | In | LessThan | LessThanOrEqual
 _KINDS = (EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -81,8 +83,26 @@ def constrain(filters: Iterable[Filter]) -> Constraints:
     return found
 
 
+def left_over(filters: Iterable[Filter]) -> list[Filter]:
+    """Those of the filters that a row may still fail which fits what `constrain` demands."""
+    return [item for item in filters if not _is_kept_wholly(item)]
+
+
+def _is_kept_wholly(item: Filter) -> bool:
+    if not _is_known(item):
+        return False
+    (column,) = item.attribute
+    if column == "queueOffset":
+        return not isinstance(item, In) or len(set(item.value)) == 1
+    return column in _QUEUE_COLUMNS or (column == "tags" and isinstance(item, (EqualTo, In)))
+
+
+def _is_known(item: Filter) -> TypeGuard[KnownFilter]:
+    return isinstance(item, _KINDS) and len(item.attribute) == 1 and item.value is not None
+
+
 def _narrowed(found: Constraints, item: Filter) -> Constraints:
-    if not isinstance(item, _KINDS) or len(item.attribute) != 1 or item.value is None:
+    if not _is_known(item):
         return found
     column, kind = item.attribute[0], type(item)
     values = tuple(one for one in item.value if one is not None) if isinstance(item, In) else (item.value,)
@@ -94,6 +114,8 @@ def _narrowed(found: Constraints, item: Filter) -> Constraints:
         return replace(found, tags=tags if found.tags is None else found.tags & tags)
     if column == "queueOffset":
         low, high = _range(kind, values)
+        low = low + 1 if kind is GreaterThan and low is not None else low
+        high = high - 1 if kind is LessThan and high is not None else high
         return replace(
             found,
             offset_min=_tighter(max, found.offset_min, low),
@@ -111,7 +133,7 @@ def _narrowed(found: Constraints, item: Filter) -> Constraints:
 
 
 def _range(kind: type[Filter], values: Sequence[int]) -> tuple[int | None, int | None]:
-    """The least and the greatest number that may pass; whether a bound itself does is left to Spark."""
+    """The least and the greatest number that may pass, a bound itself included."""
     if not values:
         return 0, -1  # an IN without values: nothing passes
     low = None if kind in (LessThan, LessThanOrEqual) else min(values)

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.source.filters import Constraints, constrain
+from rocketmq_spark.source.filters import Constraints, constrain, left_over
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS = [EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual]
@@ -81,6 +81,33 @@ def test_no_row_that_passes_is_left_out(items: list[Filter], row: dict[str, Any]
         assert admitted(constrain(items), row)
 
 
+@given(st.lists(filters(), max_size=4), rows())
+def test_what_is_not_handed_back_to_spark_is_kept_to_the_row(
+    items: list[Filter], row: dict[str, Any]
+) -> None:
+    left = left_over(items)
+    if admitted(constrain(items), row) and all(passes(item, row) for item in left):
+        assert all(passes(item, row) for item in items)
+
+
+def test_times_and_what_saves_nothing_are_handed_back() -> None:
+    kept: list[Filter] = [
+        EqualTo(("tags",), "A"),
+        In(("topic",), ("S", None)),
+        LessThan(("queueOffset",), 5),
+        In(("queueOffset",), (5, 5)),
+    ]
+    back: list[Filter] = [
+        GreaterThan(("storeTimestamp",), EPOCH),
+        In(("queueOffset",), (5, 7)),
+        LessThan(("tags",), "A"),
+        IsNotNull(("tags",)),
+        Not(EqualTo(("tags",), "A")),
+        EqualTo(("queueId",), None),
+    ]
+    assert left_over([*kept, *back]) == back
+
+
 def test_bounds_are_taken_together() -> None:
     limits = constrain(
         [
@@ -92,7 +119,7 @@ def test_bounds_are_taken_together() -> None:
             EqualTo(("storeTimestamp",), EPOCH + timedelta(seconds=3)),
         ]
     )
-    assert limits == Constraints((), 7, 9, 3_000, 3_000, frozenset({"B"}))
+    assert limits == Constraints((), 8, 8, 3_000, 3_000, frozenset({"B"}))
 
 
 def test_queues_are_chosen() -> None:
