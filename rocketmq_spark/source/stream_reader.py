@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue, bounds, commit_consumer_offsets, min_offsets
+from rocketmq_spark.client.queues import MessageQueue, bounds, by_broker, commit_consumer_offsets, min_offsets
 from rocketmq_spark.client.range_reader import QueueRange, report_lost
 from rocketmq_spark.errors import RocketmqSparkError
 from rocketmq_spark.source.admission import Admission
@@ -42,6 +42,8 @@ from rocketmq_spark.source.subscribing import find_queues, resolve
 
 COMMIT_DEADLINE_S = 5.0
 """A commit for operators' eyes must not hold up the query."""
+COMMIT_PAUSE_S = 15.0
+"""A broker that took no commit is not asked for one before that: each trigger would wait for it."""
 JOIN_MARGIN_MS: Final = 5 * 60_000
 """A stream that began at the ends joins a queue that was not there then so long before its start: clocks
 differ, and rather too much is read of such a queue than too little.
@@ -63,7 +65,10 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._losses: Losses | None = None
         self._passed: Offsets = {}
         """Where queues begin whose earlier messages are known to be lost."""
-        self._committed: Offsets | None = None
+        self._committed: Offsets = {}
+        """What the group was told."""
+        self._no_commit_before_s: dict[str, float] = {}
+        """By broker, after it took no commit."""
         self._targets: Offsets | None = None
         """Where a query of Trigger.AvailableNow ends."""
 
@@ -78,7 +83,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not common.fail_on_data_loss and any(map(len, beyond)):
             report_lost([one for one in beyond if len(one)], fails=False)
             start = {queue: min(start[queue], ends.max_offset) for queue, ends in found.items()}
-        self._committed = start  # nothing is processed yet
+        self._committed = dict(start)  # nothing is processed yet
         return to_json(start, _start_time_ms(common.start, now_ms))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -175,17 +180,23 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _commit(self, processed: Offsets) -> None:
         """Tell the consumer group, if there is one, what was processed. The checkpoint alone counts: a commit
-        that fails is logged, and the next one covers it.
+        that fails is logged, and a later one covers it. A broker that is away holds up no other one's.
         """
         group = self._options.commit_group
-        if group is None or processed == self._committed:
+        if group is None:
             return
-        try:
-            commit_consumer_offsets(self._connected(), group, processed, COMMIT_DEADLINE_S)
-        except RocketmqSparkError as error:
-            _log.warning("offsets of group %s are not committed: %s", group, error)
-        else:
-            self._committed = processed
+        new = {queue: offset for queue, offset in processed.items() if self._committed.get(queue) != offset}
+        for broker_name, queues in by_broker(new).items():
+            if time.monotonic() < self._no_commit_before_s.get(broker_name, 0.0):
+                continue
+            told = {queue: new[queue] for queue in queues}
+            try:
+                commit_consumer_offsets(self._connected(), group, told, COMMIT_DEADLINE_S)
+            except RocketmqSparkError as error:
+                self._no_commit_before_s[broker_name] = time.monotonic() + COMMIT_PAUSE_S
+                _log.warning("offsets of group %s are not committed: %s", group, error)
+            else:
+                self._committed |= told
 
     def _connected(self) -> Cluster:
         if self._cluster is None:

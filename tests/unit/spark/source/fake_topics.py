@@ -52,6 +52,7 @@ class Topics:
     dead: set[str] = field(default_factory=set)
     is_silent: bool = False
     asked: list[RemotingCommand] = field(default_factory=list)
+    committed: dict[MessageQueue, int] = field(default_factory=dict)
 
     def put(self, queue: MessageQueue, *stored_ms: int) -> Queue:
         """Store messages in a queue, which is made if it is new."""
@@ -96,6 +97,9 @@ class Topics:
             wanted_ms = int(ext["timestamp"])
             late = [n for n in range(found.first, found.end) if found.stored_ms[n] >= wanted_ms]
             return _answer(request, 0, {"offset": str(late[0] if late else found.end)})
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            self.committed[queue] = int(ext["commitOffset"])
+            return _answer(request, 0)
         assert request.code == RequestCode.PULL_MESSAGE, request
         return self._pull(request, queue, found)
 

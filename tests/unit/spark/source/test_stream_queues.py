@@ -8,11 +8,12 @@ from itertools import pairwise
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from remoting.codes import RequestCode
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.client.range_reader import QueueRange
 from rocketmq_spark.errors import ClusterUnavailableError, TopicNotFoundError
 from rocketmq_spark.source.offsets import from_json, start_time_ms
-from rocketmq_spark.source.stream_reader import JOIN_MARGIN_MS
+from rocketmq_spark.source.stream_reader import COMMIT_PAUSE_S, JOIN_MARGIN_MS
 from tests.unit.spark.source.conftest import Clock
 from tests.unit.spark.source.fake_topics import Topics
 from tests.unit.spark.source.planned import A1, ALL, DEADLINE_S, A, B, filled, offsets, ranges, reader, run
@@ -217,3 +218,40 @@ def test_what_makes_a_part_missing_likely_is_told(clock: Clock, caplog: pytest.L
         assert "broker b has no leader now" in caplog.text
         reader(topics, subscribe="", subscribePattern="Nothing.*").initialOffset()
         assert "no topic matches the pattern Nothing.*" in caplog.text
+
+
+# The group that is told
+
+
+def commits(topics: Topics) -> int:
+    return sum(request.code == RequestCode.UPDATE_CONSUMER_OFFSET for request in topics.asked)
+
+
+def test_only_what_has_changed_is_committed(clock: Clock) -> None:
+    topics = filled(A, A1, B)
+    made = reader(topics, groupId="G")
+    start = made.initialOffset()
+    made.latestOffset(start, ALL)
+    assert topics.committed == {}  # nothing was processed yet
+    made.commit(offsets(a0=4, a1=0, b0=2))
+    made.commit(offsets(a0=5, a1=0, b0=2))
+    assert topics.committed == {A: 5, B: 2}
+    assert commits(topics) == 3
+
+
+def test_a_broker_that_is_away_holds_up_no_commit_of_others(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = filled(A, B)
+    made = reader(topics, groupId="G")
+    made.initialOffset()
+    topics.dead.add("a")
+    with caplog.at_level(logging.WARNING):
+        for offset in range(1, 4):
+            made.commit(offsets(a0=offset, b0=offset))
+            assert topics.committed == {B: offset}
+    assert caplog.text.count("offsets of group G are not committed") == 1
+    topics.dead.clear()
+    clock.sleep(COMMIT_PAUSE_S)
+    made.commit(offsets(a0=3, b0=3))
+    assert topics.committed == {A: 3, B: 3}
