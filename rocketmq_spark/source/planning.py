@@ -30,13 +30,12 @@ def split(ranges: Sequence[QueueRange], parts_min: int) -> list[QueueRange]:
     if len(ranges) >= parts_min:
         return list(ranges)
     total = sum(map(len, ranges))
-    small = [wanted for wanted in ranges if len(wanted) * parts_min <= total]
-    large_total = total - sum(map(len, small))
-    left = parts_min - len(small)
+    small = [len(wanted) for wanted in ranges if len(wanted) * parts_min <= total]
+    large_total, left = total - sum(small), parts_min - len(small)
     parts: list[QueueRange] = []
     for wanted in ranges:
-        count = 1 if wanted in small else max(1, round(left * len(wanted) / large_total))
-        parts += cut(wanted, count)
+        is_small = len(wanted) * parts_min <= total
+        parts += cut(wanted, 1 if is_small else max(1, round(left * len(wanted) / large_total)))
     return parts
 
 

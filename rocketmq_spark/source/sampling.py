@@ -11,32 +11,56 @@ from rocketmq_spark.source.records import find_records
 
 SAMPLE_COUNT: Final = 32
 SAMPLE_BYTES: Final = 64 * 1024
+RANGES_MAX: Final = 1_000
+"""So many are looked at for one limit: a stream of ten thousand queues must not read a gigabyte for it."""
+AT_ONCE: Final = 16
+"""So many answers are held at a time, each of a message at least, however large that is."""
 DEFAULT_BYTES: Final = 1024.0
 """Supposed of a queue where no message can be looked at."""
 
 
 def message_bytes(cluster: Cluster, ranges: Sequence[QueueRange], group: str) -> dict[MessageQueue, float]:
     """The mean size of some records at the beginning, in the middle and at the end of each range, the largest
-    of the three, by small pulls.
+    of the three, by small pulls. Of many ranges the longest are looked at, and the others taken to be as
+    these are in the mean.
 
     Raises:
         RequestRefusedError, ClusterUnavailableError: as of a pull.
     """
-    found = dict.fromkeys((wanted.queue for wanted in ranges), 0.0)
+    looked_at = sorted(ranges, key=lambda wanted: (-len(wanted), wanted.queue))[:RANGES_MAX]
+    found = dict.fromkeys((wanted.queue for wanted in looked_at), 0.0)
     places: dict[str, list[tuple[MessageQueue, int]]] = {}
-    for wanted in ranges:
+    for wanted in looked_at:
         asked_of_it = places.setdefault(wanted.queue.broker_name, [])
         asked_of_it += [(wanted.queue, offset) for offset in sampled(wanted)]
     for broker_name, asked in places.items():
-        commands = [
-            pull_command(queue, offset, SAMPLE_COUNT, SAMPLE_BYTES, group=group) for queue, offset in asked
-        ]
-        answers = cluster.invoke_leader_many(broker_name, commands)
-        for (queue, offset), answer in zip(asked, answers, strict=True):
-            result = pull_result(answer, queue, offset)
-            if result.status is PullStatus.FOUND:
-                found[queue] = max(found[queue], mean_bytes(bytes(result.data)))
-    return {queue: size_bytes or DEFAULT_BYTES for queue, size_bytes in found.items()}
+        for at in range(0, len(asked), AT_ONCE):
+            _look(cluster, broker_name, asked[at : at + AT_ONCE], group, found)
+    found = {queue: size_bytes or DEFAULT_BYTES for queue, size_bytes in found.items()}
+    usual = _mean_of([(len(wanted), found[wanted.queue]) for wanted in looked_at])
+    return {wanted.queue: found.get(wanted.queue, usual) for wanted in ranges}
+
+
+def _look(
+    cluster: Cluster,
+    broker_name: str,
+    asked: Sequence[tuple[MessageQueue, int]],
+    group: str,
+    found: dict[MessageQueue, float],
+) -> None:
+    commands = [
+        pull_command(queue, offset, SAMPLE_COUNT, SAMPLE_BYTES, group=group) for queue, offset in asked
+    ]
+    answers = cluster.invoke_leader_many(broker_name, commands)
+    for (queue, offset), answer in zip(asked, answers, strict=True):
+        result = pull_result(answer, queue, offset)
+        if result.status is PullStatus.FOUND:
+            found[queue] = max(found[queue], mean_bytes(bytes(result.data)))
+
+
+def _mean_of(weighed: Sequence[tuple[int, float]]) -> float:
+    count = sum(messages for messages, _ in weighed)
+    return sum(messages * size_bytes for messages, size_bytes in weighed) / count if count else DEFAULT_BYTES
 
 
 def sampled(wanted: QueueRange) -> list[int]:
