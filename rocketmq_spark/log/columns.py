@@ -4,7 +4,6 @@ from typing import Final
 
 from pyspark.sql.types import (
     BooleanType,
-    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -13,8 +12,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rocketmq_spark.errors import OptionError
-from rocketmq_spark.source.schema import FULL_SCHEMA
+from rocketmq_spark.source.schema import FULL_SCHEMA, check_choice
 
 _PLACE: Final = (
     StructField("store", StringType()),
@@ -55,13 +53,5 @@ def schema_of(view: str) -> StructType:
 
 
 def check_columns(schema: StructType, view: str) -> None:
-    """Accept any choice of the view's columns, in any order. Raises OptionError naming the column."""
-    types: dict[str, DataType] = {field.name: field.dataType for field in schema_of(view).fields}
-    for field in schema.fields:
-        expected = types.get(field.name)
-        if expected is None:
-            raise OptionError(f"rocketmq-log has no column {field.name}; it has {', '.join(types)}")
-        if field.dataType != expected:
-            raise OptionError(
-                f"column {field.name} is {expected.simpleString()}, not {field.dataType.simpleString()}"
-            )
+    """Accept any choice of the view's columns, in any order. Raises OptionError naming all wrong ones."""
+    check_choice("rocketmq-log", schema_of(view), schema)

@@ -1,5 +1,7 @@
 """The columns of the format `rocketmq`, and which of them a query wants. Pure."""
 
+import difflib
+from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql.types import (
@@ -37,18 +39,42 @@ FULL_SCHEMA: Final = StructType(
 )
 
 
+_LIKENESS_MIN: Final = 0.7
+"""Of a name that is offered for an unknown one, as difflib counts it: `price` is no mistyped `topic`."""
+
+
 def check_schema(schema: StructType) -> None:
     """Accept the full schema or any choice of its columns, in any order, of the same types.
 
     Raises:
-        OptionError: naming the column.
+        OptionError: naming every column that is unknown or of another type.
     """
-    types = {field.name: field.dataType for field in FULL_SCHEMA.fields}
-    for field in schema.fields:
-        expected = types.get(field.name)
-        if expected is None:
-            raise OptionError(f"rocketmq has no column {field.name}; it has {', '.join(types)}")
-        if field.dataType != expected:
-            raise OptionError(
-                f"column {field.name} is {expected.simpleString()}, not {field.dataType.simpleString()}"
-            )
+    check_choice("rocketmq", FULL_SCHEMA, schema)
+
+
+def check_choice(what: str, full: StructType, schema: StructType) -> None:
+    """Accept any choice of the columns of `full`, which is what the format `what` has.
+
+    Raises:
+        OptionError: naming every column that is unknown, doubled or of another type.
+    """
+    types = {field.name: field.dataType for field in full.fields}
+    unknown = [field.name for field in schema.fields if field.name not in types]
+    problems = [_unknown_column(what, name, types) for name in unknown]
+    problems += [
+        f"column {field.name} is {types[field.name].simpleString()}, not {field.dataType.simpleString()}"
+        for field in schema.fields
+        if field.name in types and field.dataType != types[field.name]
+    ]
+    names = [field.name for field in schema.fields]
+    problems += [f"column {name} is named twice" for name in types if names.count(name) > 1]
+    if problems:
+        has = f"; it has {', '.join(types)}" if unknown else ""
+        raise OptionError("; ".join(problems) + has)
+
+
+def _unknown_column(what: str, name: str, known: Iterable[str]) -> str:
+    by_lower = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=_LIKENESS_MIN)
+    nearest = f" (nearest: {by_lower[near[0]]})" if near else ""
+    return f"{what} has no column {name}{nearest}"

@@ -50,6 +50,7 @@ STREAM_OPTIONS: Final = (
     "maxBytesPerTrigger",
     "commitOffsets",
 )
+PATH_HINT: Final = {"path": "names a folder: topics are named by subscribe, subscribePattern or assign"}
 TRIGGER_DELAY_MS: Final = 15 * 60_000
 STORE_TIME_SKEW_MS: Final = 60_000
 
@@ -171,8 +172,8 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def _hints(others: Iterable[str], hint: str) -> dict[str, str]:
-    """What to say of the options that only the other kind of query has."""
-    return {name: hint for name in others if name not in COMMON_OPTIONS}
+    """What to say of the options that only the other kind of query has, and of `load("Orders")`."""
+    return PATH_HINT | {name: hint for name in others if name not in COMMON_OPTIONS}
 
 
 def _common(reader: OptionReader, default: int) -> SourceOptions:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import OptionError
 from rocketmq_spark.source.offsets import EARLIEST, LATEST
+from rocketmq_spark.source.schema import check_schema
 from rocketmq_spark.source.source_options import Missing, Position, batch_options, stream_options
 
 BASE = {"namesrv": "127.0.0.1:9876", "subscribe": "T"}
@@ -118,3 +128,23 @@ def test_all_unknown_options_are_named() -> None:
         batch_options(BASE | {"foo": "1", "tag": "A"})
     assert "no option foo; known: assign" in str(caught.value)
     assert "no option tag; nearest: tags" in str(caught.value)
+
+
+def test_the_argument_of_load_is_no_topic() -> None:
+    for read in (batch_options, stream_options):
+        with pytest.raises(OptionError, match="option path names a folder: topics are named by subscribe"):
+            read(BASE | {"path": "Orders"})
+
+
+def test_all_wrong_columns_of_a_schema_are_named() -> None:
+    kinds: list[tuple[str, DataType]] = [("Body", BinaryType()), ("tags", IntegerType())]
+    kinds += [("price", DoubleType()), ("topic", StringType()), ("topic", StringType())]
+    schema = StructType([StructField(name, kind) for name, kind in kinds])
+    with pytest.raises(OptionError) as caught:
+        check_schema(schema)
+    words = str(caught.value)
+    assert "no column Body (nearest: body)" in words
+    assert "no column price; " in words
+    assert "column tags is string, not int" in words
+    assert "column topic is named twice" in words
+    assert "it has topic, brokerName" in words
