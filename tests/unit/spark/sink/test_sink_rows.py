@@ -60,7 +60,7 @@ def test_properties_of_another_message_are_not_copied() -> None:
         ("LEDGERMQ_SUM", "x"),
         ("UNIQ_KEY", "x"),
         ("DELAY", "3"),
-        ("TIMER_IN_MS", "1"),
+        ("TIMER_DEL_MS", "1"),
         ("POP_CK_OFFSET", "7"),
         ("TRANSACTION_CHECK_TIMES", "2"),
         ("__CRC32#", "123"),
