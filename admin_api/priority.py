@@ -16,10 +16,13 @@ def give_way(nice: int) -> None:
     """
     if nice == 0 or not hasattr(os, "nice"):
         return
-    level = os.nice(nice)
+    os.nice(nice)
     if os.getsid(0) != os.getpid():
         return
     try:
-        _AUTOGROUP.write_text(str(level))
-    except OSError:
-        return  # a kernel without it
+        level = int(
+            _AUTOGROUP.read_text().split()[-1]
+        )  # of the session; it does not follow the process's own
+        _AUTOGROUP.write_text(str(min(level + nice, NICE_MAX)))
+    except (OSError, ValueError, IndexError):
+        return  # a kernel that weighs no sessions

@@ -36,6 +36,7 @@ def test_it_is_nicer_by_so_much_or_not_at_all() -> None:
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="a kernel that does not weigh sessions")
 def test_a_session_of_its_own_is_lowered_and_that_of_others_is_not() -> None:
+    """From what sessions begin with, whatever this process runs at: brokers beside it begin with the same."""
     before = AUTOGROUP.read_text().split()[-1]
-    assert int(told(3, own_session=True)[1]) >= 3
+    assert told(3, own_session=True)[1] == "3"
     assert told(3, own_session=False)[1] == before
