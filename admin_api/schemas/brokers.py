@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from admin_api.schemas.base import Page, Schema
+from admin_api.schemas.base import Page, RequestSchema, Schema
 from admin_api.schemas.cluster import NodeState
 
 CHANGES_MAX = 64
@@ -72,7 +72,7 @@ class BrokerConfig(Schema):
     settings: list[SettingView]
 
 
-class ConfigPatch(Schema):
+class ConfigPatch(RequestSchema):
     """The keys to change."""
 
     settings: dict[SettingKey, SettingValue] = Field(min_length=1, max_length=CHANGES_MAX)

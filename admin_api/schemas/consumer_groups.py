@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from admin_api.schemas.base import Partial, Schema
+from admin_api.schemas.base import Partial, RequestSchema, Schema
 
 
 class GroupPresence(StrEnum):
@@ -63,7 +63,7 @@ class GroupSettings(Schema):
     consume_timeout_minutes: int = Field(default=15, ge=0, le=525_600)
 
 
-class GroupSettingsChange(Schema):
+class GroupSettingsChange(RequestSchema):
     """What is left out stays as it is; a new group gets RocketMQ's values."""
 
     consume_enabled: bool | None = None
@@ -102,7 +102,7 @@ class ConsumeModeView(Schema):
     pop_share_queues: int = Field(description="how many consumers pop a queue; 0: all of them")
 
 
-class ConsumeModeChange(Schema):
+class ConsumeModeChange(RequestSchema):
     """Of one topic, on all brokers that have it."""
 
     topic: str = Field(min_length=1, max_length=127, pattern=r"^[%|a-zA-Z0-9_-]+$")

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from admin_api.schemas.base import Partial, Schema
+from admin_api.schemas.base import Partial, RequestSchema, Schema
 from admin_api.schemas.messages import MessageSummary
 
 RESEND_MAX: int = 200
@@ -46,7 +46,7 @@ class DlqTarget(StrEnum):
     TOPIC = "topic"
 
 
-class DlqResendOrder(Schema):
+class DlqResendOrder(RequestSchema):
     """Which dead letters to resend: those with the ids, or the oldest of the window not resent yet."""
 
     target: DlqTarget = DlqTarget.GROUP

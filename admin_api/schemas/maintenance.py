@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from admin_api.schemas.base import Schema
+from admin_api.schemas.base import RequestSchema, Schema
 from admin_api.sources.cleaning import Garbage
 
 
@@ -13,7 +13,7 @@ class NameServerView(Schema):
     config: dict[str, str] = Field(description="every key with its value in force; secrets masked")
 
 
-class NameServerChange(Schema):
+class NameServerChange(RequestSchema):
     """Keys of its configuration that are to change, all or none."""
 
     values: dict[str, str] = Field(min_length=1, max_length=100)
@@ -26,19 +26,19 @@ class ItemsView(Schema):
     items: dict[str, str]
 
 
-class ItemValue(Schema):
+class ItemValue(RequestSchema):
     """What an item is to be."""
 
     value: str = Field(max_length=32_000)
 
 
-class WritePermission(Schema):
+class WritePermission(RequestSchema):
     """Whether the routes of a broker's topics show it as writable."""
 
     is_writable: bool
 
 
-class Cleaning(Schema):
+class Cleaning(RequestSchema):
     """What is to be deleted at once, and where."""
 
     garbage: Garbage

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field, field_validator
 
-from admin_api.schemas.base import Partial, Schema
+from admin_api.schemas.base import Partial, RequestSchema, Schema
 
 BODY_SHOWN_BYTES: int = 64 * 1024
 BODY_SHOWN_BYTES_MAX: int = 1024 * 1024
@@ -139,7 +139,7 @@ class MessageTrace(Partial):
     spans: list[TraceSpan]
 
 
-class NewMessage(Schema):
+class NewMessage(RequestSchema):
     """A test message. Its body is `text` or `base64`."""
 
     text: str | None = Field(default=None, max_length=SEND_BYTES_MAX)
@@ -166,7 +166,7 @@ class ResendTarget(StrEnum):
     CONSUMER = "consumer"
 
 
-class ResendOrder(Schema):
+class ResendOrder(RequestSchema):
     """Where to resend a message. `consumer` needs the group; without `clientId` any member will do."""
 
     target: ResendTarget = ResendTarget.TOPIC

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from admin_api.schemas.base import Schema
+from admin_api.schemas.base import RequestSchema, Schema
 
 QUEUES_MAX = 4096
 OFFSET_MAX = 2**63 - 1
@@ -29,7 +29,7 @@ class QueueOffset(Schema):
     offset: int | None = Field(default=None, ge=0, le=OFFSET_MAX)
 
 
-class OffsetReset(Schema):
+class OffsetReset(RequestSchema):
     """Moves a group in one topic."""
 
     topic: str = Field(min_length=1, max_length=255)
@@ -69,7 +69,7 @@ class OffsetReset(Schema):
         return self.time_ms
 
 
-class OffsetSkip(Schema):
+class OffsetSkip(RequestSchema):
     """Skips everything that has accumulated: a reset to the latest."""
 
     topic: str | None = Field(
@@ -77,7 +77,7 @@ class OffsetSkip(Schema):
     )
 
 
-class OffsetClone(Schema):
+class OffsetClone(RequestSchema):
     """Has another group go on where this one is. Its own offsets of the topics are overwritten."""
 
     target_group: str = Field(min_length=1, max_length=255, pattern=r"^[%|a-zA-Z0-9_-]+$")

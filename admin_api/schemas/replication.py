@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from admin_api.schemas.base import Partial, Schema
+from admin_api.schemas.base import Partial, RequestSchema, Schema
 from admin_api.schemas.cluster import GroupView
 
 
@@ -33,7 +33,7 @@ class ReplicationView(Partial):
     settings: ReplicationSettings | None
 
 
-class LeaderChoice(Schema):
+class LeaderChoice(RequestSchema):
     """Who is to lead."""
 
     node_id: str | None = Field(
@@ -41,7 +41,7 @@ class LeaderChoice(Schema):
     )
 
 
-class PreferredLeader(Schema):
+class PreferredLeader(RequestSchema):
     """Who is to lead whenever it can."""
 
     node_id: str | None = Field(max_length=64, description="a member such as `n2`; null: nobody")

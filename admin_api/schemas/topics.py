@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from admin_api.schemas.base import Page, Partial, Schema
+from admin_api.schemas.base import Page, Partial, RequestSchema, Schema
 
 QUEUES_MAX = 65_536
 ATTRIBUTES_MAX = 64
@@ -149,7 +149,7 @@ class TopicStats(Partial):
     groups_left_out: int = Field(description="groups beyond the bound, that were not asked for")
 
 
-class TopicSpec(Schema):
+class TopicSpec(RequestSchema):
     """What a topic shall be. What is left out stays as it is, and is 8 queues, readable and writable for a
     new topic."""
 

@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from admin_api.gateway import AskError, Gateway, Trouble
 from admin_api.schemas.base import Page
@@ -20,9 +21,7 @@ from admin_api.schemas.consumer_groups import (
     MembersView,
     ProgressView,
 )
-from admin_api.services.consume_modes import ConsumeModes, SetConsumeMode
 from admin_api.services.errors import InvalidError, UnavailableError
-from admin_api.services.group_changes import DeleteGroup, PutGroup
 from admin_api.services.group_items import make_item, ordered, total
 from admin_api.services.group_overview import (
     BROADCASTING,
@@ -39,6 +38,10 @@ from admin_api.sources.bodies import QueueKey
 from admin_api.sources.brokers import Brokers, BrokerSet
 from admin_api.sources.consumer_groups import Connections, GroupSource, Running
 from admin_api.sources.offsets import OffsetSource
+
+if TYPE_CHECKING:  # what changes a group is imported by the change: the list and the views do without it
+    from admin_api.services.consume_modes import ConsumeModes, SetConsumeMode
+    from admin_api.services.group_changes import DeleteGroup, PutGroup
 
 STOCK_PAGE_MAX: Final = 100
 """Of a longer page, stock brokers are not asked who is connected: that is one request a group."""
@@ -77,8 +80,13 @@ class ConsumerGroups:
         self.overview = GroupOverview(gateway, directory)
         self._source = GroupSource(gateway)
         self._progress = GroupProgressReader(gateway, OffsetSource(gateway))
-        self._modes = ConsumeModes(gateway)
         self._items: tuple[Overview, list[ConsumerGroupItem]] | None = None
+
+    @cached_property
+    def _modes(self) -> "ConsumeModes":
+        from admin_api.services.consume_modes import ConsumeModes
+
+        return ConsumeModes(self._gateway)
 
     async def find(self, query: GroupQuery, page: PageWanted) -> Page[ConsumerGroupItem]:
         """One page of the groups that are wanted.
@@ -160,8 +168,8 @@ class ConsumerGroups:
             has_same_settings=_has_same(settings, overview),
             brokers=settings,
             consume_modes=modes,
-            members=member_views(clients),
-            subscriptions=[] if online is None else subscription_views(clients),
+            members=member_views(clients) if clients else None,
+            subscriptions=subscription_views(clients) if clients else None,
             **partial_fields(troubles),
         )
 
@@ -178,8 +186,8 @@ class ConsumerGroups:
             message_model=None if online is None else online.message_model,
             consume_type=None if online is None else online.consume_type,
             consume_from_where=None if online is None else online.consume_from_where,
-            members=member_views(clients),
-            subscriptions=subscription_views(clients),
+            members=member_views(clients) if clients else None,
+            subscriptions=subscription_views(clients) if clients else None,
             **partial_fields(troubles),
         )
 
@@ -214,13 +222,13 @@ class ConsumerGroups:
         if with_clients and online is not None and not is_broadcast:
             owners = queue_clients(await self._running_of(overview.brokers, group, clients))
         tables = rows.answers
-        topics = topic_views(tables, owners, overview.brokers, group)
+        topics = topic_views(tables, owners, overview.brokers, group) if tables else None
         return ProgressView(
             group=group,
             presence=presence(clients, bool(failed or overview.brokers.troubles)),
             is_broadcast=is_broadcast,
             as_of_ms=self._now_ms(),
-            lag=None if is_broadcast else total(view.lag for view in topics),
+            lag=None if is_broadcast else total(view.lag for view in topics or ()),
             consume_tps=total_tps(tables),
             topics=topics,
             **partial_fields(troubles),
@@ -251,20 +259,26 @@ class ConsumerGroups:
         await asyncio.gather(*late, return_exceptions=True)
         return found
 
-    def put(self, group: str, settings: GroupSettingsChange) -> PutGroup:
+    def put(self, group: str, settings: GroupSettingsChange) -> "PutGroup":
         """Creates the group, or changes the settings that are named. Raises: InvalidError."""
         if is_system_group(group):
             raise InvalidError(f"{group} is one of RocketMQ's own groups.")
+        from admin_api.services.group_changes import PutGroup
+
         return PutGroup(self._gateway, self.overview, group, settings)
 
-    def set_mode(self, group: str, wanted: ConsumeModeChange) -> SetConsumeMode:
+    def set_mode(self, group: str, wanted: ConsumeModeChange) -> "SetConsumeMode":
         """Whether its consumers pull or pop a topic."""
+        from admin_api.services.consume_modes import SetConsumeMode
+
         return SetConsumeMode(self._gateway, self.overview, group, wanted)
 
-    def delete(self, group: str, *, with_offsets: bool = True) -> DeleteGroup:
+    def delete(self, group: str, *, with_offsets: bool = True) -> "DeleteGroup":
         """Deletes it on every broker; its retry and dead-letter topics stay. Raises: InvalidError."""
         if is_system_group(group):
             raise InvalidError(f"{group} is one of RocketMQ's own groups.")
+        from admin_api.services.group_changes import DeleteGroup
+
         return DeleteGroup(self._gateway, self.overview, group, with_offsets=with_offsets)
 
     def _require(
@@ -280,7 +294,8 @@ class ConsumerGroups:
 
 
 def total_tps(tables: Mapping[str, TopicRows]) -> float | None:
-    return sum(rows.tps for rows in tables.values()) if tables else None
+    known = [rows.tps for rows in tables.values() if rows.tps is not None]
+    return sum(known) if known else None
 
 
 def online_part(clients: Mapping[str, Connections | None]) -> Connections | None:

@@ -6,12 +6,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from admin_api.gateway import Gateway, Invoker
-from admin_api.reader import ClusterReader
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
 from remoting.client import RemotingClient
 
 if TYPE_CHECKING:
+    from admin_api.reader import ClusterReader
     from admin_api.services.broker_changes import BrokerChanger
     from admin_api.services.brokers import BrokerService
     from admin_api.services.cleaning import CleaningService
@@ -39,7 +39,12 @@ class Services:
         self.settings = settings
         self.gateway = Gateway(client, settings)
         self.directory = Brokers(self.gateway, settings)
-        self.reader = ClusterReader(self.gateway, settings)
+
+    @cached_property
+    def reader(self) -> "ClusterReader":
+        from admin_api.reader import ClusterReader
+
+        return ClusterReader(self.gateway, self.settings)
 
     @cached_property
     def cleaning(self) -> "CleaningService":

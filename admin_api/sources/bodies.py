@@ -22,7 +22,9 @@ M = TypeVar("M", bound="Body")
 class Body(BaseModel):
     """What a broker sends; keys that are not named are passed over."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore", defer_build=True
+    )
 
 
 class QueueKey(Body):
@@ -44,6 +46,14 @@ def read_json(address: str, body: bytes, what: str, bytes_max: int = BODY_BYTES_
     if not isinstance(value, dict):
         raise AskError(address, f"{address}: its {what} cannot be read: it is no object")
     return value
+
+
+def table_of(address: str, value: Mapping[str, Any], key: str, what: str, rows_max: int) -> dict[str, Any]:
+    """The table at `key`; an answer without it says nothing, not that there is nothing. Raises: AskError."""
+    table = value.get(key)
+    if not isinstance(table, dict) or len(table) > rows_max:
+        raise AskError(address, f"{address}: its {what} is no table of at most {rows_max} rows")
+    return table
 
 
 def check(address: str, value: Any, model: type[M], what: str) -> M:
