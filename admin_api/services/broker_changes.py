@@ -54,8 +54,8 @@ class ConfigChange:
             for key, value in sorted(self.settings.items())
             if told.values.get(key) != value
         ]
-        status = await self.changer.directory.status_of(self.address)
         effects = [Effect(key, masked(key, before), masked(key, after)) for key, before, after in rows]
+        status = await self.changer.directory.status_of(self.address)
         warnings = [] if effects else ["Nothing would change."]
         if status is not None and effects:
             warnings.append(f"This holds for every node of {row.broker_name}, also after a restart.")

@@ -144,10 +144,10 @@ class DeleteTopic:
     topic: str
     brokers: Sequence[str] | None
     action: Action = Action.TOPIC_DELETE
-
-    @property
     _tables: Tables | None = field(default=None, init=False)
     """Of the preview: what it said is done, whoever answers by then."""
+
+    @property
     def target(self) -> str:
         return self.topic
 
