@@ -10,20 +10,27 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Final, Literal, TextIO
 
 import orjson
 
 Format = Literal["text", "json"]
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 FORMATS: Final = ("text", "json")
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest of it is the event's own."""
 _OWN: Final = frozenset({"time", "level", "logger", "message", "node", "term", "exception"})
-_CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+MESSAGE_CHARS_MAX: Final = 16 * 1024
+"""Of one event; a message may quote what a client sent."""
+_CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""Whatever ends a line for anyone, or tells a terminal what to do, or to show letters in another order."""
 _ESCAPES: Final = {code: ascii(chr(code))[1:-1] for code in _CONTROLS if code != ord("\t")}
-"""Whatever ends a line for anyone, or tells a terminal what to do."""
+_JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in _CONTROLS if code >= 0x7F}
+"""Of those that JSON lets stand in a text."""
+_TRACE_INDENT: Final = "  "
 
 
 @dataclass(slots=True)
@@ -36,14 +43,30 @@ class Whereabouts:
 
 class TextLines(logging.Formatter):
     """A message with line ends or other control characters in it, which may come from outside, stays one line
-    of text. A trace has its own lines.
+    of text. A trace has its own lines, indented: none of them, whatever its error quotes, passes for an
+    event.
     """
 
     def __init__(self) -> None:
         super().__init__(TEXT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
-        return super().formatMessage(record).translate(_ESCAPES)
+        return _shortened(super().formatMessage(record)).translate(_ESCAPES)
+
+    def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 (logging's name)
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802 (logging's name)
+        return _indented(stack_info)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(_TRACE_INDENT + line.translate(_ESCAPES) for line in text.split("\n"))
+
+
+def _shortened(text: str) -> str:
+    left_out = len(text) - MESSAGE_CHARS_MAX
+    return text if left_out <= 0 else f"{text[:MESSAGE_CHARS_MAX]}... ({left_out} characters more)"
 
 
 class JsonLines(logging.Formatter):
@@ -59,7 +82,7 @@ class JsonLines(logging.Formatter):
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _shortened(record.getMessage()),
         }
         if self._whereabouts.node is not None:
             line["node"] = self._whereabouts.node
@@ -75,6 +98,11 @@ class JsonLines(logging.Formatter):
 
 
 def _dump(line: Mapping[str, object]) -> str:
+    """What a terminal or a reader of lines would act on is escaped, as all else is that JSON has to."""
+    return _to_json(line).translate(_JSON_ESCAPES)
+
+
+def _to_json(line: Mapping[str, object]) -> str:
     try:
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:

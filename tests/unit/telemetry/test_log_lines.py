@@ -3,11 +3,12 @@
 import json
 import logging
 import sys
+import unicodedata
 from typing import Any
 
 import pytest
 
-from telemetry.log_lines import JsonLines, TextLines, Whereabouts
+from telemetry.log_lines import MESSAGE_CHARS_MAX, JsonLines, TextLines, Whereabouts
 
 
 def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
@@ -75,3 +76,50 @@ def test_a_text_line_tells_a_terminal_nothing() -> None:
     line = TextLines().format(record("%s", "\tf\u00fcr\x1b[2J\x9b2J\x7f\x85ERROR\u2028x\x0by"))
     assert line.endswith(": \tf\u00fcr\\x1b[2J\\x9b2J\\x7f\\x85ERROR\\u2028x\\x0by")
     assert line.splitlines() == [line]
+
+
+def failed_with(text: str) -> logging.LogRecord:
+    made = record("handler failed")
+    try:
+        raise ValueError(text)
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    return made
+
+
+def test_an_error_that_quotes_a_client_cannot_pass_for_an_event() -> None:
+    text = "bad\n2026-01-09 08:15:30,123 ERROR broker.app: the disk is lost\x1b[31m\u2028x\rERROR"
+    first, *trace = TextLines().format(failed_with(text)).splitlines()
+    assert first.endswith("WARNING broker.app: handler failed")
+    assert len(trace) >= 4
+    assert all(line.startswith("  ") for line in trace)
+    assert trace[-1].endswith("the disk is lost\\x1b[31m\\u2028x\\rERROR")
+
+
+def test_a_stack_cannot_either() -> None:
+    made = record("slow")
+    made.stack_info = "Stack:\nERROR forged"
+    assert TextLines().format(made).splitlines()[1:] == ["  Stack:", "  ERROR forged"]
+
+
+CONTROLS = "a\x00\n\r\x1b[2J\x7f\x85\x9b31m\u2028\u2029\u202e\u2066z"
+
+
+@pytest.mark.parametrize("value", [CONTROLS, [CONTROLS], {CONTROLS: CONTROLS}, (2**70, CONTROLS)])
+def test_a_json_line_stays_one_line_and_tells_a_terminal_nothing(value: object) -> None:
+    lines = JsonLines(Whereabouts(CONTROLS))
+    line = lines.format(record("group %s", CONTROLS, value=value))
+    assert line.splitlines() == [line]
+    assert not [char for char in line if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")]
+    read_again = read(line)
+    assert (read_again["message"], read_again["node"]) == (f"group {CONTROLS}", CONTROLS)
+    trace = lines.format(failed_with(CONTROLS))
+    assert trace.splitlines() == [trace]
+    assert CONTROLS in read(trace)["exception"]
+
+
+@pytest.mark.parametrize("form", [TextLines(), JsonLines(Whereabouts())])
+def test_a_line_has_a_bound(form: logging.Formatter) -> None:
+    line = form.format(record("%s", "x" * 5_000_000))
+    assert len(line) < MESSAGE_CHARS_MAX + 1_000
+    assert "characters more)" in line
