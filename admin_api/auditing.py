@@ -66,7 +66,7 @@ class Auditor:
         effects: Sequence[EffectView] | None = None,
     ) -> None:
         """It is done and stays so: that its end cannot be audited goes to the process's own log only."""
-        changed = {"outcome": how, "problem": problem, "ended_at_ms": self._now_ms()}
+        changed: dict[str, object] = {"outcome": how, "problem": problem, "ended_at_ms": self._now_ms()}
         if effects is not None:
             changed["effects"] = list(effects)
         try:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from admin_api.changes import Action, Effect, Outcome, Preview
+from admin_api.gateway import Trouble
 from admin_api.security.actor import Actor, Role
 
 OPERATOR = Actor("operator", Role.OPERATE, "127.0.0.1")
@@ -21,6 +22,7 @@ class SampleChange:
     error: BaseException | None = None
     action: Action = Action.OFFSET_RESET
     target: str = "group-a of topic-a"
+    left_out: tuple[Trouble, ...] = ()
     done: list[Preview] = field(default_factory=list)
 
     async def preview(self) -> Preview:
@@ -28,7 +30,12 @@ class SampleChange:
             raise self.preview_error
         effect = Effect("broker-a/3", str(self.at), "57")
         return Preview(
-            self.action, self.target, (effect,), is_destructive=self.is_destructive, basis=self.basis
+            self.action,
+            self.target,
+            (effect,),
+            is_destructive=self.is_destructive,
+            basis=self.basis,
+            left_out=self.left_out,
         )
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:

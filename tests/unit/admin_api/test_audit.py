@@ -1,6 +1,10 @@
 """The audit log on disk: nothing lost, nothing twice, bounded."""
 
+import asyncio
+import logging
+import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -8,6 +12,7 @@ from typing import IO
 
 import pytest
 
+from admin_api import audit
 from admin_api.audit import EFFECTS_MAX, TEXT_MAX, AuditError, AuditLog
 from admin_api.schemas.audit import AuditEntry, AuditOutcome
 from admin_api.schemas.changes import EffectView
@@ -68,6 +73,64 @@ async def test_it_is_there_after_a_restart_also_behind_a_torn_line(tmp_path: Pat
 async def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
     AuditLog(tmp_path / "audit.jsonl").close()
     assert stat.S_IMODE((tmp_path / "audit.jsonl").stat().st_mode) == 0o600
+
+
+def test_files_that_were_open_to_others_are_closed_to_them(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("audit.jsonl", "audit.jsonl.1", "audit.jsonl.4")]
+    for path in paths:
+        path.touch()
+        path.chmod(0o664)
+    AuditLog(paths[0]).close()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o600] * 3
+
+
+@pytest.mark.parametrize("name", ["audit.jsonl", "audit.jsonl.2"])
+def test_a_file_that_stays_open_to_others_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    def refuse(handle: int, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    path = tmp_path / name
+    path.touch()
+    path.chmod(0o644)
+    monkeypatch.setattr(os, "fchmod", refuse)
+    with caplog.at_level(logging.WARNING):
+        AuditLog(tmp_path / "audit.jsonl").close()
+    assert f"{path} can be read by others (mode 644)" in caplog.text
+    path.chmod(0o662)
+    with pytest.raises(AuditError, match=r"others may write to it \(mode 662.* Operation not permitted"):
+        AuditLog(tmp_path / "audit.jsonl")
+    path.chmod(0o600)
+    AuditLog(tmp_path / "audit.jsonl").close()  # the one that was refused holds no lock
+
+
+async def test_who_reads_holds_nobody_up_who_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written meanwhile, and files that were turned over, do not change what is read."""
+    is_reading, goes_on = threading.Event(), threading.Event()
+    read = audit._rows_backwards
+
+    def slowly(file: IO[bytes], size: int) -> Iterator[tuple[str, audit.Row]]:
+        is_reading.set()
+        assert goes_on.wait(20)
+        yield from read(file, size)
+
+    with closing(AuditLog(tmp_path / "audit.jsonl", file_bytes_max=400, files_max=4)) as log:
+        for number in range(3):
+            await log.append(entry(number))
+        monkeypatch.setattr(audit, "_rows_backwards", slowly)
+        reading = asyncio.create_task(log.newest(0, 100))
+        try:
+            await asyncio.to_thread(is_reading.wait, 20)
+            async with asyncio.timeout(20):
+                for number in range(3, 8):
+                    await log.append(entry(number))
+            assert not reading.done()
+        finally:
+            goes_on.set()
+        found, total = await reading
+        assert ([each.id for each in found], total) == (["id2", "id1", "id0"], 3)
+        assert (await ids(log))[0] == "id7"
 
 
 async def test_files_are_turned_over_and_the_oldest_dropped(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from admin_api.changes import (
     UnconfirmedError,
 )
 from admin_api.confirmations import CONFIRMATION_TTL_S
-from admin_api.gateway import AskError
+from admin_api.gateway import AskError, Trouble
 from admin_api.schemas.audit import AuditEntry, AuditOutcome
 from admin_api.schemas.changes import ChangeResult
 from admin_api.security.actor import Actor, Role
@@ -123,7 +123,7 @@ async def test_a_confirmation_holds_once_for_one_person_and_five_minutes() -> No
         with pytest.raises(UnconfirmedError, match="used already"):
             await desk.make(change, spelling)
     late = await desk.dry_run(change)
-    desk.clock.s += CONFIRMATION_TTL_S + 1
+    desk.clock.s += CONFIRMATION_TTL_S
     with pytest.raises(UnconfirmedError, match="expired"):
         await desk.make(change, late)
     assert len(change.done) == 1
@@ -219,6 +219,47 @@ async def test_what_cannot_be_audited_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(AuditError):
         await Desk(audit).make(change)
     assert change.done == []
+
+
+SILENT = Trouble("10.0.0.2:10911", "10.0.0.2:10911: no answer within 1 s")
+ALONE = Trouble(SILENT.address, "10.0.0.2:10911 is left alone for a moment")
+
+
+async def test_who_is_silent_is_a_part_that_was_not_done() -> None:
+    desk, change = Desk(), SampleChange(left_out=(SILENT, ALONE))
+    result = await desk.make(change, await desk.dry_run(change))
+    done, silent = result.outcomes
+    assert (done.ok, silent.ok, silent.subject) == (True, False, SILENT.address)
+    assert (result.is_partial, result.warnings) == (True, [f"left out: {SILENT.problem}"])
+    (entry,) = await desk.audited()
+    assert (entry.outcome, entry.problem) == ("partial", f"{SILENT.address}: left out: {SILENT.problem}")
+
+
+async def test_who_is_silent_is_confirmed_too_in_whatever_words() -> None:
+    desk, change = Desk(), SampleChange(left_out=(SILENT,))
+    confirmation = await desk.dry_run(change)
+    change.left_out = (ALONE,)
+    await desk.make(change, confirmation)
+    confirmation = await desk.dry_run(change)
+    change.left_out = ()
+    with pytest.raises(UnconfirmedError, match="situation changed"):
+        await desk.make(change, confirmation)
+    assert len(change.done) == 1
+
+
+async def test_where_all_are_silent_nothing_was_done() -> None:
+    desk, change = Desk(), SampleChange(is_destructive=False, outcomes=(), left_out=(SILENT,))
+    with pytest.raises(ChangeFailedError) as caught:
+        await desk.make(change)
+    assert (caught.value.is_refused, caught.value.result.outcomes[0].subject) == (False, SILENT.address)
+
+
+async def test_a_code_is_what_a_broker_answered() -> None:
+    desk = Desk()
+    for error, code in ((AskError("a", "no", code=17), 17), (ChangeRefusedError("no"), None)):
+        with pytest.raises(ChangeFailedError) as caught:
+            await desk.make(SampleChange(is_destructive=False, error=error))
+        assert ([o.code for o in caught.value.result.outcomes], caught.value.is_refused) == ([code], True)
 
 
 class ConfigChange(SampleChange):
