@@ -100,9 +100,9 @@ def _group_view(group: _Group, answers: Mapping[str, Answer], memory: Memory) ->
         leader_id=leader.node_id if leader else None,
         term=newest.term if newest else None,
         in_sync=[node.id for node in nodes if node.id and node.is_in_sync] if leader else None,
-        epochs=[EpochView(term=e.term, first_index=e.first_index) for e in newest.epochs] if newest else [],
-        watermarks_by_term=_watermarks(leader) if leader else {},
-        elections=_elections(group.statuses.values()),
+        epochs=[EpochView(term=e.term, first_index=e.first_index) for e in newest.epochs] if newest else None,
+        watermarks_by_term=_watermarks(leader) if leader else None,
+        elections=_elections(group.statuses.values()) if group.statuses else None,
         nodes=nodes,
     )
 

@@ -43,6 +43,15 @@ class Call:
             return answer
         return in_process(self.namesrv, local)
 
+    def get_beside(self, part: str, path: str, local: Ask, query: Mapping[str, object] | None = None) -> Json:
+        """As `get`, for what is shown beside something that is worth showing without it: where it is not to be
+        had, an answer that only says why.
+        """
+        try:
+            return self.get(path, local, query)
+        except UserError as error:
+            return {"problems": [{"address": part, "problem": str(error)}], "isPartial": True}
+
     def show(self, answer: Json, render: Callable[[Json], None]) -> None:
         """Prints it. Raises: typer.Exit when a part of it is missing."""
         if self.as_json:

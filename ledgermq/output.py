@@ -69,16 +69,16 @@ def make_table(rows: Iterable[Json], columns: Sequence[Column], title: str | Non
     return table
 
 
-def show_table(rows: Iterable[Json], columns: Sequence[Column], title: str | None = None) -> None:
-    """With a title of any length above it."""
-    shown = list(rows)
+def show_table(rows: Iterable[Json] | None, columns: Sequence[Column], title: str | None = None) -> None:
+    """With a title of any length above it. None: nobody could say."""
+    shown = list(rows or ())
     printer = console()
     if title is not None:
         printer.print(title, markup=False, style="italic", soft_wrap=True)
     if shown:
         printer.print(make_table(shown, columns))
     else:
-        printer.print("  none\n", style="dim")
+        printer.print(f"  {UNKNOWN if rows is None else 'none'}\n", style="dim")
 
 
 def show_fields(fields: Mapping[str, object], title: str | None = None) -> None:

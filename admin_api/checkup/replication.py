@@ -181,7 +181,7 @@ def check_elections(facts: Facts) -> Iterator[Finding]:
     for group in facts.replicated():
         recent = [
             election
-            for election in group.elections
+            for election in group.elections or ()
             if election.leader_id is not None and facts.now_ms - election.at_ms <= ELECTIONS_WINDOW_MS
         ]
         if len(recent) >= ELECTIONS_MAX:

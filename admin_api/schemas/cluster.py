@@ -126,11 +126,14 @@ class GroupView(Schema):
     in_sync: list[str] | None = Field(
         default=None, description="ids of the members in sync, the leader among them; null: nobody leads"
     )
-    epochs: list[EpochView] = Field(default=[])
-    watermarks_by_term: dict[str, dict[str, int]] = Field(
-        default={}, description="term -> node id -> last index the leader knows to be held there"
+    epochs: list[EpochView] | None = Field(default=None, description="null: no node answers that tells them")
+    watermarks_by_term: dict[str, dict[str, int]] | None = Field(
+        default=None,
+        description="term -> node id -> last index the leader knows to be held there; null: nobody leads",
     )
-    elections: list[ElectionView] = Field(default=[])
+    elections: list[ElectionView] | None = Field(
+        default=None, description="the last ones, as the nodes that answer saw them; null: none answers"
+    )
     nodes: list[NodeView]
 
 

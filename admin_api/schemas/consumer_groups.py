@@ -136,8 +136,8 @@ class MembersView(Partial):
     message_model: str | None
     consume_type: str | None
     consume_from_where: str | None
-    members: list[MemberView]
-    subscriptions: list[SubscriptionView]
+    members: list[MemberView] | None = Field(description="null: no broker could say")
+    subscriptions: list[SubscriptionView] | None = Field(description="null: no broker could say")
 
 
 class ConsumerGroupView(Partial):
@@ -164,8 +164,8 @@ class ConsumerGroupView(Partial):
     consume_modes: list[ConsumeModeView] | None = Field(
         description="topics whose mode was set; null where no broker knows modes (RocketMQ 4)"
     )
-    members: list[MemberView]
-    subscriptions: list[SubscriptionView]
+    members: list[MemberView] | None = Field(description="null: no broker could say")
+    subscriptions: list[SubscriptionView] | None = Field(description="null: no broker could say")
 
 
 class QueueProgress(Schema):
@@ -206,7 +206,7 @@ class ProgressView(Partial):
     as_of_ms: int = Field(description="Unix time in ms")
     lag: int | None
     consume_tps: float | None
-    topics: list[TopicProgressView]
+    topics: list[TopicProgressView] | None = Field(description="null: no broker could say")
 
 
 class MemberQueue(Schema):

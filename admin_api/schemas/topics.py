@@ -110,7 +110,7 @@ class TopicQueues(Partial):
 
     topic: str
     message_count: int | None = Field(description="in all queues; null when no broker could say")
-    queues: list[QueueView]
+    queues: list[QueueView] | None = Field(description="null when no broker could say")
 
 
 class Counts(Schema):
@@ -145,8 +145,8 @@ class TopicStats(Partial):
     put_messages: Counts | None = Field(description="over all brokers; null when none counted any")
     put_bytes: Counts | None
     brokers: list[BrokerTopicStats]
-    groups: list[GroupTopicStats]
-    groups_left_out: int = Field(description="groups beyond the bound, that were not asked for")
+    groups: list[GroupTopicStats] | None = Field(description="null: no broker could say which there are")
+    groups_left_out: int | None = Field(description="groups beyond the bound, that were not asked for")
 
 
 class TopicSpec(RequestSchema):

@@ -108,7 +108,7 @@ class Topics:
         return TopicQueues(
             topic=topic,
             message_count=sum(queue.message_count for queue in queues) if asked.answers else None,
-            queues=queues,
+            queues=queues if asked.answers else None,
             **partial_fields(tables.troubles, asked.troubles),
         )
 
@@ -132,8 +132,8 @@ class Topics:
             put_messages=joined(figures.of("TOPIC_PUT_NUMS", topic)),
             put_bytes=joined(figures.of("TOPIC_PUT_SIZE", topic)),
             brokers=[figures.broker_stats(broker, topic) for broker in readers],
-            groups=[figures.group_stats(group, topic) for group in counted],
-            groups_left_out=len(groups or []) - len(counted),
+            groups=None if groups is None else [figures.group_stats(group, topic) for group in counted],
+            groups_left_out=None if groups is None else len(groups) - len(counted),
             **partial_fields(tables.troubles, troubles, asked.troubles),
         )
 

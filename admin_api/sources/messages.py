@@ -87,11 +87,11 @@ class DirectResult(Body):
 
 
 class _Names(Body):
-    topic_list: tuple[str, ...] = ()
+    topic_list: tuple[str, ...]
 
 
 class _Groups(Body):
-    group_list: tuple[str, ...] = ()
+    group_list: tuple[str, ...]
 
 
 class MessageSource:

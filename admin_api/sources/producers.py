@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from admin_api.gateway import AskError, Gateway
-from admin_api.sources.bodies import Body, check, read_json
+from admin_api.sources.bodies import Body, check, read_json, table_of
 from remoting.codes import RequestCode, ResponseCode
 
 PRODUCERS_MAX: Final = 100_000
@@ -35,8 +35,8 @@ class ProducerSource:
     async def all(self, address: str) -> Mapping[str, tuple[ProducerRow, ...]]:
         """328: the clients of every producer group."""
         answer = await self._gateway.ask(address, RequestCode.GET_ALL_PRODUCER_INFO)
-        table = read_json(address, answer.body, _WHAT).get("data") or {}
-        if not isinstance(table, dict) or not all(isinstance(rows, list) for rows in table.values()):
+        table = table_of(address, read_json(address, answer.body, _WHAT), "data", _WHAT, PRODUCERS_MAX)
+        if not all(isinstance(rows, list) for rows in table.values()):
             raise AskError(address, f"{address}: its {_WHAT} is no table of lists")
         if sum(map(len, table.values())) > PRODUCERS_MAX:
             raise AskError(address, f"{address}: its {_WHAT} has more than {PRODUCERS_MAX} clients")

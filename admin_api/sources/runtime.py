@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from admin_api.gateway import AskError, Gateway
-from admin_api.sources.bodies import read_json
+from admin_api.gateway import Gateway
+from admin_api.sources.bodies import read_json, table_of
 from remoting.codes import RequestCode
 
 FIGURES_MAX: Final = 2_000
@@ -67,9 +67,8 @@ class RuntimeSource:
     async def read(self, address: str) -> Runtime:
         """28. Raises: AskError."""
         answer = await self._gateway.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        table = read_json(address, answer.body, "figures").get("table") or {}
-        if not isinstance(table, dict) or len(table) > FIGURES_MAX:
-            raise AskError(address, f"{address}: its figures are no table of at most {FIGURES_MAX}")
+        value = read_json(address, answer.body, "figures")
+        table = table_of(address, value, "table", "list of figures", FIGURES_MAX)
         return Runtime({str(key): str(value) for key, value in table.items() if value is not None})
 
 

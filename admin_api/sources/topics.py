@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import Field
 
 from admin_api.gateway import AskError, Gateway
-from admin_api.sources.bodies import Body, by_queue, check, read_json
+from admin_api.sources.bodies import Body, by_queue, check, read_json, table_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.route import RouteError, TopicRoute, parse_topic_route
 
@@ -44,19 +44,18 @@ class QueueBounds(Body):
 
 
 class WindowFigures(Body):
-    """`sum` over the window, `tps` a second of it; `avgpt` per call."""
+    """`sum` over the window, `tps` a second of it."""
 
-    sum: int = 0
-    tps: float = 0.0
-    avgpt: float = 0.0
+    sum: int
+    tps: float
 
 
 class Figures(Body):
     """One of RocketMQ's statistics over the last minute, hour and day."""
 
-    stats_minute: WindowFigures = WindowFigures()
-    stats_hour: WindowFigures = WindowFigures()
-    stats_day: WindowFigures = WindowFigures()
+    stats_minute: WindowFigures
+    stats_hour: WindowFigures
+    stats_day: WindowFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +81,8 @@ class TopicSource:
         known = self._read.get(address)
         if known is not None and known[0] == answer.body:
             return known[1]
-        table = read_json(address, answer.body, _WHAT_TOPICS).get("topicConfigTable") or {}
-        if not isinstance(table, dict) or len(table) > TOPICS_MAX:
-            raise AskError(
-                address, f"{address}: its {_WHAT_TOPICS} is no table of at most {TOPICS_MAX} topics"
-            )
+        value = read_json(address, answer.body, _WHAT_TOPICS)
+        table = table_of(address, value, "topicConfigTable", _WHAT_TOPICS, TOPICS_MAX)
         configs = {name: check(address, row, TopicConfig, _WHAT_TOPICS) for name, row in table.items()}
         if len(self._read) >= MASTERS_REMEMBERED_MAX:
             self._read.clear()
@@ -108,11 +104,8 @@ class TopicSource:
     async def queues(self, address: str, topic: str) -> list[QueueRow]:
         """202: the bounds of the topic's queues on this broker, by id."""
         answer = await self._gateway.ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
-        table = read_json(address, answer.body, _WHAT_BOUNDS).get("offsetTable") or {}
-        if not isinstance(table, dict) or len(table) > QUEUES_MAX:
-            raise AskError(
-                address, f"{address}: its {_WHAT_BOUNDS} are no table of at most {QUEUES_MAX} queues"
-            )
+        value = read_json(address, answer.body, _WHAT_BOUNDS)
+        table = table_of(address, value, "offsetTable", _WHAT_BOUNDS, QUEUES_MAX)
         rows = [
             QueueRow(key.queue_id, check(address, row, QueueBounds, _WHAT_BOUNDS))
             for key, row in by_queue(address, table, _WHAT_BOUNDS)
@@ -122,7 +115,7 @@ class TopicSource:
     async def groups(self, address: str, topic: str) -> list[str]:
         """300: the groups that consume the topic here, or have offsets in it."""
         answer = await self._gateway.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
-        names = read_json(address, answer.body, "list of groups").get("groupList") or []
+        names = read_json(address, answer.body, "list of groups").get("groupList")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise AskError(address, f"{address}: its list of groups cannot be read")
         return sorted(names[:GROUPS_MAX])

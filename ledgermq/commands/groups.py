@@ -135,7 +135,8 @@ def _show_group(answer: Json) -> None:
 
 
 def _show_members(answer: Json) -> None:
-    show_table(answer["members"], _MEMBERS, f"{len(answer['members'])} members")
+    members = answer["members"]
+    show_table(members, _MEMBERS, "members" if members is None else f"{len(members)} members")
     show_table(answer["subscriptions"], _SUBSCRIPTIONS, "subscriptions")
 
 
@@ -178,6 +179,8 @@ def running(
 def _only_member(call: Call, group: str) -> str:
     path = path_of("consumer-groups", group, "members")
     view = call.get(path, lambda services: services.consumer_groups.members(group))
+    if view["members"] is None:
+        raise UserError(f"no broker says who of {group} is connected.")
     ids = [str(member["clientId"]) for member in view["members"]]
     if len(ids) == 1:
         return ids[0]

@@ -147,16 +147,18 @@ def show(
 
 
 def _track(call: Call, message_id: str, topic: str | None) -> Json:
-    """Who consumed the message. It is worth showing also where nobody says that: `track` is None then."""
-    try:
-        tracks = call.get(
-            path_of("messages", message_id, "track"),
-            lambda services: services.messages.track(message_id, topic),
-            {"topic": topic},
-        )
-    except UserError as error:
-        return {"track": None, "problems": [{"address": "track", "problem": str(error)}], "isPartial": True}
-    return {"track": tracks["items"], "problems": tracks["problems"], "isPartial": tracks["isPartial"]}
+    """Who consumed the message; `track` is None where nobody says that."""
+    tracks = call.get_beside(
+        "track",
+        path_of("messages", message_id, "track"),
+        lambda services: services.messages.track(message_id, topic),
+        {"topic": topic},
+    )
+    return {
+        "track": tracks.get("items"),
+        "problems": tracks["problems"],
+        "isPartial": tracks["isPartial"],
+    }
 
 
 def _show_message(answer: Json) -> None:
@@ -177,10 +179,7 @@ def _show_message(answer: Json) -> None:
     body = answer["body"]
     print(f"\nbody ({body['format']}{', the beginning' if body['isBodyCut'] else ''}):")
     print(printable(body["content"]) if body["content"] is not None else body["problem"])
-    if answer["track"] is None:
-        print("\nconsumed by: unknown")
-    else:
-        show_table(answer["track"], _TRACKS, "\nconsumed by")
+    show_table(answer["track"], _TRACKS, "\nconsumed by")
 
 
 @app.command()

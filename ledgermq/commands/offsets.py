@@ -59,9 +59,10 @@ def show(call: Call, group: Group, topic: OneTopic = None) -> None:
     )
 
     def render(view: Json) -> None:
-        rows = [{"topic": each["topic"], **queue} for each in view["topics"] for queue in each["queues"]]
+        topics = view["topics"]
+        rows = [{"topic": each["topic"], **queue} for each in topics or () for queue in each["queues"]]
         lag = "lag unknown" if view["lag"] is None else f"lag {view['lag']}"
-        show_table(rows, _QUEUES, f"{view['group']}: {lag}, {view['presence']}")
+        show_table(None if topics is None else rows, _QUEUES, f"{view['group']}: {lag}, {view['presence']}")
 
     call.show(answer, render)
 

@@ -11,7 +11,7 @@ from ledgermq.changing import ChangeCall, change
 from ledgermq.errors import WRONG_USAGE, UserError
 from ledgermq.lazy_group import Subcommands
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
-from ledgermq.output import Column, Json, duration, moment, number, remark, show_table
+from ledgermq.output import UNKNOWN, Column, Json, duration, moment, number, remark, show_table
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -136,11 +136,14 @@ def list_topics(
 def show(call: Call, topic: Topic) -> None:
     """Show how each broker keeps a topic, its queues, and who consumes it."""
     view = call.get(path_of("topics", topic), lambda services: services.topics.one(topic))
-    queues = call.get(path_of("topics", topic, "queues"), lambda services: services.topics.queues(topic))
+    path = path_of("topics", topic, "queues")
+    told = call.get_beside("queues", path, lambda services: services.topics.queues(topic))
+    queues = {"messageCount": None, "queues": None, **told}
 
     def render(answer: Json) -> None:
+        count = UNKNOWN if answer["messageCount"] is None else answer["messageCount"]
         show_table(answer["configs"], _CONFIGS, f"{answer['name']} ({answer['kind']})")
-        show_table(answer["queues"], _QUEUES, f"{answer['messageCount']} messages")
+        show_table(answer["queues"], _QUEUES, f"{count} messages")
         groups = answer["consumerGroups"]
         print("Consumer groups: " + ("unknown" if groups is None else ", ".join(groups) or "none"))
 
@@ -166,7 +169,7 @@ def stats(call: Call, topic: Topic) -> None:
 
 def _show_stats(answer: Json) -> None:
     rows = [{"who": f"put at {each['brokerName']}", **_counts(each, "put")} for each in answer["brokers"]]
-    rows += [{"who": f"got by {each['group']}", **_counts(each, "got")} for each in answer["groups"]]
+    rows += [{"who": f"got by {each['group']}", **_counts(each, "got")} for each in answer["groups"] or ()]
     names = ("perSecond", "lastMinute", "lastHour", "lastDay", "bytesLastDay")
     heads = ("messages/s", "last minute", "last hour", "last day", "bytes last day")
     columns = [number(head, name) for head, name in zip(heads, names, strict=True)]

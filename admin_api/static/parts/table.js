@@ -39,8 +39,10 @@ export function createTable({ label, columns, keyOf, empty = "None.", sort = nul
 
   return {
     element,
+    /** null: nobody could say what there is. */
     show(newRows) {
-      rows = newRows;
+      rows = newRows ?? [];
+      setText(nothing, newRows === null ? "Unknown: nobody who would know gives an answer." : empty);
       draw();
     },
   };

@@ -146,31 +146,33 @@ const row = (cells) => make("tr", "", ...cells.map(() => make("td")));
 const fillRow = (line, cells) => cells.forEach((text, place) => setValue(line.children[place], text));
 
 function updateElections(body, group, nowMs) {
-  const shown = [...group.elections].reverse();
+  const shown = [...(group.elections ?? [])].reverse();
   const cells = (e) => [clock(e.atMs, nowMs), count(e.term), e.leaderId, e.reason ?? "–"];
   reconcile(body, shown, (e) => e.term, (e) => row(cells(e)), (line, e) => fillRow(line, cells(e)));
   body.closest("section").hidden = shown.length === 0;
 }
 
 function updateWatermarks(part, group) {
-  const terms = Object.keys(group.watermarksByTerm).sort((a, b) => Number(b) - Number(a));
-  const ids = [...new Set(terms.flatMap((term) => Object.keys(group.watermarksByTerm[term])))].sort();
+  const marks = group.watermarksByTerm ?? {};
+  const terms = Object.keys(marks).sort((a, b) => Number(b) - Number(a));
+  const ids = [...new Set(terms.flatMap((term) => Object.keys(marks[term])))].sort();
   part.hidden = terms.length === 0;
   const frame = part.querySelector(".scroll");
   if (frame.dataset.ids !== ids.join()) {
     frame.dataset.ids = ids.join();
     frame.replaceChildren(table(["Term", ...ids]).firstElementChild);
   }
-  const cells = (term) => [count(Number(term)), ...ids.map((id) => count(group.watermarksByTerm[term][id] ?? null))];
+  const cells = (term) => [count(Number(term)), ...ids.map((id) => count(marks[term][id] ?? null))];
   reconcile(frame.querySelector("tbody"), terms, (term) => term, (term) => row(cells(term)),
     (line, term) => fillRow(line, cells(term)));
 }
 
 function updateEpochs(part, group) {
-  part.hidden = group.epochs.length === 0;
+  const epochs = group.epochs ?? [];
+  part.hidden = epochs.length === 0;
   const frame = part.querySelector(".scroll");
   if (!frame.firstElementChild) frame.append(table(["Term", "First index"]).firstElementChild);
   const cells = (epoch) => [count(epoch.term), count(epoch.firstIndex)];
-  reconcile(frame.querySelector("tbody"), [...group.epochs].reverse(), (epoch) => epoch.term,
+  reconcile(frame.querySelector("tbody"), [...epochs].reverse(), (epoch) => epoch.term,
     (epoch) => row(cells(epoch)), (line, epoch) => fillRow(line, cells(epoch)));
 }

@@ -52,7 +52,7 @@ export function createView(name) {
     } },
     { path: `${path}/progress`, show(answer) {
       progress = answer;
-      reconcile(topics, answer.topics, (topic) => topic.topic, createTopic, updateTopic);
+      reconcile(topics, answer.topics ?? [], (topic) => topic.topic, createTopic, updateTopic);
     } },
   ];
   const refresh = (signal) => readParts(parts, notice, signal);

@@ -72,7 +72,7 @@ export function createView(name) {
       newest = topic;
       setText(kind, `${topic.kind} topic`);
       configs.show(topic.configs);
-      groups.show(topic.consumerGroups ?? []);
+      groups.show(topic.consumerGroups);
     } },
     { path: `${path}/queues`, show: (answer) => queues.show(answer.queues) },
     { path: `${path}/stats`, show: (answer) => stats.show(statsRows(answer)) },
@@ -96,7 +96,7 @@ export function createView(name) {
 function statsRows(answer) {
   return [
     { who: "written", messages: answer.putMessages, bytes: answer.putBytes },
-    ...answer.groups.map((group) => ({ who: `read by ${group.group}`, messages: group.gotMessages, bytes: group.gotBytes })),
+    ...(answer.groups ?? []).map((group) => ({ who: `read by ${group.group}`, messages: group.gotMessages, bytes: group.gotBytes })),
   ];
 }
 

@@ -79,6 +79,14 @@ def test_assemble_dead_node_stays_listed_as_down_without_numbers_of_now() -> Non
     )
 
 
+def test_assemble_group_of_which_nobody_answers_has_no_epochs_and_elections_that_are_none() -> None:
+    memory = Memory(10)
+    memory.remember(node_status("n0", NodeRole.LEADER), 400)
+    group = the_group(answers(silent("n0")), listed("n0"), memory)
+    assert (group.state, group.term, group.in_sync) == (GroupState.DOWN, None, None)
+    assert (group.epochs, group.elections, group.watermarks_by_term) == (None, None, None)
+
+
 def test_assemble_node_named_by_the_leader_alone_is_unknown_not_down() -> None:
     leader = node_status("n0", NodeRole.LEADER, peers=(peer("n2", remoting_address=None, is_connected=True),))
     node = node_of(the_group(answers(up(leader)), listed("n0")), "n2")
@@ -144,7 +152,7 @@ def test_assemble_elections_join_to_one_line_a_term_the_leaders_own_word_first()
         up(node_status("n1", NodeRole.FOLLOWER, elections=told_by_n1)),
     )
     group = the_group(found, listed("n0", "n1"))
-    assert [(e.term, e.leader_id, e.at_ms, e.reason) for e in group.elections] == [
+    assert [(e.term, e.leader_id, e.at_ms, e.reason) for e in group.elections or ()] == [
         (2, "n1", 19, "heard"),
         (3, "n0", 30, "votes of a majority"),
         (4, "n2", 41, "heard"),
@@ -153,7 +161,8 @@ def test_assemble_elections_join_to_one_line_a_term_the_leaders_own_word_first()
 
 def test_assemble_epochs_are_the_leaders() -> None:
     leader = node_status("n0", NodeRole.LEADER, epochs=(EpochStatus(term=1, first_index=0),))
-    assert [(e.term, e.first_index) for e in the_group(answers(up(leader)), listed("n0")).epochs] == [(1, 0)]
+    epochs = the_group(answers(up(leader)), listed("n0")).epochs
+    assert [(e.term, e.first_index) for e in epochs or ()] == [(1, 0)]
 
 
 def test_memory_beyond_its_bound_forgets_the_node_unseen_for_longest() -> None:

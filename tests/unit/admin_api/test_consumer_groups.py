@@ -81,6 +81,18 @@ async def test_a_silent_broker_makes_presence_unknown_and_lag_partial() -> None:
         assert view.has_same_settings is None
 
 
+async def test_members_and_progress_that_nobody_tells_are_unknown() -> None:
+    broker = sample("ledgermq")
+    broker.clients["g"] = ["c1"]
+    async with opened(broker) as groups:
+        await groups.find(GroupQuery(), PageWanted())
+        broker.is_hanging = True
+        members, progress = await groups.members("g"), await groups.progress("g")
+        assert (members.is_partial, members.presence) == (True, "unknown")
+        assert (members.members, members.subscriptions) == (None, None)
+        assert (progress.topics, progress.lag, progress.consume_tps) == (None, None, None)
+
+
 async def test_nobody_answers() -> None:
     broker = sample("rocketmq5")
     broker.is_hanging = True
@@ -98,6 +110,8 @@ async def test_one_group_shows_its_settings_and_members(kind: Kind) -> None:
         assert (view.lag, view.member_count, view.is_broadcast) == (60, 1, False)
         assert view.brokers[0].settings is not None
         assert view.brokers[0].settings.retry_max_times == 16
+        assert view.members is not None
+        assert view.subscriptions is not None
         (member,) = view.members
         assert (member.client_id, member.version, member.language) == ("c1", "4.9.8", "JAVA")
         assert view.subscriptions[0].topic == "t"

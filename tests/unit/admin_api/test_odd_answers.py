@@ -61,3 +61,39 @@ async def test_nonsense_is_a_part_missing_and_no_fault(code: RequestCode, path: 
     if answer.status_code != 200:
         assert answer.headers["content-type"] == "application/problem+json"
         assert len(answer.json()["detail"]) < 1000
+
+
+WITHOUT = {
+    RequestCode.GET_ALL_TOPIC_CONFIG: "/topics",
+    RequestCode.GET_TOPIC_STATS_INFO: "/topics/orders/queues",
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: "/topics/orders",
+    RequestCode.VIEW_BROKER_STATS_DATA: "/topics/orders/stats",
+    RequestCode.GET_ALL_PRODUCER_INFO: "/producer-groups",
+    RequestCode.GET_BROKER_RUNTIME_INFO: "/brokers",
+}
+
+
+@pytest.mark.parametrize(("code", "path"), WITHOUT.items(), ids=[code.name for code in WITHOUT])
+@pytest.mark.parametrize("body", [b"{}", b'{"table":null,"data":null,"groupList":null,"offsetTable":null}'])
+async def test_answer_without_what_was_asked_for_does_not_say_that_there_is_none(
+    code: RequestCode, path: str, body: bytes
+) -> None:
+    broker = FakeBroker("broker-a", A)
+    broker.add_topic("orders")
+    brokers = FakeBrokers(broker)
+    brokers.bodies[code] = body
+    async with asking(brokers) as client:
+        told = (await client.get(path)).json()
+    assert told["isPartial"] is True
+    unknown = {"consumerGroups", "queues", "messageCount", "putMessages"} & told.keys()
+    assert all(told[name] is None for name in unknown), told
+
+
+async def test_topic_whose_groups_nobody_tells_has_no_traffic_of_none() -> None:
+    broker = FakeBroker("broker-a", A)
+    broker.add_topic("orders")
+    brokers = FakeBrokers(broker)
+    brokers.bodies[RequestCode.QUERY_TOPIC_CONSUME_BY_WHO] = b"{}"
+    async with asking(brokers) as client:
+        told = (await client.get("/topics/orders/stats")).json()
+    assert (told["groups"], told["groupsLeftOut"], told["isPartial"]) == (None, None, True)

@@ -1,4 +1,4 @@
-"""`ledgermq message show`: the message is shown also where nobody says who consumed it."""
+"""What two answers make up is shown also where the second is not to be had."""
 
 import pytest
 
@@ -50,11 +50,34 @@ def test_message_whose_track_nobody_tells_is_shown_and_its_track_is_unknown(run:
         told = run("message", "show", MESSAGE_ID, "--admin", admin.url, "--json")
     assert (shown.code, told.code) == (3, 3), "a part of it is missing"
     assert "offset 7" in shown.out
-    assert "consumed by: unknown" in shown.out
+    assert "consumed by\n  unknown" in shown.out
     assert SILENT in shown.err
     assert (told.json["queueOffset"], told.json["track"], told.json["isPartial"]) == (7, None, True)
     assert [problem["address"] for problem in told.json["problems"]] == ["track"]
     assert SILENT in told.json["problems"][0]["problem"]
+
+
+TOPIC = {
+    "name": "orders",
+    "kind": "normal",
+    "configs": [],
+    "consumerGroups": [],
+    "problems": [],
+    "isPartial": False,
+}
+
+
+def test_topic_whose_queues_nobody_tells_is_shown(run: CommandLine) -> None:
+    silent = {"title": "Service Unavailable", "status": 503, "detail": SILENT}
+
+    def answer(asked: Asked) -> tuple[int, bytes]:
+        return as_json(503, silent) if asked.target.endswith("/queues") else as_json(200, TOPIC)
+
+    with serving(answer) as admin:
+        shown = run("topic", "show", "orders", "--admin", admin.url)
+        told = run("topic", "show", "orders", "--admin", admin.url, "--json")
+    assert (shown.code, "unknown messages\n  unknown" in shown.out) == (3, True)
+    assert (told.json["queues"], told.json["messageCount"], told.json["isPartial"]) == (None, None, True)
 
 
 def test_message_that_is_not_there_is_no_partial_answer(run: CommandLine) -> None:
