@@ -44,8 +44,8 @@ class Call:
         return in_process(self.namesrv, local)
 
     def get_beside(self, part: str, path: str, local: Ask, query: Mapping[str, object] | None = None) -> Json:
-        """As `get`, for what is shown beside something that is worth showing without it: where it is not to be
-        had, an answer that only says why.
+        """As `get`, for what is shown beside something that is worth showing without it: where it is not to
+        be had, an answer that only says why.
         """
         try:
             return self.get(path, local, query)
