@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from admin_api.changes import Action, Effect, Outcome, Preview
 from admin_api.schemas.maintenance import ItemsView, NameServerView
 from admin_api.security.masking import masked
-from admin_api.services.deed import Deed
+from admin_api.services.deed import Deed, settings_outcomes
 from admin_api.services.errors import InvalidError, NotFoundError
 from admin_api.sources.brokers import Brokers
 from admin_api.sources.name_server import NameServerSource
@@ -41,14 +41,19 @@ class NameServer:
 
         async def look() -> Preview:
             now = await self._source.config()
+            unknown = ", ".join(sorted(values.keys() - now.keys()))
+            if unknown:  # RocketMQ's would take it, and do nothing
+                raise InvalidError(f"The name server has no key {unknown}.")
             effects = (
                 Effect(key, masked(key, now.get(key)), masked(key, value)) for key, value in values.items()
             )
             return Preview(Action.NAMESRV_CONFIG, target, tuple(effects))
 
         async def do(_: Preview) -> Sequence[Outcome]:
+            before = await self._source.config()
             await self._source.configure(values)
-            return (Outcome(target, ok=True),)
+            after = await self._source.config()
+            return settings_outcomes(values, before, after)
 
         target = f"name server {self._source.address}"
         return Deed(Action.NAMESRV_CONFIG, target, look, do)

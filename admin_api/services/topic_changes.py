@@ -100,6 +100,8 @@ class PutTopic:
         brokers = self.spec.brokers if self.spec.brokers is not None else sorted(default)
         for broker in brokers:
             _require_master(tables, broker)
+            if any(value is not None for value in self.spec.attributes.values()):
+                _require_attributes(tables, broker)
         if not brokers:
             raise ChangeRefusedError("No broker takes writes now.")
         return {broker: self._config(known.get(broker)) for broker in brokers}
@@ -218,6 +220,13 @@ def _require_master(tables: Tables, broker: str) -> None:
     """Raises: InvalidError, UnavailableError."""
     if broker not in tables.masters:
         raise missing(f"A broker {broker} that takes writes", tables.troubles)
+
+
+def _require_attributes(tables: Tables, broker: str) -> None:
+    """RocketMQ 4 says yes to attributes and forgets them. Raises: ChangeRefusedError."""
+    topics = tables.by_broker.get(broker, {}).values()
+    if topics and all(config.attributes is None for config in topics):
+        raise ChangeRefusedError(f"{broker} keeps no attributes of topics: RocketMQ does from 5.0 on.")
 
 
 def _with_bit(perm: int, bit: int, is_set: bool | None) -> int:
