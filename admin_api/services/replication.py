@@ -66,6 +66,11 @@ class Replication:
         """Raises: NotFoundError, UnavailableError."""
         view = await self._reader.read()
         found = next((each for each in view.groups if each.group == group), None)
+        if found is not None and all(node.is_ledgermq is False for node in found.nodes):
+            raise NotFoundError(
+                f"The broker {group} is RocketMQ's own and has no DLedger group view: it tells nothing of "
+                "replication, and its leadership cannot be moved from here."
+            )
         if found is not None:
             return found
         silent = _silent(view)
@@ -175,7 +180,9 @@ class PreferLeader:
 
 
 def leader_of(group: GroupView) -> NodeView | None:
-    """The leader, if it is up."""
+    """The leader, if it is up. (A stock broker has no id.)"""
+    if group.leader_id is None:
+        return None
     return next(
         (node for node in group.nodes if node.id == group.leader_id and node.state is NodeState.UP), None
     )

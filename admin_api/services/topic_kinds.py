@@ -7,16 +7,13 @@ from admin_api.schemas.topics import TopicKind
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
-_SYSTEM_PREFIX: Final = "rmq_sys_"
+_SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_")
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 _SYSTEM: Final = frozenset(
     {
         "TBW102",
         "SCHEDULE_TOPIC_XXXX",
         "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
@@ -38,5 +35,5 @@ class TopicKinds:
             return TopicKind.RETRY
         if topic.startswith(DLQ_PREFIX):
             return TopicKind.DLQ
-        is_system = topic in self._own or topic.startswith(_SYSTEM_PREFIX)
+        is_system = topic in self._own or topic.startswith(_SYSTEM_PREFIXES)
         return TopicKind.SYSTEM if is_system else TopicKind.NORMAL

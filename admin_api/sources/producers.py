@@ -23,7 +23,9 @@ class ProducerRow(Body):
 
     @property
     def address(self) -> str | None:
-        return self.remote_i_p or self.client_addr
+        """Stock brokers write Java's `/10.0.0.9:5000`."""
+        told = self.remote_i_p or self.client_addr
+        return told and told.removeprefix("/")
 
 
 class ProducerSource:

@@ -1,12 +1,14 @@
 """Groups and nodes as tables, from the JSON of `/api/v1/cluster`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ledgermq.output import Column, Json, console, make_table, moment, number, printable, remark, show_fields
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
+STOCK_WORDS: Final = "a stock RocketMQ broker, which tells nothing of replication"
 
 
 def show_cluster(view: Json) -> None:
@@ -26,14 +28,21 @@ def show_cluster(view: Json) -> None:
 
 def group_table(group: Json) -> "Table":
     leader = f"{group['leaderId']} leads in term {group['term']}" if group["leaderId"] else "no leader known"
-    return make_table(group["nodes"], _STATUS_COLUMNS, f"{group['group']}: {group['state']}, {leader}")
+    said = STOCK_WORDS if is_stock(group) else leader
+    return make_table(group["nodes"], _STATUS_COLUMNS, f"{group['group']}: {group['state']}, {said}")
+
+
+def is_stock(group: Json) -> bool:
+    """Whether its brokers are known to be RocketMQ's own."""
+    return bool(group["nodes"]) and all(node["isLedgermq"] is False for node in group["nodes"])
 
 
 def node_state(node: Json) -> "Text":
     """Its role where it is up; what is being repaired, too."""
     from rich.text import Text
 
-    state = (node["role"] or "unknown").lower() if node["state"] == "up" else node["state"]
+    unknown = "up, stock" if node["isLedgermq"] is False else "unknown"
+    state = (node["role"] or unknown).lower() if node["state"] == "up" else node["state"]
     style = {"leader": "bold green", "down": "bold red"}.get(state, "")
     if node["impairment"] is not None:
         state, style = f"{state}, repairing: {node['impairment']}", "yellow"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledgermq.looking import Look
 from ledgermq.output import Column, Json, duration, make_table, moment, number, printable
-from ledgermq.views.cluster import node_state
+from ledgermq.views.cluster import STOCK_WORDS, is_stock, node_state
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -75,7 +75,8 @@ class Watched:
             leader = (
                 f"{group['leaderId']} leads, term {group['term']}" if group["leaderId"] else "nobody leads"
             )
-            title = Text(f"{group['group']}: ", "bold") + Text(group["state"], style) + Text(f", {leader}")
+            said = STOCK_WORDS if is_stock(group) else leader
+            title = Text(f"{group['group']}: ", "bold") + Text(group["state"], style) + Text(f", {said}")
             if group["group"] in rates:
                 title += Text(f", {rates[group['group']]:,.0f} entries/s committed")
             end = max((n["log"]["endIndex"] or 0 for n in group["nodes"]), default=0)

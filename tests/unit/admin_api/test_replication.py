@@ -197,5 +197,5 @@ async def test_a_preferred_leader_is_set_and_taken_back() -> None:
 async def test_stock_brokers_have_no_leadership_to_move() -> None:
     brokers = FakeBrokers(FakeBroker("stock", "127.0.0.1:20911", is_stock=True))
     async with asking(brokers) as client:
-        problem = answered(await client.post("/replication/stock/transfer", json={}), 409)
-    assert problem["status"] == 409
+        problem = answered(await client.post("/replication/stock/transfer", json={}), 404)
+    assert "RocketMQ's own" in problem["detail"]
