@@ -138,7 +138,7 @@ async def test_progress_shows_each_queue(kind: Kind, in_flight: int | None) -> N
     broker.clients["g"] = ["c1", "c2"]
     async with opened(broker) as groups:
         view = await groups.progress("g")
-        (topic,) = view.topics
+        (topic,) = view.topics or ()
         full, empty = topic.queues
         assert (full.min_offset, full.max_offset, full.offset, full.lag) == (10, 100, 40, 60)
         assert (full.delay_ms, full.last_consumed_at_ms, full.client_id) == (700, 39_000, "c1")
@@ -154,6 +154,7 @@ async def test_a_queue_without_an_offset_has_no_lag(kind: Kind) -> None:
     broker.offsets["g", "t"] = {1: 20}
     async with opened(broker) as groups:
         view = await groups.progress("g")
+        assert view.topics is not None
         first, second = view.topics[0].queues
         assert (first.offset, first.lag, first.delay_ms) == (None, None, None)
         assert (second.offset, second.lag, view.lag) == (20, 30, 30)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from starlette.requests import Request
@@ -120,7 +121,7 @@ async def served(settings: Settings) -> AsyncIterator[Served]:
         await running
 
 
-def with_limits(**limits: int) -> Settings:
+def with_limits(**limits: Any) -> Settings:
     return replace(PATIENT, **limits)
 
 
