@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from admin_api.schemas.cluster import ClusterView, GroupView, NodeView
 from admin_api.schemas.consumer_groups import ConsumerGroupItem
-from admin_api.schemas.dlq import DlqView
+from admin_api.schemas.dlq_queues import DlqView
 from admin_api.schemas.doctor import Finding, Severity
 from admin_api.sources.brokers import Listed
 from admin_api.sources.runtime import Runtime

@@ -15,7 +15,8 @@ from admin_api.routes.changes import MakeDep, changing
 from admin_api.routes.messages import Cursor, FromMs, Limit, ToMs
 from admin_api.routes.parts import PageDep, ServicesDep, answer, problems
 from admin_api.schemas.base import Page
-from admin_api.schemas.dlq import EXPORT_MAX, DlqResendOrder, DlqView, DlqWindow, ExportFormat
+from admin_api.schemas.dlq import EXPORT_MAX, DlqResendOrder, DlqWindow, ExportFormat
+from admin_api.schemas.dlq_queues import DlqView
 from admin_api.security.access import actor_of, costly, require
 from admin_api.security.actor import Role
 from admin_api.services.dlq import Written

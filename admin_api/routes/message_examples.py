@@ -8,7 +8,8 @@ from admin_api.changes import Action
 from admin_api.routes.parts import shown
 from admin_api.schemas.base import Page
 from admin_api.schemas.changes import ChangeResult, EffectView, OutcomeView
-from admin_api.schemas.dlq import DlqMessage, DlqView, DlqWindow
+from admin_api.schemas.dlq import DlqMessage, DlqWindow
+from admin_api.schemas.dlq_queues import DlqView
 from admin_api.schemas.messages import (
     BodyFormat,
     BodyView,

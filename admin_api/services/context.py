@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from admin_api.services.cleaning import CleaningService
     from admin_api.services.consumer_groups import ConsumerGroups
     from admin_api.services.dlq import Dlq
+    from admin_api.services.dlq_queues import DlqQueues
     from admin_api.services.doctor import Doctor
     from admin_api.services.messages import Messages
     from admin_api.services.name_server import NameServer
@@ -62,6 +63,15 @@ class Services:
         return Messages(self.gateway, self.directory, source, OffsetSource(self.gateway))
 
     @cached_property
+    def dlq_queues(self) -> "DlqQueues":
+        from admin_api.services.dlq_queues import DlqQueues
+        from admin_api.sources.messages import MessageSource
+        from admin_api.sources.offsets import OffsetSource
+
+        source = MessageSource(self.gateway, self.settings.namesrv)
+        return DlqQueues(self.gateway, self.directory, source, OffsetSource(self.gateway))
+
+    @cached_property
     def dlq(self) -> "Dlq":
         from admin_api.services.dlq import Dlq
         from admin_api.sources.offsets import OffsetSource
@@ -85,7 +95,7 @@ class Services:
         from admin_api.services.doctor import Doctor
 
         return Doctor(
-            self.gateway, self.directory, self.reader, lambda: self.consumer_groups, lambda: self.dlq
+            self.gateway, self.directory, self.reader, lambda: self.consumer_groups, lambda: self.dlq_queues
         )
 
     @cached_property

@@ -13,8 +13,9 @@ from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Previ
 from admin_api.gateway import AskError
 from admin_api.schemas.dlq import DlqResendOrder, DlqTarget
 from admin_api.services.dlq import Dlq
+from admin_api.services.dlq_queues import DLQ_PREFIX
 from admin_api.services.errors import InvalidError, NotFoundError, UnavailableError
-from admin_api.services.message_copies import DLQ_PREFIX, RETRY_PREFIX, copy_of, original_topic
+from admin_api.services.message_copies import RETRY_PREFIX, copy_of, original_topic
 from admin_api.services.message_cursor import Search
 from admin_api.services.message_scan import Scan
 from admin_api.services.message_sending import resent_at_ms, send, time_text, unix_ms

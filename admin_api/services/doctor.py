@@ -2,23 +2,24 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from admin_api.checkup import addresses, consumers, machines, replication
 from admin_api.checkup.facts import Facts, Vitals
-from admin_api.gateway import AskError, Gateway, Trouble
+from admin_api.gateway import AskError, Gateway, Gathered, Trouble
 from admin_api.reader import ClusterReader
 from admin_api.schemas.base import PAGE_SIZE_MAX, Page
 from admin_api.schemas.cluster import ClusterView, NodeState
 from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupSort
-from admin_api.schemas.dlq import DlqView
+from admin_api.schemas.dlq_queues import DlqView
 from admin_api.schemas.doctor import DoctorReport, Finding, Severity
 from admin_api.services.consumer_groups import GroupQuery
 from admin_api.services.errors import ServiceError
 from admin_api.services.partial import PageWanted, partial_fields
-from admin_api.sources.brokers import Brokers
+from admin_api.sources.brokers import Brokers, Listed
 from admin_api.sources.runtime import RuntimeSource
+from broker.admin_types import NodeStatusMessage
 
 T = TypeVar("T")
 DLQS_MAX: Final = 200
@@ -59,7 +60,7 @@ class GroupLister(Protocol):
 
 
 class DlqLister(Protocol):
-    """What is needed of `admin_api.services.dlq.Dlq`."""
+    """What is needed of `admin_api.services.dlq_queues.DlqQueues`."""
 
     async def groups(self, wanted: PageWanted) -> Page[DlqView]: ...
 
@@ -88,45 +89,49 @@ class Doctor:
         """What is wrong now. With `sample_ms` the consumers are looked at twice, so long apart: only so can
         be said that a lag grows. Never raises for what a broker does or fails to do.
         """
-        view = await self._reader.read()
         troubles: list[Trouble] = []
-        if view.namesrv.state is NodeState.DOWN and not view.groups:
-            return _report(Facts(view), troubles)
-        before = await self._optional(self._read_groups, troubles) if sample_ms else None
-        if sample_ms:
-            await asyncio.sleep(sample_ms / 1000)
-            self._consumer_groups().overview.forget()
-        facts = await self._gather(view, before.items if before else (), sample_ms, troubles)
-        return _report(facts, troubles)
-
-    async def _gather(
-        self,
-        view: ClusterView,
-        before: Iterable[ConsumerGroupItem],
-        sample_ms: int,
-        troubles: list[Trouble],
-    ) -> Facts:
-        found = await self._optional(self._directory.look, [])
-        listed = () if found is None else found.listed
-        nodes = [node for group in view.groups for node in group.nodes]
-        up = {node.remoting_address for node in nodes if node.remoting_address and node.state is NodeState.UP}
-        statuses, vitals, groups, dlqs = await asyncio.gather(
-            self._gateway.ask_each([entry.address for entry in listed], self._directory.status_of),
-            self._gateway.ask_each(sorted(up), self._vitals),
+        before = await self._sample(sample_ms, troubles) if sample_ms else ()
+        (view, vitals), (listed, statuses), groups, dlqs = await asyncio.gather(
+            self._look_at_nodes(),
+            self._look_at_listed(),
             self._optional(self._read_groups, troubles),
             self._optional(self._read_dlqs, troubles),
         )
-        troubles += vitals.troubles
-        return Facts(
+        if view.namesrv.state is NodeState.DOWN and not view.groups:
+            return _report(Facts(view), ())
+        facts = Facts(
             view=view,
             listed=listed,
-            statuses=statuses.answers,
+            statuses=statuses,
             vitals=vitals.answers,
             groups=None if groups is None else groups.items,
             lag_before={group.group: group.lag for group in before if group.lag is not None},
             sample_ms=sample_ms,
             dlqs=None if dlqs is None else dlqs.items,
         )
+        return _report(facts, (*troubles, *vitals.troubles))
+
+    async def _sample(self, sample_ms: int, troubles: list[Trouble]) -> Sequence[ConsumerGroupItem]:
+        """The groups that long before they are looked at; where nobody tells them, at once."""
+        before = await self._optional(self._read_groups, troubles)
+        if before is None:
+            return ()
+        await asyncio.sleep(sample_ms / 1000)
+        self._consumer_groups().overview.forget()
+        return before.items
+
+    async def _look_at_nodes(self) -> tuple[ClusterView, Gathered[str, Vitals]]:
+        view = await self._reader.read()
+        nodes = [node for group in view.groups for node in group.nodes]
+        up = {node.remoting_address for node in nodes if node.remoting_address and node.state is NodeState.UP}
+        return view, await self._gateway.ask_each(sorted(up), self._vitals)
+
+    async def _look_at_listed(self) -> tuple[Sequence[Listed], Mapping[str, NodeStatusMessage | None]]:
+        """Whom the name server lists, and by that address who answers there."""
+        found = await self._optional(self._directory.look, [])
+        listed = () if found is None else found.listed
+        asked = await self._gateway.ask_each([entry.address for entry in listed], self._directory.status_of)
+        return listed, asked.answers
 
     async def _vitals(self, address: str) -> Vitals:
         asked_at_ms = self._now_ms()

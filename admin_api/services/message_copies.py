@@ -9,7 +9,6 @@ from remoting.record import Record, get_property, parse_properties
 RESENT_FROM: Final = "LEDGERMQ_RESENT_FROM"
 """Property of a copy: the offset message id of what it was made from. By it a resend is known later."""
 RETRY_PREFIX: Final = "%RETRY%"
-DLQ_PREFIX: Final = "%DLQ%"
 RETRIES_MAX: Final = 16
 """RocketMQ's own; said with a copy to a retry topic, so that it is no dead letter again at once."""
 PROPERTIES_BYTES_MAX: Final = 32_000

@@ -11,9 +11,9 @@ from typing import Final
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
 from admin_api.gateway import AskError
 from admin_api.schemas.messages import SEND_BYTES_MAX, NewMessage, ResendOrder, ResendTarget
+from admin_api.services.dlq_queues import DLQ_PREFIX
 from admin_api.services.errors import InvalidError, NotFoundError, UnavailableError
 from admin_api.services.message_copies import (
-    DLQ_PREFIX,
     PROPERTIES_BYTES_MAX,
     RESERVED,
     RETRY_PREFIX,

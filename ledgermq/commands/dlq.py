@@ -72,7 +72,7 @@ def list_groups(
     async def local(services: "Services") -> "BaseModel":
         from admin_api.services.partial import PageWanted
 
-        return await services.dlq.groups(PageWanted(page, page_size), name or None)
+        return await services.dlq_queues.groups(PageWanted(page, page_size), name or None)
 
     def render(answer: Json) -> None:
         show_table(answer["items"], _GROUPS)

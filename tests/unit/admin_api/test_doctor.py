@@ -11,7 +11,7 @@ from admin_api.checkup.facts import Facts, Vitals, words_of_ms
 from admin_api.memory import Memory
 from admin_api.schemas.cluster import NamesrvView, NodeState
 from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupPresence
-from admin_api.schemas.dlq import DlqView
+from admin_api.schemas.dlq_queues import DlqView
 from admin_api.schemas.doctor import Finding, Severity
 from admin_api.services.doctor import examine
 from admin_api.sources.brokers import Listed

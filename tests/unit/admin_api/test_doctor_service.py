@@ -1,5 +1,6 @@
 """The doctor over fake brokers: who is asked, and what becomes of their answers."""
 
+import asyncio
 import dataclasses
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ from admin_api.gateway import AskError, Gateway
 from admin_api.reader import ClusterReader
 from admin_api.schemas.base import Page, TroubleView
 from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupSort
-from admin_api.schemas.dlq import DlqView
+from admin_api.schemas.dlq_queues import DlqView
 from admin_api.services.consumer_groups import GroupQuery
 from admin_api.services.doctor import Doctor
 from admin_api.services.partial import PageWanted
@@ -84,6 +85,55 @@ async def test_the_worst_comes_first_and_what_nobody_said_is_a_problem() -> None
     assert report.is_partial
     assert [problem.problem for problem in report.problems] == ["nobody is there", "silent, too"]
     assert report.looked_at == {"groups": 1, "nodes": 3, "consumerGroups": None, "deadLetterQueues": 0}
+
+
+class MeetingMachines(FakeMachines):
+    """Says who is there once the groups and dead letter queues are being asked for, too."""
+
+    def __init__(self) -> None:
+        super().__init__(statuses(), {})
+        self.meeting = asyncio.Barrier(3)
+        self.has_met = False
+
+    async def meet(self) -> None:
+        async with asyncio.timeout(10):
+            await self.meeting.wait()
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+        if address == NAMESRV_ADDRESS and not self.has_met:
+            self.has_met = True
+            await self.meet()
+        return await super().invoke(address, command, timeout_s)
+
+
+class MeetingGroups(FakeGroups):
+    def __init__(self, cluster: MeetingMachines) -> None:
+        super().__init__(iter([[]]))
+        self.cluster = cluster
+
+    async def find(self, query: GroupQuery, page: PageWanted) -> Page[ConsumerGroupItem]:
+        await self.cluster.meet()
+        return await super().find(query, page)
+
+
+class MeetingDlqs(FakeDlqs):
+    def __init__(self, cluster: MeetingMachines) -> None:
+        self.cluster = cluster
+
+    async def groups(self, wanted: PageWanted) -> Page[DlqView]:
+        await self.cluster.meet()
+        return await super().groups(wanted)
+
+
+async def test_everyone_is_asked_at_the_same_time() -> None:
+    cluster = MeetingMachines()
+    settings = Settings(namesrv=NAMESRV_ADDRESS)
+    gateway = Gateway(cluster, settings)
+    reader = ClusterReader(gateway, settings, lambda: NOW_MS)
+    groups, dlqs = MeetingGroups(cluster), MeetingDlqs(cluster)
+    doctor = Doctor(gateway, Brokers(gateway, settings), reader, lambda: groups, lambda: dlqs, lambda: NOW_MS)
+    report = await doctor.examine()
+    assert report.looked_at == {"groups": 1, "nodes": 3, "consumerGroups": 0, "deadLetterQueues": 0}
 
 
 async def test_two_looks_tell_a_lag_that_grows() -> None:
