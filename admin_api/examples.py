@@ -78,7 +78,7 @@ _DEAD = NodeView(
     problem="127.0.0.1:10911 cannot be reached: Connection refused",
     last_known=LastKnown(at_ms=_NOW_MS - 30_000, role="LEADER", term=3, pid=4711, log=_log(1640)),
 )
-_GROUP = GroupView(
+GROUP_EXAMPLE = GroupView(
     group="broker-a",
     cluster="DefaultCluster",
     broker_name="broker-a",
@@ -86,6 +86,7 @@ _GROUP = GroupView(
     durability="persisted",
     leader_id="n1",
     term=4,
+    in_sync=["n1", "n2"],
     epochs=[EpochView(term=3, first_index=0), EpochView(term=4, first_index=1641)],
     watermarks_by_term={"4": {"n0": 1640, "n1": 2042, "n2": 2041}},
     elections=[
@@ -97,7 +98,7 @@ _GROUP = GroupView(
 CLUSTER_EXAMPLE: dict[str, Any] = ClusterView(
     as_of_ms=_NOW_MS,
     namesrv=NamesrvView(address="127.0.0.1:9876", state=NodeState.UP),
-    groups=[_GROUP],
+    groups=[GROUP_EXAMPLE],
 ).model_dump(mode="json", by_alias=True)
 PROBLEM_EXAMPLE: dict[str, Any] = Problem(
     title="Service Unavailable",

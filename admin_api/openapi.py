@@ -3,6 +3,7 @@ call can meet, and nulls in examples.
 """
 
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi.routing import APIRoute
@@ -16,11 +17,11 @@ _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _ANY: Final = {
     "400": "What is asked for makes no sense, however the cluster is.",
     "401": "A token is needed, or the one given is not known.",
+    "403": "The token's role is not enough, the page is another's, or a proxy sent it where there are none.",
     "421": "It was called by a name that is not its own.",
     "429": "Too many wrong tokens, or too many expensive queries; `Retry-After` has the seconds.",
 }
 _CHANGING: Final = {
-    "403": "The token's role is not enough, or the page is another's.",
     "413": "The body is too long.",
     "415": "Neither `application/json` nor the header `X-LedgerMQ-Request`.",
 }
@@ -68,9 +69,17 @@ def _complete(operation: dict[str, Any], path: str, *, is_changing: bool) -> Non
         operation.setdefault("parameters", []).append(_OWN_HEADER)
     for status, response in responses.items():
         if status[0] in "45":
-            response["content"] = {_PROBLEM_MEDIA_TYPE: _problem_content(status, response)}
-    if "422" in responses:
-        responses["422"]["description"] = "A parameter or the body is not as described."
+            if status == "422":
+                response["description"] = "A parameter or the body is not as described."
+            content = _problem_content(status, response)
+            content.setdefault("example", _example(status, response["description"], path))
+            response["content"] = {_PROBLEM_MEDIA_TYPE: content}
+
+
+def _example(status: str, detail: str, path: str) -> dict[str, Any]:
+    """What is said of the status, as the problem that a call gets."""
+    problem = Problem(title=HTTPStatus(int(status)).phrase, status=int(status), detail=detail, instance=path)
+    return problem.model_dump(mode="json")
 
 
 def _problem_content(status: str, response: dict[str, Any]) -> dict[str, Any]:

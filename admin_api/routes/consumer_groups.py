@@ -46,8 +46,8 @@ async def get_groups(
     services: ServicesDep,
     page: PageDep,
     name: Annotated[str, Query(max_length=255, description="a part of the name, case aside")] = "",
-    sort: Annotated[GroupSort, Query()] = GroupSort.NAME,
-    descending: Annotated[bool, Query()] = False,
+    sort: Annotated[GroupSort, Query(description="what is unknown comes last")] = GroupSort.NAME,
+    descending: Annotated[bool, Query(description="the last first")] = False,
     system: Annotated[bool, Query(description="RocketMQ's own groups too")] = False,
     lag: Annotated[bool, Query(description="false spares stock brokers the question for all lag")] = True,
 ) -> Response:
@@ -159,7 +159,7 @@ async def get_members(services: ServicesDep, group: Group) -> Response:
 async def get_running(
     services: ServicesDep,
     group: Group,
-    client_id: Annotated[str, Path(min_length=1, max_length=512)],
+    client_id: Annotated[str, Path(min_length=1, max_length=512, description="as among its members")],
     stack: Annotated[bool, Query(description="what its threads do; only Java clients can say it")] = False,
 ) -> Response:
     """Its queues, what it has got and not consumed, its rates and properties; asked through a broker."""

@@ -113,7 +113,9 @@ async def export_dead_letters(
     request: Request,
     services: ServicesDep,
     group: Group,
-    file_format: Annotated[ExportFormat, Query(alias="format")] = ExportFormat.JSONL,
+    file_format: Annotated[
+        ExportFormat, Query(alias="format", description="of the file")
+    ] = ExportFormat.JSONL,
     from_ms: FromMs = 0,
     to_ms: ToMs = FOREVER_MS,
     limit: Annotated[int, Query(ge=1, le=EXPORT_MAX, description="messages of the file")] = EXPORT_MAX,

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
+from admin_api.routes.overview_examples import DOCTOR
 from admin_api.schemas.doctor import SAMPLE_MS_MAX, DoctorReport
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role
@@ -16,7 +17,7 @@ router = APIRouter(
 )
 
 
-@router.get("", summary="What is wrong, and what to do")
+@router.get("", summary="What is wrong, and what to do", responses=DOCTOR)
 async def get_doctor(
     request: Request,
     sample_ms: Annotated[

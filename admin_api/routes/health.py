@@ -7,13 +7,14 @@ from fastapi import APIRouter, Request
 from admin_api.examples import PROBLEM_EXAMPLE
 from admin_api.problems import MEDIA_TYPE, ProblemError
 from admin_api.routes.cluster import feed_of, known
+from admin_api.routes.overview_examples import HEALTH, READY
 from admin_api.schemas.base import Problem
 from admin_api.schemas.cluster import GroupState, Health, Readiness
 
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", summary="This process lives")
+@router.get("/healthz", summary="This process lives", responses=HEALTH)
 async def get_health() -> Health:
     """200 while the admin process serves; it says nothing about the brokers."""
     return Health()
@@ -22,7 +23,14 @@ async def get_health() -> Health:
 @router.get(
     "/readyz",
     summary="The cluster takes messages",
-    responses={503: {"model": Problem, "content": {MEDIA_TYPE: {"example": PROBLEM_EXAMPLE}}}},
+    responses={
+        **READY,
+        503: {
+            "model": Problem,
+            "description": "A group has no leader that takes messages.",
+            "content": {MEDIA_TYPE: {"example": PROBLEM_EXAMPLE}},
+        },
+    },
 )
 async def get_readiness(request: Request) -> Readiness:
     """200 when there is a group and every group has a writable leader; 503 with the reason otherwise."""

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
+from admin_api.routes.overview_examples import HISTORY
 from admin_api.routes.parts import answer
 from admin_api.schemas.history import HistoryView
 from admin_api.security.access import require
@@ -18,6 +19,7 @@ router = APIRouter(prefix="/api/v1", tags=["cluster"])
     "/history",
     summary="The last hour of throughput, put latency and lag",
     response_model=HistoryView,
+    responses=HISTORY,
     dependencies=[Depends(require(Role.READ))],
 )
 async def get_history(

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, Path
 from fastapi.responses import Response
 
 from admin_api.routes.changes import MakeDep, changing
+from admin_api.routes.overview_examples import ITEMS, NAME_SERVER
 from admin_api.routes.parts import ServicesDep, problems
 from admin_api.schemas.maintenance import (
     Cleaning,
@@ -21,14 +22,29 @@ from admin_api.security.actor import Role
 router = APIRouter(prefix="/api/v1", tags=["name server and cleaning"])
 
 _READ = [Depends(require(Role.READ))]
-_SILENT = problems(e404="It does not exist.", e503="The name server gives no answer.")
+_SERVER = {**problems(e503="The name server gives no answer."), **NAME_SERVER}
+_ITEMS = problems(e404="It has no such namespace.", e503="The name server gives no answer.")
 _NAME = r"^[^\x00-\x1f/]+$"
-Namespace = Annotated[str, Path(min_length=1, max_length=255, pattern=_NAME)]
-Key = Annotated[str, Path(min_length=1, max_length=255, pattern=_NAME)]
-BrokerName = Annotated[str, Path(alias="brokerName", min_length=1, max_length=255, pattern=_NAME)]
+Namespace = Annotated[
+    str,
+    Path(min_length=1, max_length=255, pattern=_NAME, description="such as `ORDER_TOPIC_CONFIG`"),
+]
+Key = Annotated[
+    str, Path(min_length=1, max_length=255, pattern=_NAME, description="of an item, such as a topic's name")
+]
+BrokerName = Annotated[
+    str,
+    Path(
+        alias="brokerName",
+        min_length=1,
+        max_length=255,
+        pattern=_NAME,
+        description="as the name server lists it, such as `broker-a`",
+    ),
+]
 
 
-@router.get("/name-server", summary="Its configuration", dependencies=_READ, responses=_SILENT)
+@router.get("/name-server", summary="Its configuration", dependencies=_READ, responses=_SERVER)
 async def get_name_server(services: ServicesDep) -> NameServerView:
     """The name server that this service asks."""
     return await services.name_server.view()
@@ -41,7 +57,10 @@ async def patch_name_server(services: ServicesDep, make: MakeDep, change: NameSe
 
 
 @router.get(
-    "/name-server/items/{namespace}", summary="Key-value items", dependencies=_READ, responses=_SILENT
+    "/name-server/items/{namespace}",
+    summary="Key-value items",
+    dependencies=_READ,
+    responses={**_ITEMS, **ITEMS},
 )
 async def get_items(services: ServicesDep, namespace: Namespace) -> ItemsView:
     """The items of one namespace, such as `ORDER_TOPIC_CONFIG`."""

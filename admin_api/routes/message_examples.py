@@ -200,6 +200,11 @@ FILE: Final[dict[int | str, dict[str, Any]]] = {
 BYTES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The bytes.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "content": {
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"},
+                "example": "order-7 is paid",
+            }
+        },
     }
 }

@@ -39,7 +39,7 @@ MessageId = Annotated[
         description="an offset message id, or with `topic` the id its client gave it",
     ),
 ]
-Topic = Annotated[str, Query(min_length=1, max_length=255)]
+Topic = Annotated[str, Query(min_length=1, max_length=255, description="whose messages are looked for")]
 MaybeTopic = Annotated[
     str | None, Query(min_length=1, max_length=255, description="needed for an id that a client gave")
 ]
@@ -71,14 +71,20 @@ _ABSENT = problems(e404="No broker has such a message, or no broker has the topi
 async def find_messages(
     services: ServicesDep,
     topic: Topic,
-    key: Annotated[str | None, Query(min_length=1, max_length=1024)] = None,
+    key: Annotated[
+        str | None, Query(min_length=1, max_length=1024, description="one of its keys, or its client's id")
+    ] = None,
     from_ms: FromMs = 0,
     to_ms: ToMs = FOREVER_MS,
-    tag: Annotated[str | None, Query(min_length=1, max_length=1024)] = None,
+    tag: Annotated[str | None, Query(min_length=1, max_length=1024, description="only with this one")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
-    broker_name: Annotated[str | None, Query(alias="brokerName", max_length=255)] = None,
-    queue_id: Annotated[int | None, Query(alias="queueId", ge=0, le=65_535)] = None,
+    broker_name: Annotated[
+        str | None, Query(alias="brokerName", max_length=255, description="only its queues")
+    ] = None,
+    queue_id: Annotated[
+        int | None, Query(alias="queueId", ge=0, le=65_535, description="only queues of this number")
+    ] = None,
     offset: Annotated[
         int | None, Query(ge=0, le=FOREVER_MS, description="of the queue named: the messages from there on")
     ] = None,
@@ -110,8 +116,13 @@ async def get_message(
     services: ServicesDep,
     message_id: MessageId,
     topic: MaybeTopic = None,
-    body_format: Annotated[BodyFormat, Query(alias="bodyFormat")] = BodyFormat.AUTO,
-    body_bytes: Annotated[int, Query(alias="bodyBytes", ge=0, le=BODY_SHOWN_BYTES_MAX)] = BODY_SHOWN_BYTES,
+    body_format: Annotated[
+        BodyFormat, Query(alias="bodyFormat", description="how the body is to be shown")
+    ] = BodyFormat.AUTO,
+    body_bytes: Annotated[
+        int,
+        Query(alias="bodyBytes", ge=0, le=BODY_SHOWN_BYTES_MAX, description="of the body that are shown"),
+    ] = BODY_SHOWN_BYTES,
 ) -> Response:
     """With all its properties, and the first `bodyBytes` of its body, unpacked where it was compressed. JSON
     is laid out, other text is shown as it is, anything else as hex, unless `bodyFormat` says how."""
@@ -146,7 +157,10 @@ async def get_message_trace(
     services: ServicesDep,
     message_id: MessageId,
     topic: MaybeTopic = None,
-    trace_topic: Annotated[str, Query(alias="traceTopic", min_length=1, max_length=255)] = TRACE_TOPIC,
+    trace_topic: Annotated[
+        str,
+        Query(alias="traceTopic", min_length=1, max_length=255, description="where its clients write traces"),
+    ] = TRACE_TOPIC,
 ) -> Response:
     """Of clients with `enableMsgTrace`, by their own clocks: the send, and each consumption."""
     return answer(await services.messages.trace(message_id, topic, trace_topic))
@@ -191,7 +205,7 @@ async def resend_message(
 async def send_message(
     services: ServicesDep,
     make: MakeDep,
-    topic: Annotated[str, Path(min_length=1, max_length=255)],
+    topic: Annotated[str, Path(min_length=1, max_length=255, description="one that exists")],
     message: Annotated[NewMessage, Body(openapi_examples=examples.NEW_MESSAGES)],
 ) -> Response:
     """To a topic that exists. The outcome names the new message's id."""

@@ -18,7 +18,9 @@ def services_of(request: Request) -> Services:
 
 def page_wanted(
     page: Annotated[int, Query(ge=1, le=PAGE_MAX, description="counted from 1")] = 1,
-    page_size: Annotated[int, Query(alias="pageSize", ge=1, le=PAGE_SIZE_MAX)] = 100,
+    page_size: Annotated[
+        int, Query(alias="pageSize", ge=1, le=PAGE_SIZE_MAX, description="items of one page")
+    ] = 100,
 ) -> PageWanted:
     return PageWanted(page, page_size)
 

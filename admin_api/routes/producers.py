@@ -24,7 +24,10 @@ async def get_producer_groups(
     services: ServicesDep,
     page: PageDep,
     group: Annotated[str, Query(max_length=255, description="a part of the name, case aside")] = "",
-    topic: Annotated[str | None, Query(min_length=1, max_length=255)] = None,
+    topic: Annotated[
+        str | None,
+        Query(min_length=1, max_length=255, description="only who is connected to a broker that has it"),
+    ] = None,
 ) -> ProducerGroups:
     """Who is connected now and may send. With `topic`: who is connected to a broker that has it; brokers do
     not tell what a producer sends to. RocketMQ before 4.9.4 cannot list producers: give a whole name."""

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, Path
 from fastapi.responses import Response
 
 from admin_api.routes.changes import MakeDep, changing
+from admin_api.routes.overview_examples import REPLICATION
 from admin_api.routes.parts import ServicesDep, problems
 from admin_api.schemas.replication import LeaderChoice, PreferredLeader, ReplicationView
 from admin_api.security.access import costly, require
@@ -23,7 +24,7 @@ _UNKNOWN = problems(
     "",
     summary="One group, who is in sync, and its rules",
     dependencies=[Depends(require(Role.READ)), Depends(costly)],
-    responses=_UNKNOWN,
+    responses={**_UNKNOWN, **REPLICATION},
 )
 async def get_replication(services: ServicesDep, group: Group) -> ReplicationView:
     """As in `/api/v1/cluster`, with the preferred leader and the settings that rule elections and pushes."""

@@ -43,8 +43,8 @@ async def get_topics(
     page: PageDep,
     name: Annotated[str, Query(max_length=255, description="a part of the name, case aside")] = "",
     kind: Annotated[list[TopicKind] | None, Query(description="may be given several times")] = None,
-    sort: Annotated[TopicSort, Query()] = TopicSort.NAME,
-    descending: Annotated[bool, Query()] = False,
+    sort: Annotated[TopicSort, Query(description="those that are the same go by name")] = TopicSort.NAME,
+    descending: Annotated[bool, Query(description="the last first")] = False,
 ) -> Response:
     """Filtered, sorted and in pages; topics of the brokers' own and those for retries and dead letters are
     marked by their `kind`. At most a second old."""

@@ -13,7 +13,7 @@ OPERATIONS = [
     for path, operations in create_app(Settings(namesrv=NAMESRV), FakeBrokers()).openapi()["paths"].items()
     for method, operation in operations.items()
 ]
-AREAS = ("/api/v1/topics", "/api/v1/producer-groups", "/api/v1/brokers")
+PAGED = ("/audit", "/brokers", "/consumer-groups", "/dlq", "/producer-groups", "/topics")
 
 
 @pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS)
@@ -22,18 +22,32 @@ def test_every_route_has_a_summary_and_a_description(
 ) -> None:
     assert operation["summary"]
     assert operation["description"]
+    assert all(each.get("description") for each in operation.get("parameters", ()))
 
 
-@pytest.mark.parametrize(
-    ("path", "method", "operation"), [each for each in OPERATIONS if each[0].startswith(AREAS)]
-)
+@pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS)
 def test_every_route_shows_an_answer_and_its_problems(
     path: str, method: str, operation: dict[str, Any]
 ) -> None:
-    responses = operation["responses"]
-    assert responses["200"]["content"]["application/json"]["example"]
-    assert "503" in responses
-    assert all("application/problem+json" in r["content"] for code, r in responses.items() if code >= "400")
+    responses = dict(operation["responses"])
+    (answer,) = [responses.pop(code) for code in list(responses) if code < "400"]
+    assert all(content.get("example") for content in answer["content"].values())
+    for code, problem in responses.items():
+        shown = problem["content"]["application/problem+json"]["example"]
+        assert (str(shown["status"]), bool(shown["detail"])) == (code, True), shown
+    if path.startswith("/api/"):
+        assert {"400", "401", "403", "421", "429"} <= responses.keys()
+
+
+@pytest.mark.parametrize("path", PAGED)
+def test_every_list_has_the_same_pages(path: str) -> None:
+    (operation,) = [op for at, method, op in OPERATIONS if (at, method) == (f"/api/v1{path}", "get")]
+    told = {each["name"]: each["schema"] for each in operation["parameters"] if "age" in each["name"]}
+    assert told.keys() == {"page", "pageSize"}
+    assert {name: schema["default"] for name, schema in told.items()} == {"page": 1, "pageSize": 100}
+    assert told["pageSize"]["maximum"] == 1000
+    example = operation["responses"]["200"]["content"]["application/json"]["example"]
+    assert {"items", "page", "pageSize", "total", "isPartial", "problems"} <= example.keys()
 
 
 def test_examples_keep_their_nulls() -> None:
