@@ -30,6 +30,9 @@ class TooManyWatchersError(Exception):
 class _Place:
     """One of the open event streams; it lives as long as its stream, also one that was never begun."""
 
+    def __init__(self, client: str | None) -> None:
+        self.client = client
+
 
 @dataclass(frozen=True, slots=True)
 class _Look:
@@ -79,18 +82,22 @@ class Feed:
         finally:
             self._reading = None
 
-    def watch(self) -> AsyncGenerator[bytes, None]:
+    def watch(self, client: str | None = None) -> AsyncGenerator[bytes, None]:
         """Server-sent events until `close`.
 
         `cluster`: the whole view, at first and whenever a look, one each `watch_interval_ms`, shows a change.
         `unchanged`: its time only, when for `unchanged_interval_ms` none did.
 
         Closing or dropping the iterator frees its place.
-        Raises: TooManyWatchersError at once when `watchers_max` are open.
+        Raises: TooManyWatchersError at once when `watchers_max` are open, or half of them by this client.
         """
-        if self.watchers >= self._settings.watchers_max:
+        most = self._settings.watchers_max
+        if self.watchers >= most:
             raise TooManyWatchersError(f"{self.watchers} event streams are open, no more are allowed")
-        place = _Place()
+        own = 0 if client is None else sum(place.client == client for place in self._places)
+        if own >= max(1, most // 2):
+            raise TooManyWatchersError(f"{own} event streams of this client are open; the others are others'")
+        place = _Place(client)
         self._places.add(place)
         return self._watch(place)
 

@@ -12,6 +12,7 @@ from admin_api.problems import MEDIA_TYPE, ProblemError
 from admin_api.routes.parts import answer
 from admin_api.schemas.base import Problem
 from admin_api.schemas.cluster import ClusterView, NodeState
+from admin_api.security.access import actor_of
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 
@@ -72,8 +73,11 @@ async def get_cluster(request: Request) -> Response:
 )
 async def watch_cluster(request: Request) -> StreamingResponse:
     """The whole picture at first, and again about every half second in which something changed."""
+    actor = actor_of(request)
+    is_shared = request.app.policy.is_open  # everybody is the same client then
+    client = None if is_shared else f"{actor.name}@{actor.remote}"
     return StreamingResponse(
-        _events(feed_of(request).watch()),
+        _events(feed_of(request).watch(client)),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

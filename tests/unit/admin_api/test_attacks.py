@@ -2,11 +2,13 @@
 
 import pytest
 
+from admin_api.feed import TooManyWatchersError
 from admin_api.security.http_guard import FAILURES_BURST, SMALL_BODY_BYTES_MAX
 from admin_api.security.policy import BODY_BYTES_MAX
 from admin_api.security.tokens import Tokens
 from tests.unit.admin_api.fake_brokers import FakeBroker, FakeBrokers
 from tests.unit.admin_api.serving import answered, asking
+from tests.unit.admin_api.test_feed import CountingRead, feed_over
 from tests.unit.admin_api.test_guard import OPERATE, OWN, bearer, calling, said
 
 
@@ -121,3 +123,14 @@ async def test_what_asks_about_every_group_or_queue_is_limited() -> None:
             body = {"topic": "t", "to": "latest", "targetGroup": "h"}
             answer = await client.post(f"/consumer-groups/g/offsets/{path}", json=body, headers=OWN)
             assert answer.status_code == 429, path
+
+
+async def test_one_client_leaves_streams_for_others() -> None:
+    feed = feed_over(CountingRead(), watchers_max=4)
+    streams = [feed.watch("grafana@192.0.2.1") for _ in range(2)]
+    with pytest.raises(TooManyWatchersError, match="of this client"):
+        feed.watch("grafana@192.0.2.1")
+    streams += [feed.watch("ops@192.0.2.1"), feed.watch()]
+    with pytest.raises(TooManyWatchersError, match="4 event streams"):
+        feed.watch("ops@192.0.2.1")
+    assert feed.watchers == 4
