@@ -113,6 +113,9 @@ class AuditLog:
         return self._file
 
     def _move_old_files(self, path: Path) -> None:
+        oldest = _old(path, self._files_max - 1)
+        if oldest.exists():
+            _log.warning("%s is dropped for newer entries; copy such files away to keep them", oldest)
         for number in range(self._files_max - 1, 0, -1):
             older = path if number == 1 else _old(path, number - 1)
             with suppress(FileNotFoundError):

@@ -162,15 +162,16 @@ class Changes:
         Raises: UnconfirmedError, ChangeFailedError, AuditError when the change cannot be audited (then it is
         not made), and what the change's preview raises.
         """
+        if dry_run is True:  # whoever only looks holds nobody up who changes
+            return self._dry(await change.preview(), actor)
         lock = self._locks.setdefault(change.target, asyncio.Lock())
         async with lock:
             try:
                 preview = await change.preview()
-            except Exception as error:
-                if dry_run is not True:  # left out, it may have been meant: only a preview would say
-                    await self._auditor.append(self._failed_early(change, actor, error))
+            except Exception as error:  # without `dry_run` it may have been meant: only a preview would say
+                await self._auditor.append(self._failed_early(change, actor, error))
                 raise
-            if preview.is_destructive if dry_run is None else dry_run:
+            if dry_run is None and preview.is_destructive:
                 return self._dry(preview, actor)
             await self._require_confirmed(preview, confirmation, actor)
             return await self._carry_out(change, preview, actor)
@@ -216,6 +217,8 @@ class Changes:
         self, preview: Preview, actor: Actor, outcome: AuditOutcome, problem: str | None = None
     ) -> AuditEntry:
         bare = self._auditor.entry(preview.action, preview.target, actor, outcome, problem)
+        if outcome is AuditOutcome.REFUSED:  # short: who asks again and again pushes nothing out of the log
+            return bare.model_copy(update={"effects_total": len(preview.effects)})
         effects = _effect_views(preview)
         return bare.model_copy(update={"effects": effects, "warnings": preview.all_warnings})
 

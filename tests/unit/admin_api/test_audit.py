@@ -133,7 +133,9 @@ async def test_who_reads_holds_nobody_up_who_writes(tmp_path: Path, monkeypatch:
         assert (await ids(log))[0] == "id7"
 
 
-async def test_files_are_turned_over_and_the_oldest_dropped(tmp_path: Path) -> None:
+async def test_files_are_turned_over_and_the_oldest_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "audit.jsonl"
     with closing(AuditLog(path, file_bytes_max=400, files_max=3)) as log:
         for number in range(20):
@@ -144,6 +146,7 @@ async def test_files_are_turned_over_and_the_oldest_dropped(tmp_path: Path) -> N
     assert all(each.stat().st_size <= 400 for each in tmp_path.iterdir())
     assert found == [f"id{number}" for number in range(19, 19 - len(found), -1)]
     assert 3 <= len(found) < 20
+    assert "audit.jsonl.2 is dropped for newer entries" in caplog.text
 
 
 async def test_turns_that_fail_cost_no_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What is between wanting a change and its being made: preview, confirmation, audit."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -89,6 +90,33 @@ async def test_without_confirmation_nothing_is_made() -> None:
     assert (caught.value.is_missing, change.done) == (True, [])
     await desk.make(change, caught.value.result.confirmation)
     assert [entry.outcome for entry in await desk.audited()] == ["applied", "refused"]
+
+
+async def test_who_is_refused_again_and_again_fills_no_log() -> None:
+    desk, change = Desk(), SampleChange()
+    with pytest.raises(UnconfirmedError):
+        await desk.make(change)
+    (entry,) = await desk.audited()
+    assert (entry.outcome, entry.effects, entry.effects_total, entry.warnings) == ("refused", [], 1, [])
+
+
+async def test_who_only_looks_holds_nobody_up() -> None:
+    desk, change = Desk(), SampleChange()
+    confirmation = await desk.dry_run(change)
+    looks, goes_on = asyncio.Event(), asyncio.Event()
+
+    class SlowLook(SampleChange):
+        async def preview(self) -> Preview:
+            looks.set()
+            await goes_on.wait()
+            return await super().preview()
+
+    looking = asyncio.create_task(desk.dry_run(SlowLook()))
+    async with asyncio.timeout(20):
+        await looks.wait()
+        await desk.make(change, confirmation)
+        goes_on.set()
+        await looking
 
 
 async def test_a_situation_that_changed_needs_a_new_confirmation() -> None:
