@@ -18,6 +18,7 @@ from remoting.command import RemotingCommand, encode_command
 from remoting.record import decode_record, format_properties
 from tests.integration.client_runs import java_driver
 from tests.integration.cluster import Cluster
+from tests.integration.patient import Patient
 from tests.integration.waiting import wait_for
 from tests.integration.wire import Wire, broker_of, call
 
@@ -25,18 +26,6 @@ pytestmark = pytest.mark.integration
 LIMIT_S = 20.0
 SENT = 60
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-
-
-class Patient(httpx.HTTPTransport):
-    """Asks again when it is told that it asks too much: waiting for a route does."""
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        answer = super().handle_request(request)
-        while answer.status_code == 429:
-            answer.read()
-            time.sleep(int(answer.headers["Retry-After"]))
-            answer = super().handle_request(request)
-        return answer
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from admin_api.app import create_app
+from admin_api.changes import Change
 from admin_api.schemas.offsets import OffsetReset, ResetTo
 from admin_api.schemas.topics import TopicSpec
 from admin_api.services import dlq_resend
@@ -80,11 +81,13 @@ async def test_a_broker_that_answers_meanwhile_is_not_changed() -> None:
     brokers = FakeBrokers(a, b)
     brokers.dead.add(B)
     services = Services(brokers, Settings(NAMESRV, brokers_cache_ms=0))
-    edit = services.topic_changes.edit("orders", TopicSpec(write_queues=6))
-    delete = services.topic_changes.delete("orders")
-    previews = await edit.preview(), await delete.preview()
+    changes: list[Change] = [
+        services.topic_changes.edit("orders", TopicSpec(write_queues=6)),
+        services.topic_changes.delete("orders"),
+    ]
+    previews = [await change.preview() for change in changes]
     brokers.dead.clear()
-    for change, preview in zip((edit, delete), previews, strict=True):
+    for change, preview in zip(changes, previews, strict=True):
         assert [each.subject for each in await change.carry_out(preview)] == ["broker-a"]
     assert b.topics["orders"]["writeQueueNums"] == 4
     assert brokers.routes_deleted == []
