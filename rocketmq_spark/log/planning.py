@@ -25,9 +25,14 @@ def plan_ranges(
 ) -> list[LogRange]:
     """The ranges of a log, in its order: none when nothing is committed.
 
-    Raises NoLogError when it is not known what is committed, OSError.
+    Raises NoLogError when it is not known what is committed, or all of it is gone, OSError.
     """
     if not log.data.starts:
+        committed = log.checkpoint.committed_index if log.checkpoint is not None else UNKNOWN
+        if committed != UNKNOWN:
+            raise NoLogError(
+                f"{log.name} has no data files; by its checkpoint it has entries up to {committed}"
+            )
         return []
     step = max(1, min(split_bytes, (log.data.end - log.data.begin) // partitions_min))
     if log.kind == "commitlog":

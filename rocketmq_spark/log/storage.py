@@ -60,6 +60,7 @@ class Storage:
     def list(self, folder: str) -> dict[str, int]:
         """The sizes in bytes of what is in a folder, by name, folders as -1; empty when there is none."""
         fs = self._fs_and_root[0]
+        folder = self._named(folder)
         try:
             fs.invalidate_cache(folder)
             found = fs.ls(folder, detail=True)
@@ -75,6 +76,7 @@ class Storage:
         """The bytes of a file from `start` on, fewer where it ends. Raises GoneError, OSError."""
         if size_bytes <= 0:
             return b""
+        path = self._named(path)
         try:
             if self.is_local:
                 return _pread(self._descriptor(path), start, size_bytes)
@@ -84,6 +86,7 @@ class Storage:
 
     def read_small(self, path: str, size_bytes_max: int = 1 << 24) -> bytes | None:
         """A small file's content, or None when there is none."""
+        path = self._named(path)
         try:
             if self.is_local:
                 # A small file is replaced as a whole: what a kept descriptor leads to may be the old one.
@@ -95,6 +98,14 @@ class Storage:
             return bytes(self._fs_and_root[0].cat_file(path)[:size_bytes_max])
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
+
+    def _named(self, path: str) -> str:
+        """A path as its file system names it. One made from the name of the root has slashes too many, which
+        not all take: in a zip file nothing begins with one.
+        """
+        if path and not path.startswith("/"):
+            return path
+        return str(self._fs_and_root[0].root_marker) + path.lstrip("/")
 
     def close(self) -> None:
         """Close what was opened; reading opens it again."""
