@@ -36,6 +36,8 @@ _GETS: Final = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
 RETENTION_DIGITS_MAX: Final = 15
 TYPE_ATTRIBUTE: Final = "message.type"
 PERM_INHERIT: Final = 1
+_NO_BROKER: Final = "the name server lists no broker"
+"""Such as when all have been down for so long that it has forgotten them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ class Topics:
     async def _known(self, topic: str) -> Tables:
         tables = await self._tables.get()
         if not tables.of(topic):
-            raise missing(f"The topic {topic}", tables.troubles)
+            nobody = [] if tables.readers else [Trouble(self._settings.namesrv, _NO_BROKER)]
+            raise missing(f"The topic {topic}", tables.troubles, nobody)
         return tables
 
     async def _groups(self, tables: Tables, topic: str) -> tuple[list[str] | None, tuple[Trouble, ...]]:

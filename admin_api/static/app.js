@@ -83,6 +83,13 @@ function nameWindow() {
   if (document.title !== title) document.title = title;
 }
 
+/** So that a click shows its view at once, and also when nothing can be loaded any more. */
+function preload() {
+  for (const module of VIEWS.flatMap(([, , ...modules]) => modules)) {
+    if (module !== null) import(`/static/views/${module}.js`).catch(() => {});
+  }
+}
+
 function start() {
   document.getElementById("views").append(...VIEWS.map(([address, words]) => {
     const one = link(words, `#/${address}`);
@@ -105,7 +112,7 @@ function start() {
   addEventListener("hashchange", () => show(false));
   subscribe(nameWindow);
   startLive(new AbortController().signal);
-  show(true);
+  show(true).finally(preload);
 }
 
 start();

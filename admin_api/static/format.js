@@ -1,10 +1,13 @@
 // Numbers and times as people read them. Pure: the present is an argument. null in, null out: the view says "unknown".
 
 const COUNT = new Intl.NumberFormat("en");
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
 
 export const count = (value) => (value === null ? null : COUNT.format(value));
+
+/** The index of an entry; -1 is the word of a log for none. */
+export const place = (index) => (index === -1 ? "none" : count(index));
 
 export function bytes(value) {
   if (value === null) return null;

@@ -1,4 +1,23 @@
-"""Scripts that look at a page as an accessibility checker does; each answers a list of faults in words."""
+"""Looks at a page as those need it who do not see it well; each answers a list of faults in words."""
+
+from __future__ import annotations
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+GRAVE = ("serious", "critical")
+
+
+def axe_faults(page: Page) -> list[str]:
+    """What axe-core finds grave in the page as it is now."""
+    violations = Axe().run(page).response["violations"]
+    return [
+        f"{violation['id']}: {node['html'][:160]} ({node['failureSummary']})"
+        for violation in violations
+        if violation["impact"] in GRAVE
+        for node in violation["nodes"]
+    ]
+
 
 FAULTS = r"""
 () => {

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PHONE, OpenPage
-from tests.browser.faults import FAULTS, LOW_CONTRAST
+from tests.browser.faults import FAULTS, LOW_CONTRAST, axe_faults
 from tests.browser.stage import GROUP, TOPIC, Stage
 
 VIEWS = (
@@ -47,6 +47,27 @@ def test_every_view_is_labelled_readable_and_fits_a_phone(
         if width > PHONE[0] or faults:
             found[address] = (width, faults)
     assert found == {}
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_grave(open_page: OpenPage, stage: Stage, is_dark: bool) -> None:
+    page = open_page("#/cluster", is_dark=is_dark)
+    found: dict[str, list[str]] = {}
+    for address in addresses(stage, page):
+        page.evaluate("address => { location.hash = address }", address)
+        expect(page.locator("h1")).to_be_visible()
+        page.wait_for_timeout(300)
+        found[address] = axe_faults(page)
+    page.goto(f"{stage.cluster.admin}/#/groups/{GROUP}")
+    page.get_by_role("button", name="Reset offsets…").click()
+    found["a form in a dialog"] = axe_faults(page)
+    page.get_by_role("button", name="Show what happens").click()
+    expect(page.get_by_text("What will happen")).to_be_visible()
+    found["a preview"] = axe_faults(page)
+    page.goto(f"{stage.cluster.admin}/docs")
+    expect(page.locator(".operation").first).to_be_visible()
+    found["the description"] = axe_faults(page)
+    assert {address: faults for address, faults in found.items() if faults} == {}
 
 
 def test_everything_is_reached_by_the_keyboard(open_page: OpenPage) -> None:

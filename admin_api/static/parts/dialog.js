@@ -1,4 +1,5 @@
 // Dialogs over the native <dialog>: it keeps the focus inside, Escape closes it, and the focus goes back where it was.
+// One that is open when the address changes belongs to the view before, and is left as by Escape.
 
 import { button, make } from "/static/dom.js";
 
@@ -22,7 +23,10 @@ export function openDialog(title, build, className = "") {
     dialog.setAttribute("aria-labelledby", heading.id);
     const { body, actions } = build(close);
     dialog.append(heading, ...body, make("div", "actions", ...actions));
+    const leave = () => close(null);
+    addEventListener("hashchange", leave);
     dialog.addEventListener("close", () => {
+      removeEventListener("hashchange", leave);
       dialog.remove();
       resolve(result);
     });

@@ -47,7 +47,9 @@ export function createList(list) {
       table.show(answer.items);
       pager.show(answer);
     } catch (error) {
-      if (!signal?.aborted) notice.ofError(error);
+      if (signal?.aborted) return;
+      notice.ofError(error);
+      table.miss();
     }
   };
   return { element, refresh: (signal) => refresh(signal), filters };

@@ -25,6 +25,10 @@ export function createNotice() {
       if (answer.isPartial) show("This is a part only: not every broker answered.", problems);
       else show(problems.length > 0 ? "Not all could be read." : null, problems);
     },
+    /** Nothing was answered; `problems` say why. */
+    ofNothing(problems) {
+      show("Nothing could be read.", problems.map(sayProblem));
+    },
     ofError(error) {
       show(sayError(error), []);
     },

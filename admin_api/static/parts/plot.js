@@ -56,8 +56,9 @@ export function createPlot(title, say) {
 
 function tell(frame, values, title, series, say) {
   const last = series.map((one) => [one.name, one.values.at(-1) ?? null]);
-  reconcile(values, last, ([name]) => name, ([name]) => make("li", "", swatch(last.findIndex((one) => one[0] === name)), make("span"), make("b")),
+  reconcile(values, last, ([name]) => name, () => make("li", "", swatch(), make("span"), make("b")),
     (line, [name, value]) => {
+      setAttribute(line.children[0], "class", dashOf(last.findIndex((one) => one[0] === name)));
       setText(line.children[1], `${name} `);
       setValue(line.children[2], value === null ? null : say(value));
     });
@@ -65,8 +66,11 @@ function tell(frame, values, title, series, say) {
   setAttribute(frame, "aria-label", `${title} over the last hour; now ${said.join(", ") || "nothing measured yet"}`);
 }
 
-function swatch(place) {
-  const line = make("span", `dash dash-${place % DASHES.length}`);
+/** The line of the series at this place: one that came in between moves the others on. */
+const dashOf = (place) => `dash dash-${place % DASHES.length}`;
+
+function swatch() {
+  const line = make("span");
   line.setAttribute("aria-hidden", "true");
   return line;
 }
@@ -82,7 +86,7 @@ function optionsOf(series, width, say) {
       x: { range: (_, first, last) => [Math.min(first, last - SHOWN_S_MIN), last] },
       y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1) * 1.1] },
     },
-    axes: [{ ...axis, space: 60, incrs: [60, 300, 600, 900, 1200], values: (_, marks) => marks.map((mark) => TIME.format(mark * 1000)) }, { ...axis, size: 58, values: (_, marks) => marks.map((mark) => say(mark)) }],
+    axes: [{ ...axis, size: 28, space: 60, incrs: [60, 300, 600, 900, 1200], values: (_, marks) => marks.map((mark) => TIME.format(mark * 1000)) }, { ...axis, size: 58, values: (_, marks) => marks.map((mark) => say(mark)) }],
     series: [{}, ...series.map((one, place) => ({
       label: one.name,
       stroke: colour(COLOURS[place % COLOURS.length]),

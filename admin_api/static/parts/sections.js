@@ -6,7 +6,7 @@ import { sayError } from "/static/parts/notice.js";
 
 export const section = (title, ...children) => make("section", "panel", make("h2", "", title), ...children);
 
-/** parts: [{ path, show(answer), isOptional }]; what failed and what is partial is told in one notice. */
+/** parts: [{ path, show(answer), miss(), isOptional }]; what failed and what is partial is told in one notice. */
 export async function readParts(parts, notice, signal) {
   const outcomes = await Promise.all(parts.map(async (part) => {
     try {
@@ -15,10 +15,12 @@ export async function readParts(parts, notice, signal) {
       return { isPartial: answer.isPartial === true, problems: answer.problems ?? [] };
     } catch (error) {
       if (signal?.aborted) return { isPartial: false, problems: [] };
-      return { isPartial: part.isOptional !== true, problems: part.isOptional ? [] : [sayError(error)] };
+      part.miss?.();
+      return { isMissing: true, isPartial: part.isOptional !== true, problems: part.isOptional ? [] : [sayError(error)] };
     }
   }));
   if (signal?.aborted) return;
   const problems = new Map(outcomes.flatMap((one) => one.problems).map((problem) => [JSON.stringify(problem), problem]));
-  notice.ofAnswer({ isPartial: outcomes.some((one) => one.isPartial), problems: [...problems.values()] });
+  if (outcomes.every((one) => one.isMissing)) notice.ofNothing([...problems.values()]);
+  else notice.ofAnswer({ isPartial: outcomes.some((one) => one.isPartial), problems: [...problems.values()] });
 }

@@ -2,21 +2,24 @@
 
 import { make, reconcile, setAttribute, setText, setValue } from "/static/dom.js";
 
+export const UNKNOWN = "Unknown: nobody who would know gives an answer.";
+
 /**
- * columns: [{ title, read(row) -> text|null|Node, sort(row) -> number|string|null, isNumber, isPlain }]; a `read` that
- * gives a Node is drawn anew each time, so it carries a key of what it shows: { node, key }.
+ * columns: [{ title, read(row) -> text|null|Node, sort(row) -> number|string|null, isNumber, isPlain }]. What is plain is
+ * short and stays on one line. A `read` that gives a Node is drawn anew each time, so it carries a key of what it shows:
+ * { node, key }.
  * sort: [column number, "ascending"|"descending"] or null to keep the order given.
  */
 export function createTable({ label, columns, keyOf, empty = "None.", sort = null }) {
-  let rows = [];
+  let rows = null;
   let order = sort;
   const heads = columns.map((column, place) => createHead(column, () => sortBy(place)));
   const body = make("tbody");
   const table = make("table", "stack", make("caption", "visually-hidden", label),
     make("thead", "", make("tr", "", ...heads)), body);
   for (const [selector, role] of [["table", "table"], ["thead, tbody", "rowgroup"], ["tr", "row"]]) giveRole(table, selector, role);
-  const nothing = make("p", "empty", empty);
-  nothing.hidden = true;
+  const nothing = make("p", "empty", "Loading…");
+  table.hidden = true;
   const element = make("div", "table", make("div", "scroll-x", table), nothing);
 
   function sortBy(place) {
@@ -42,8 +45,12 @@ export function createTable({ label, columns, keyOf, empty = "None.", sort = nul
     /** null: nobody could say what there is. */
     show(newRows) {
       rows = newRows ?? [];
-      setText(nothing, newRows === null ? "Unknown: nobody who would know gives an answer." : empty);
+      setText(nothing, newRows === null ? UNKNOWN : empty);
       draw();
+    },
+    /** There was no answer: what was shown before stays, but not that it is being read. */
+    miss() {
+      if (rows === null) setText(nothing, UNKNOWN);
     },
   };
 }
@@ -80,7 +87,7 @@ function sorted(rows, read, direction) {
 
 function createRow(columns) {
   const cells = columns.map((column) => {
-    const cell = make("td", column.isNumber ? "number" : "");
+    const cell = make("td", column.isNumber ? "number" : column.isPlain ? "plain" : "");
     cell.dataset.label = column.title;
     cell.setAttribute("role", "cell");
     return cell;

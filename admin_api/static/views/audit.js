@@ -1,7 +1,7 @@
 // Who changed what.
 
 import { make } from "/static/dom.js";
-import { clock, count } from "/static/format.js";
+import { clock, counted } from "/static/format.js";
 import { createList } from "/static/parts/list.js";
 import { cell } from "/static/parts/table.js";
 
@@ -9,11 +9,11 @@ const REFRESH_MS = 10_000;
 const OUTCOMES = { applied: "✓ done", partial: "◐ done in part", refused: "– refused", failed: "✕ failed", begun: "? end unknown" };
 
 const COLUMNS = [
-  { title: "When", read: (row) => clock(row.atMs, Date.now()) },
+  { title: "When", isPlain: true, read: (row) => clock(row.atMs, Date.now()) },
   { title: "Who", read: (row) => `${row.actor} (${row.role}) from ${row.remote}` },
   { title: "What", read: (row) => row.action },
   { title: "Of", read: (row) => row.target },
-  { title: "Outcome", read: (row) => OUTCOMES[row.outcome] ?? row.outcome },
+  { title: "Outcome", isPlain: true, read: (row) => OUTCOMES[row.outcome] ?? row.outcome },
   { title: "Effects", read: (row) => cell(`${row.id}${row.outcome}`, () => effectsOf(row)) },
 ];
 
@@ -21,7 +21,7 @@ function effectsOf(row) {
   const lines = row.effects.map(({ subject, before, after }) => make("li", "", `${subject}: ${before ?? "–"} → ${after ?? "–"}`));
   const notes = [row.problem, ...row.warnings].filter(Boolean).map((note) => make("li", "", note));
   if (lines.length + notes.length === 0) return make("span", "", "–");
-  return make("details", "", make("summary", "", `${count(row.effectsTotal)} effects`), make("ul", "", ...notes, ...lines));
+  return make("details", "", make("summary", "", counted(row.effectsTotal, "effect")), make("ul", "", ...notes, ...lines));
 }
 
 export function createView() {

@@ -1,7 +1,7 @@
 // One replication group: its state in a sentence, its nodes, and what is worth opening.
 
 import { button, make, reconcile, setAttribute, setText, setValue } from "/static/dom.js";
-import { clock, count } from "/static/format.js";
+import { clock, count, place } from "/static/format.js";
 import { makeChange } from "/static/parts/change.js";
 import { createForm } from "/static/parts/form.js";
 import { askForm } from "/static/parts/dialog.js";
@@ -50,7 +50,7 @@ export function updateGroup(section, group, nowMs, past) {
   const [head, durability, legends, nodes, actions, , history] = section.children;
   const isReplicated = group.nodes.some((node) => node.isLedgermq !== false);
   shownGroups.set(section, group);
-  plots.get(section).update(past, isReplicated);
+  plots.get(section).update(past, isReplicated, group.nodes.map((node) => node.id).filter((id) => id !== null));
   for (const part of [legends, actions, history, head.children[2]]) part.hidden = !isReplicated;
   setAttribute(section, "data-state", group.state);
   setText(head.children[0], group.group);
@@ -162,7 +162,7 @@ function updateWatermarks(part, group) {
     frame.dataset.ids = ids.join();
     frame.replaceChildren(table(["Term", ...ids]).firstElementChild);
   }
-  const cells = (term) => [count(Number(term)), ...ids.map((id) => count(marks[term][id] ?? null))];
+  const cells = (term) => [count(Number(term)), ...ids.map((id) => place(marks[term][id] ?? null))];
   reconcile(frame.querySelector("tbody"), terms, (term) => term, (term) => row(cells(term)),
     (line, term) => fillRow(line, cells(term)));
 }

@@ -1,7 +1,7 @@
 // The card of one node.
 
 import { make, setAttribute, setText, setValue } from "/static/dom.js";
-import { bytes, clock, count, duration, lag, span } from "/static/format.js";
+import { bytes, clock, count, duration, lag, place, span } from "/static/format.js";
 import { createLogBar, updateLogBar } from "/static/views/logbar.js";
 
 const SIGNS = { LEADER: "★", FOLLOWER: "●", CANDIDATE: "◌", DOWN: "✕", UNKNOWN: "?", STOCK: "■" };
@@ -10,10 +10,10 @@ const FACTS = [
   ["Behind by", (node) => duration(node.lagMs)],
   ["In sync", (node) => (node.isInSync === null ? null : node.isInSync ? "✓ yes" : "✕ no")],
   ["Push", pushing],
-  ["End", (node) => count(node.log.endIndex)],
-  ["Persisted", (node) => count(node.log.persistedIndex)],
-  ["Committed", (node) => count(node.log.committedIndex)],
-  ["Applied", (node) => count(node.log.appliedIndex)],
+  ["End", (node) => place(node.log.endIndex)],
+  ["Persisted", (node) => place(node.log.persistedIndex)],
+  ["Committed", (node) => place(node.log.committedIndex)],
+  ["Applied", (node) => place(node.log.appliedIndex)],
   ["Begin", (node) => count(node.log.beginIndex)],
   ["Log size", (node) => bytes(node.log.endPosition)],
   ["Term", (node) => count(node.term)],
@@ -45,7 +45,7 @@ export function updateNode(card, node, scale, nowMs) {
   setText(where, whereabouts(node, nowMs));
   bar.hidden = facts.hidden = word === "STOCK";
   updateLogBar(bar, node, scale);
-  FACTS.forEach(([, read], place) => setValue(facts.children[place].children[1], read(node)));
+  FACTS.forEach(([, read], row) => setValue(facts.children[row].children[1], read(node)));
   const said = remark(node, nowMs);
   note.hidden = said === "";
   setText(note, said);
@@ -63,7 +63,7 @@ function remark(node, nowMs) {
     const last = node.lastKnown;
     const seen = last === null ? ""
       : ` Last seen ${span(nowMs - last.atMs)} ago (${clock(last.atMs, nowMs)}) as ${(last.role ?? "unknown").toLowerCase()}`
-        + ` of term ${count(last.term) ?? "unknown"}, end ${count(last.log.endIndex) ?? "unknown"}.`;
+        + ` of term ${count(last.term) ?? "unknown"}, end ${place(last.log.endIndex) ?? "unknown"}.`;
     return `${sentence(node.problem ?? "no answer")}${seen}`;
   }
   if (node.isLedgermq === false) return "A stock RocketMQ broker: it answers, and tells nothing of replication.";

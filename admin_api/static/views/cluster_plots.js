@@ -9,7 +9,7 @@ const time = (ms) => (ms === 0 ? "0" : duration(ms));
 
 export function createGroupPlots() {
   const throughput = createPlot("Messages a second", amount);
-  const latency = createPlot("Put latency (99 of 100)", time);
+  const latency = createPlot("Put latency (p99)", time);
   const lag = createPlot("Behind the leader by", time);
   const row = make("div", "plots", throughput.element, latency.element, lag.element);
   const note = make("p", "empty", "No sample yet: the first comes some seconds after the admin process started.");
@@ -17,7 +17,8 @@ export function createGroupPlots() {
   let version = 0;
   return {
     element,
-    update(past, isReplicated) {
+    /** `ids`: of the members there are now. */
+    update(past, isReplicated, ids) {
       note.hidden = past !== null;
       row.hidden = past === null;
       lag.element.hidden = !isReplicated;
@@ -28,8 +29,8 @@ export function createGroupPlots() {
       const of = (name, read) => ({ name, values: samples.map((sample) => read(sample) ?? null) });
       throughput.show(times, [of("written", (one) => one.putPerS), of("consumed", (one) => one.getPerS)]);
       latency.show(times, [of("put", (one) => one.putP99Ms)]);
-      const members = [...new Set(samples.flatMap((sample) => Object.keys(sample.lagMs ?? {})))].sort();
-      lag.show(times, members.map((id) => of(id, (one) => one.lagMs?.[id])));
+      const members = [...new Set([...ids, ...samples.flatMap((sample) => Object.keys(sample.lagMs ?? {}))])].sort();
+      lag.show(times, members.map((id) => of(id, (one) => (one.leaderId === id ? 0 : one.lagMs?.[id]))));
     },
     close() {
       for (const plot of [throughput, latency, lag]) plot.close();

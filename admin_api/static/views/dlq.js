@@ -10,9 +10,9 @@ const REFRESH_MS = 10_000;
 const COLUMNS = [
   { title: "Group", read: (row) => cell(row.group, () => link(row.group, `#/dlq/${encodeURIComponent(row.group)}`)), sort: (row) => row.group },
   { title: "Dead letters", isNumber: true, read: (row) => (row.isPartial && row.count !== null ? `at least ${count(row.count)}` : count(row.count)), sort: (row) => row.count },
-  { title: "Oldest", read: (row) => (row.count === 0 ? "–" : clock(row.oldestAtMs, Date.now())), sort: (row) => row.oldestAtMs },
+  { title: "Oldest", isPlain: true, read: (row) => (row.count === 0 ? "–" : clock(row.oldestAtMs, Date.now())), sort: (row) => row.oldestAtMs },
   { title: "Age of the oldest", read: (row) => (row.count === 0 ? "–" : span(row.oldestAtMs === null ? null : Date.now() - row.oldestAtMs)) },
-  { title: "Newest", read: (row) => (row.count === 0 ? "–" : clock(row.newestAtMs, Date.now())), sort: (row) => row.newestAtMs },
+  { title: "Newest", isPlain: true, read: (row) => (row.count === 0 ? "–" : clock(row.newestAtMs, Date.now())), sort: (row) => row.newestAtMs },
 ];
 
 export function createView() {

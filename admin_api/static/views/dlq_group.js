@@ -40,7 +40,9 @@ export function createView(group) {
       table.show(items);
       more.hidden = cursor === null;
     } catch (error) {
-      if (!signal?.aborted) notice.ofError(error);
+      if (signal?.aborted) return;
+      notice.ofError(error);
+      table.miss();
     }
   }
 

@@ -2,7 +2,7 @@
 
 import { ask } from "/static/api.js";
 import { button, make, reconcile, setText } from "/static/dom.js";
-import { clock, count, counted } from "/static/format.js";
+import { clock, counted } from "/static/format.js";
 import { createNotice } from "/static/parts/notice.js";
 
 const SIGNS = { info: "ℹ", warning: "⚠", error: "✕" };
@@ -29,16 +29,19 @@ export function createView() {
 const words = (name) => name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
 
 function say({ findings, isWell, asOfMs, lookedAt }) {
-  const seen = Object.entries(lookedAt).map(([what, number]) => `${count(number) ?? "unknown"} ${words(what)}`).join(", ");
+  const seen = Object.entries(lookedAt).map(([what, number]) => counted(number, words(what).replace(/s$/, "")) ?? `unknown ${words(what)}`).join(", ");
   const found = findings.length === 0 ? "✓ Nothing is wrong" : `${isWell ? "✓ No error" : "✕ Not well"}, ${counted(findings.length, "finding")}`;
   return `${found} (${clock(asOfMs, Date.now())}; looked at ${seen}).`;
 }
 
+/** What stands between backticks is what one types. */
+const rich = (text) => text.split("`").map((part, place) => (place % 2 === 1 ? make("code", "", part) : part));
+
 function createFinding(one) {
   const sign = make("span", "sign", SIGNS[one.severity] ?? "⚠");
   sign.setAttribute("aria-hidden", "true");
-  const said = make("p", "", make("strong", "", `${one.severity}, ${one.subject}: `), one.sentence);
-  const made = make("li", "finding", sign, make("div", "", said, make("p", "", one.remedy)));
+  const said = make("p", "", make("strong", "", `${one.severity}, ${one.subject}: `), ...rich(one.sentence));
+  const made = make("li", "finding", sign, make("div", "", said, make("p", "", ...rich(one.remedy))));
   made.dataset.severity = one.severity;
   return made;
 }

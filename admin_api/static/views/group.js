@@ -9,7 +9,7 @@ import { createFacts } from "/static/parts/facts.js";
 import { createForm } from "/static/parts/form.js";
 import { createNotice } from "/static/parts/notice.js";
 import { readParts, section } from "/static/parts/sections.js";
-import { cell, createTable } from "/static/parts/table.js";
+import { UNKNOWN, cell, createTable } from "/static/parts/table.js";
 import { askClone, askReset, askSettings, askSkip } from "/static/views/group_changes.js";
 import { showRunning } from "/static/views/group_member.js";
 import { sayPresence } from "/static/views/groups.js";
@@ -21,7 +21,7 @@ const QUEUES = [
   { title: "Offset", isNumber: true, read: (row) => count(row.offset) },
   { title: "Next offset of the queue", isNumber: true, read: (row) => count(row.maxOffset) },
   { title: "Waiting for", isNumber: true, read: (row) => duration(row.delayMs), sort: (row) => row.delayMs },
-  { title: "Last consumed", read: (row) => clock(row.lastConsumedAtMs, Date.now()) },
+  { title: "Last consumed", isPlain: true, read: (row) => clock(row.lastConsumedAtMs, Date.now()) },
   { title: "Consumer", read: (row) => row.clientId },
 ];
 const yes = (value) => (value === null || value === undefined ? null : value ? "yes" : "no");
@@ -31,6 +31,7 @@ export function createView(name) {
   const notice = createNotice();
   const facts = createFacts();
   const topics = make("div", "topics");
+  const nothing = make("p", "empty", "Loading…");
   const members = createTable({ label: "Consumers", columns: memberColumns(path), keyOf: (row) => row.clientId, empty: "Nobody is connected." });
   const wanted = createTable({
     label: "Subscriptions", keyOf: (row) => row.topic, empty: "Nothing is subscribed now.",
@@ -43,21 +44,24 @@ export function createView(name) {
   let group = null;
   let progress = null;
   const parts = [
-    { path, show(answer) {
+    { path, miss: () => [members, wanted, settings].forEach((table) => table.miss()), show(answer) {
       group = answer;
       facts.show(factsOf(answer));
       members.show(answer.members);
       wanted.show(answer.subscriptions);
       settings.show(answer.brokers);
     } },
-    { path: `${path}/progress`, show(answer) {
+    { path: `${path}/progress`, miss: () => progress === null && setText(nothing, UNKNOWN), show(answer) {
       progress = answer;
+      nothing.hidden = (answer.topics ?? []).length > 0;
+      setText(nothing, answer.topics === null ? UNKNOWN : "It has no offset in any topic.");
       reconcile(topics, answer.topics ?? [], (topic) => topic.topic, createTopic, updateTopic);
     } },
   ];
   const refresh = (signal) => readParts(parts, notice, signal);
   const topicNames = () => (progress?.topics ?? []).map((topic) => topic.topic);
   const act = (work) => async () => {
+    if (progress === null) await refresh();  // the forms offer its topics
     if (await work()) refresh();
   };
   const element = make("div", "one",
@@ -69,7 +73,7 @@ export function createView(name) {
       link("Dead letters", `#/dlq/${encodeURIComponent(name)}`),
       button("Delete…", () => remove(path, name), "danger"))),
     notice.element, facts.element,
-    section("Progress", topics), section("Consumers", members.element),
+    section("Progress", nothing, topics), section("Consumers", members.element),
     section("Subscriptions", wanted.element), section("Settings", settings.element));
   return { title: `Group ${name}`, element, refresh, refreshMs: REFRESH_MS };
 }

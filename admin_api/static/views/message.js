@@ -52,8 +52,8 @@ export function createView(id, query) {
       setText(body, message.body.content ?? "");
       setText(remark, sayBody(message.body));
     } },
-    { path: withQuery(`${path}/track`, { topic }), show: (answer) => track.show(answer.items), isOptional: true },
-    { path: withQuery(`${path}/trace`, { topic }), show: (answer) => trace.show(answer.spans), isOptional: true },
+    { path: withQuery(`${path}/track`, { topic }), show: (answer) => track.show(answer.items), miss: track.miss, isOptional: true },
+    { path: withQuery(`${path}/trace`, { topic }), show: (answer) => trace.show(answer.spans), miss: trace.miss, isOptional: true },
   ];
   const refresh = (signal) => readParts(parts(), notice, signal);
   const element = make("div", "one",

@@ -17,7 +17,7 @@ export const MESSAGE_COLUMNS = [
   { title: "Message", read: (row) => cell(row.id, () => link(row.uniqueKey ?? row.id, messageAddress(row))) },
   { title: "Keys", read: (row) => row.keys.join(" ") || "–" },
   { title: "Tag", read: (row) => row.tags ?? "–" },
-  { title: "Stored", read: (row) => clock(row.storedAtMs, Date.now()), sort: (row) => row.storedAtMs },
+  { title: "Stored", isPlain: true, read: (row) => clock(row.storedAtMs, Date.now()), sort: (row) => row.storedAtMs },
   { title: "Queue", read: (row) => `${row.brokerName ?? "unknown"}/${row.queueId} at ${count(row.queueOffset)}` },
   { title: "Size", isNumber: true, read: (row) => bytes(row.storedBytes) },
   { title: "Body", read: (row) => row.preview ?? "no text" },

@@ -32,11 +32,11 @@ export function createView(address) {
   filter.element.addEventListener("submit", (event) => event.preventDefault());
   const parts = [
     { path: `${path}/storage`, show: (answer) => storage.show(storageFacts(answer)) },
-    { path: `${path}/runtime`, show(answer) {
+    { path: `${path}/runtime`, miss: figures.miss, show(answer) {
       setText(state, `${sayState(answer.broker)}, ${answer.broker.brokerName}${answer.broker.role ? `, ${answer.broker.role.toLowerCase()}` : ""}`);
       figures.show(Object.entries(answer.figures).sort());
     } },
-    { path: `${path}/config`, show(answer) {
+    { path: `${path}/config`, miss: settings.miss, show(answer) {
       all = answer.settings;
       showSettings();
     } },

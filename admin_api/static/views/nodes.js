@@ -11,18 +11,18 @@ export const percent = (ratio) => (ratio === null ? null : `${amount(ratio * 100
 export const sayState = (row) => (row.problem && row.state !== "up" ? `${STATES[row.state]}: ${row.problem}` : STATES[row.state]);
 
 const COLUMNS = [
-  { title: "Address", read: (row) => cell(row.address, () => link(row.address, `#/nodes/${encodeURIComponent(row.address)}`)) },
+  { title: "Address", isPlain: true, read: (row) => cell(row.address, () => link(row.address, `#/nodes/${encodeURIComponent(row.address)}`)) },
   { title: "State", read: sayState },
-  { title: "Broker", read: (row) => row.brokerName },
-  { title: "Node", read: (row) => row.nodeId },
-  { title: "Role", read: (row) => row.role?.toLowerCase() ?? null },
-  { title: "Takes writes", read: (row) => (row.isWritable === null ? null : row.isWritable ? "yes" : "no") },
+  { title: "Broker", isPlain: true, read: (row) => row.brokerName },
+  { title: "Node", isPlain: true, read: (row) => row.nodeId },
+  { title: "Role", isPlain: true, read: (row) => row.role?.toLowerCase() ?? null },
+  { title: "Takes writes", isPlain: true, read: (row) => (row.isWritable === null ? null : row.isWritable ? "yes" : "no") },
   { title: "In/s", isNumber: true, read: (row) => amount(row.putPerSecond) },
   { title: "Out/s", isNumber: true, read: (row) => amount(row.getPerSecond) },
   { title: "In today", isNumber: true, read: (row) => count(row.putToday) },
   { title: "Disk used", isNumber: true, read: (row) => percent(row.diskUsedRatio) },
-  { title: "Version", read: (row) => (row.version?.toLowerCase() === row.product ? row.version : [row.product, row.version].filter(Boolean).join(" ") || null) },
-  { title: "Started", read: (row) => clock(row.startedAtMs, Date.now()) },
+  { title: "Version", isPlain: true, read: (row) => (row.version?.toLowerCase() === row.product ? row.version : [row.product, row.version].filter(Boolean).join(" ") || null) },
+  { title: "Started", isPlain: true, read: (row) => clock(row.startedAtMs, Date.now()) },
 ];
 
 export function createView() {

@@ -2,7 +2,7 @@
 
 import { withQuery } from "/static/api.js";
 import { button, link, make, setText } from "/static/dom.js";
-import { amount, bytes, clock, count } from "/static/format.js";
+import { amount, bytes, clock, count, span } from "/static/format.js";
 import { makeChange } from "/static/parts/change.js";
 import { askForm } from "/static/parts/dialog.js";
 import { createForm } from "/static/parts/form.js";
@@ -20,14 +20,14 @@ const CONFIG = [
   { title: "Allowed", read: (row) => access(row.canRead, row.canWrite) },
   { title: "Ordered", read: (row) => (row.isOrdered ? "yes" : "no") },
   { title: "Message type", read: (row) => row.messageType ?? "any" },
-  { title: "Kept for", read: (row) => (row.retentionMs === null ? "as long as the log" : `${count(row.retentionMs)} ms`) },
+  { title: "Kept for", read: (row) => (row.retentionMs === null ? "as long as the log" : span(row.retentionMs)) },
 ];
 const QUEUES = [
   { title: "Queue", read: (row) => `${row.brokerName}/${row.queueId}`, sort: (row) => `${row.brokerName}/${row.queueId}` },
   { title: "First offset", isNumber: true, read: (row) => count(row.minOffset) },
   { title: "Next offset", isNumber: true, read: (row) => count(row.maxOffset) },
   { title: "Messages", isNumber: true, read: (row) => count(row.messageCount), sort: (row) => row.messageCount },
-  { title: "Last message", read: (row) => (row.messageCount === 0 ? "–" : clock(row.lastMessageAtMs, Date.now())), sort: (row) => row.lastMessageAtMs },
+  { title: "Last message", isPlain: true, read: (row) => (row.messageCount === 0 ? "–" : clock(row.lastMessageAtMs, Date.now())), sort: (row) => row.lastMessageAtMs },
 ];
 const rate = (counts) => (counts === null ? null : `${amount(counts.perSecond)} /s`);
 const STATS = [
@@ -68,16 +68,16 @@ export function createView(name) {
   });
   let newest = null;
   const parts = [
-    { path, show(topic) {
+    { path, miss: () => [configs, groups].forEach((table) => table.miss()), show(topic) {
       newest = topic;
       setText(kind, `${topic.kind} topic`);
       configs.show(topic.configs);
       groups.show(topic.consumerGroups);
     } },
-    { path: `${path}/queues`, show: (answer) => queues.show(answer.queues) },
-    { path: `${path}/stats`, show: (answer) => stats.show(statsRows(answer)) },
-    { path: withQuery("/api/v1/producer-groups", { topic: name }), isOptional: true, show: (answer) => producers.show(producerRows(answer)) },
-    { path: `${path}/route`, show: (answer) => route.show(answer.brokers) },
+    { path: `${path}/queues`, miss: queues.miss, show: (answer) => queues.show(answer.queues) },
+    { path: `${path}/stats`, miss: stats.miss, show: (answer) => stats.show(statsRows(answer)) },
+    { path: withQuery("/api/v1/producer-groups", { topic: name }), isOptional: true, miss: producers.miss, show: (answer) => producers.show(producerRows(answer)) },
+    { path: `${path}/route`, miss: route.miss, show: (answer) => route.show(answer.brokers) },
   ];
   const refresh = (signal) => readParts(parts, notice, signal);
   const element = make("div", "one",

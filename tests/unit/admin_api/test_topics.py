@@ -99,6 +99,12 @@ async def test_one_unknown_is_404_and_with_a_silent_broker_503() -> None:
     assert "cannot be said" in problem["detail"]
 
 
+async def test_where_no_broker_is_listed_nobody_can_say_whether_a_topic_exists() -> None:
+    async with asking(FakeBrokers()) as client:
+        problem = answered(await client.get("/topics/orders"), 503)
+    assert "the name server lists no broker" in problem["detail"]
+
+
 async def test_route_is_what_the_name_server_says() -> None:
     async with asking(two_brokers()) as client:
         route = answered(await client.get("/topics/alone/route"))

@@ -1,0 +1,81 @@
+"""What a view shows before it is answered, when nobody answers, and when one leaves it."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Route, expect
+
+from tests.browser.conftest import OpenPage
+from tests.browser.stage import GROUP, TOPIC, Stage
+
+
+def test_a_list_says_that_it_is_read_and_then_that_nobody_could_say(
+    open_page: OpenPage, stage: Stage
+) -> None:
+    page = open_page("#/audit")
+    held: list[Route] = []
+    page.route("**/api/v1/topics?*", held.append)
+    page.goto(f"{stage.cluster.admin}/#/topics")
+    said = page.locator(".table .empty")
+    expect(said).to_have_text("Loading…")
+    expect(page.locator("thead")).to_be_hidden()
+    held[0].abort()
+    expect(said).to_contain_text("Unknown: nobody")
+    expect(page.locator(".notice")).to_contain_text("The admin process cannot be reached.")
+
+
+def test_a_view_of_which_nothing_is_answered_says_so(open_page: OpenPage, stage: Stage) -> None:
+    page = open_page("#/audit")
+    page.route("**/api/v1/topics/**", lambda route: route.abort())
+    page.route("**/api/v1/producer-groups?*", lambda route: route.abort())
+    page.goto(f"{stage.cluster.admin}/#/topics/{TOPIC}")
+    expect(page.locator(".notice")).to_contain_text("Nothing could be read.")
+    expect(page.locator(".panel .empty").first).to_contain_text("Unknown: nobody")
+
+
+def test_a_reset_offers_the_topics_also_to_who_is_quicker_than_the_answer(
+    open_page: OpenPage, stage: Stage
+) -> None:
+    page = open_page("#/audit")
+    held: list[Route] = []
+    page.route("**/progress", held.append)
+    page.goto(f"{stage.cluster.admin}/#/groups/{GROUP}")
+    page.get_by_role("button", name="Reset offsets…").click()
+    page.unroute("**/progress")
+    for route in held:
+        route.continue_()
+    page.get_by_label("Topic").select_option(TOPIC)
+
+
+def test_a_dialog_is_left_with_its_view(open_page: OpenPage) -> None:
+    page = open_page(f"#/groups/{GROUP}")
+    page.get_by_role("button", name="Reset offsets…").click()
+    expect(page.get_by_role("dialog")).to_have_count(1)
+    page.evaluate("location.hash = '#/topics'")
+    expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_every_view_can_be_opened_when_the_admin_process_is_gone(open_page: OpenPage) -> None:
+    page = open_page("#/audit")
+    loaded = "name => performance.getEntriesByType('resource').some((one) => one.name.endsWith(name))"
+    page.wait_for_function(loaded, arg="/views/doctor.js")
+    page.context.set_offline(True)
+    page.get_by_role("link", name="Doctor").click()
+    expect(page.get_by_role("heading", name="Doctor")).to_be_visible()
+    expect(page.locator(".notice")).to_contain_text("The admin process cannot be reached.")
+
+
+def test_what_the_doctor_says_to_type_is_set_apart(open_page: OpenPage) -> None:
+    page = open_page("#/doctor")
+    expect(page.locator(".finding code", has_text=f"ledgermq dlq show {GROUP}")).to_be_visible()
+    expect(page.locator("main")).not_to_contain_text("`")
+
+
+def test_lines_of_the_lag_plot_keep_their_look_whoever_leads(open_page: OpenPage, stage: Stage) -> None:
+    page = open_page("#/cluster")
+    entries = page.locator(".plot").nth(2).locator("li")
+    expect(entries).to_have_count(len(stage.cluster.nodes))
+    dashes = entries.locator(".dash").evaluate_all("all => all.map((one) => one.className)")
+    assert dashes == [f"dash dash-{place}" for place in range(len(stage.cluster.nodes))]
+    leader = stage.cluster.wait_leader()
+    expect(entries.filter(has_text=leader).locator("b")).to_have_text("0")
