@@ -17,6 +17,8 @@ from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 LIMIT_S = 20.0
+PATIENCE_S = 4.0
+"""How long a viewer waits for an answer while a broker hangs: twice what is promised, for a busy machine."""
 
 
 @pytest.fixture
@@ -117,3 +119,110 @@ def test_broker_that_hangs_makes_its_part_unknown_and_holds_up_nobody(
     finally:
         cluster.resume(follower)
     wait_for("the node is seen again", lambda: broker_states(api)[address] == "up", LIMIT_S)
+
+
+@pytest.fixture(scope="module")
+def stock_of(cluster: Cluster, name: str) -> tuple[str, str, str]:
+    """A topic with a message, a group with a dead-letter topic, and the message's id."""
+    topic, group = f"stopped-{name}", f"stopped-{name}"
+    headers = {"X-LedgerMQ-Request": "1"}
+    with httpx.Client(base_url=f"{cluster.admin}/api/v1", headers=headers, timeout=LIMIT_S) as api:
+        for made in (topic, f"%DLQ%{group}"):
+            answered(api.post("/topics", json={"name": made, "readQueues": 2, "writeQueues": 2}))
+            wait_for("a route", partial(is_routed, api, made), LIMIT_S)
+        answered(api.put(f"/consumer-groups/{group}", params={"dryRun": False}, json={}))
+        sent = answered(api.post(f"/topics/{topic}/messages", json={"text": "one", "keys": ["stopped"]}))
+        (outcome,) = sent["outcomes"]
+        window = wait_for("the message", lambda: found(api, topic), LIMIT_S)
+    assert outcome["ok"]
+    return topic, group, window[0]["id"]
+
+
+def is_routed(api: httpx.Client, topic: str) -> bool:
+    return api.get(f"/topics/{topic}/route").is_success
+
+
+def found(api: httpx.Client, topic: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = answered(api.get("/messages", params={"topic": topic}))["items"]
+    return items
+
+
+def paths(topic: str, group: str, message_id: str, address: str, broker_name: str) -> list[str]:
+    """Every route that asks brokers; `address` is of one that answers."""
+    return [
+        "/cluster",
+        "/brokers",
+        *(f"/brokers/{address}{part}" for part in ("", "/runtime", "/storage", "/config")),
+        "/topics",
+        *(f"/topics/{topic}{part}" for part in ("", "/queues", "/stats", "/route")),
+        "/producer-groups",
+        "/consumer-groups",
+        *(f"/consumer-groups/{group}{part}" for part in ("", "/members", "/progress")),
+        f"/messages?topic={topic}",
+        f"/messages?topic={topic}&from=1&tag=none",
+        f"/messages?topic={topic}&key=stopped",
+        f"/messages?topic={topic}&brokerName={broker_name}&queueId=0&offset=0",
+        *(f"/messages/{message_id}{part}?topic={topic}" for part in ("", "/body", "/trace", "/track")),
+        "/dlq",
+        *(f"/dlq/{group}{part}" for part in ("", "/messages")),
+        "/doctor",
+        f"/replication/{broker_name}",
+        "/name-server",
+        "/history",
+    ]
+
+
+@pytest.mark.parametrize("role", ["FOLLOWER", "LEADER"])
+def test_no_route_waits_for_a_broker_that_hangs(
+    cluster: Cluster, stock_of: tuple[str, str, str], measured: Measured, role: str
+) -> None:
+    statuses = wait_for("all nodes", lambda: whole(cluster), LIMIT_S)
+    stopped = next(node_id for node_id, status in statuses.items() if status["role"] == role)
+    other = next(node_id for node_id in statuses if node_id != stopped)
+    broker_name = statuses[stopped]["brokerName"]
+    asked = paths(*stock_of, cluster.address(other), broker_name)
+    with httpx.Client(base_url=f"{cluster.admin}/api/v1", timeout=PATIENCE_S) as viewer:
+        wait_for("all answers", lambda: all(look(viewer, path).is_success for path in asked), LIMIT_S)
+        cluster.kill(stopped, signal.SIGSTOP)
+        try:
+            # At first nobody knows it, and without a leader some have nobody to ask; none waits longer.
+            first = {path: look(viewer, path) for path in asked}
+            assert {answer.status_code for answer in first.values()} <= {200, 503}
+            slowest = max(first, key=lambda path: first[path].elapsed)
+            measured(f"slowest beside a hanging {role}, s", (slowest, first[slowest].elapsed.total_seconds()))
+            wait_for("a leader", lambda: is_led(viewer, cluster.address(stopped)), LIMIT_S)
+            then = {path: look(viewer, path) for path in asked}
+            wrong = {path: answer.text for path, answer in then.items() if answer.status_code != 200}
+            assert not wrong
+            slowest = max(then, key=lambda path: then[path].elapsed)
+            measured(
+                f"slowest once it is known, s ({role})", (slowest, then[slowest].elapsed.total_seconds())
+            )
+            (row,) = [row for row in then["/brokers"].json()["items"] if row["state"] == "down"]
+            assert row["address"] == cluster.address(stopped)
+        finally:
+            cluster.resume(stopped)
+    wait_for("all nodes", lambda: whole(cluster), LIMIT_S)
+
+
+def look(viewer: httpx.Client, path: str) -> httpx.Response:
+    """Asks again when it is told that it asks too much: expensive queries have a rate."""
+    answer = viewer.get(path)
+    while answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        time.sleep(int(answer.headers["Retry-After"]))
+        answer = viewer.get(path)
+    return answer
+
+
+def whole(cluster: Cluster) -> dict[str, dict[str, Any]] | None:
+    """Every node's status, once all answer and one leads."""
+    statuses = cluster.statuses()
+    is_led = any(status["isWritable"] for status in statuses.values())
+    return statuses if is_led and len(statuses) == len(cluster.nodes) else None
+
+
+def is_led(viewer: httpx.Client, stopped: str) -> bool:
+    """Whether the service knows who takes the writes, and that it is not the stopped one."""
+    rows = answered(viewer.get("/brokers"))["items"]
+    by_state = {row["address"]: row for row in rows}
+    return by_state[stopped]["state"] == "down" and any(row["isWritable"] for row in rows)

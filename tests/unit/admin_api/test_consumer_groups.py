@@ -138,7 +138,8 @@ async def test_progress_shows_each_queue(kind: Kind, in_flight: int | None) -> N
     broker.clients["g"] = ["c1", "c2"]
     async with opened(broker) as groups:
         view = await groups.progress("g")
-        (topic,) = view.topics or ()
+        assert view.topics is not None
+        (topic,) = view.topics
         full, empty = topic.queues
         assert (full.min_offset, full.max_offset, full.offset, full.lag) == (10, 100, 40, 60)
         assert (full.delay_ms, full.last_consumed_at_ms, full.client_id) == (700, 39_000, "c1")
