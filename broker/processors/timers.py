@@ -99,5 +99,6 @@ def register(context: BrokerContext) -> None:
     context.router.register(RequestCode.RECALL_MESSAGE, RecallProcessor(context, recalls).handle)
     context.log_holds.append(journal.hold)
     context.runtime_figures.append(partial(_figures, journal, delivery))
-    context.waiting["timer"] = lambda: journal.index.pending.count
+    # Every node has the whole index: the leader alone tells how much there is, or a sum would count it often.
+    context.waiting["timer"] = lambda: journal.index.pending.count if context.log.is_writable() else None
     context.services += [journal, delivery]

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
+from broker.processors import timers
 from broker.timer.names import TIMER_TOPIC
 from broker.timer.records import ALL_KEPT
 from commitlog.record import Message
@@ -195,3 +196,13 @@ async def test_a_node_that_missed_deliveries_with_the_begin_of_the_log_holds_not
     assert back.waiting == 1
     assert back.journal.hold() == queue.rows[-1][0]
     await back.stop()
+
+
+async def test_a_follower_has_the_timers_and_leaves_their_number_to_the_leader(tmp_path: Path) -> None:
+    """A sum over the nodes would count them once for each."""
+    log = FakeLog()
+    context = make_context(tmp_path, log)
+    timers.register(context)
+    assert context.waiting["timer"]() == 0
+    log.set_writable(False)
+    assert context.waiting["timer"]() is None
