@@ -75,14 +75,16 @@ class OffsetCommits:
             return None
         return self._propose(group, topic, {queue_id: offset})
 
-    def reset(self, group: str, topic: str, offsets: dict[int, int]) -> asyncio.Future[PutStatus]:
+    def reset(
+        self, group: str, topic: str, offsets: dict[int, int], has_consumers: bool
+    ) -> asyncio.Future[PutStatus]:
         """Store the offsets of several queues in one change, whatever was known; at most
-        OFFSETS_PER_CHANGE_MAX.
+        OFFSETS_PER_CHANGE_MAX. `has_consumers`: every node is to send the group's running ones there.
         """
         self._tell(group, topic, offsets)
         for queue_id in offsets:
             self._noted.pop((group, topic, queue_id), None)
-        return self._propose(group, topic, offsets)
+        return self._propose(group, topic, offsets, has_consumers)
 
     def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store the offset with the next flush if it is beyond the newest known one."""
@@ -129,8 +131,10 @@ class OffsetCommits:
         in_flight = self._in_flight.get(key)
         return self._state.offsets.get(*key) if in_flight is None else in_flight[0]
 
-    def _propose(self, group: str, topic: str, offsets: dict[int, int]) -> asyncio.Future[PutStatus]:
-        future = self._state.propose(CommitOffsets(group, topic, offsets))
+    def _propose(
+        self, group: str, topic: str, offsets: dict[int, int], is_reset: bool = False
+    ) -> asyncio.Future[PutStatus]:
+        future = self._state.propose(CommitOffsets(group, topic, offsets, is_reset))
         for queue_id, offset in offsets.items():
             self._in_flight[group, topic, queue_id] = (offset, future)
         future.add_done_callback(lambda done: self._settle(group, topic, offsets, done))

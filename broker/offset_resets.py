@@ -5,12 +5,14 @@ its own offset again; its next pull of the queue is therefore answered 21 PULL_O
 offset, which every client takes over. Until it pulls there, what it commits is from before the reset and does
 not count: Java clients go on ten seconds after that answer, and commit what they had every five.
 
-The marks are the leader's own: a consumer whose leader dies between the reset and its next pull has to be
-reset again, as with RocketMQ.
+Every node that applies a reset has its marks: a consumer may read from a follower, and the leader may die
+before the consumer has heard. A leader stores no other offset of the group in between, so the next one that
+is stored says to all nodes that the consumer is there; theirs end with it. Where the consumer is there and
+stores nothing, the next leader may send it there once more.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -34,11 +36,14 @@ class _Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """`until_ms` is when a mark that is SENT ends."""
+    """`until_ms` is when a mark ends that nobody takes; None: it waits."""
 
     offset: int
     stage: _Stage
-    until_ms: int = 0
+    until_ms: int | None = None
+
+    def is_over(self, now_ms: int) -> bool:
+        return self.until_ms is not None and now_ms >= self.until_ms
 
 
 class OffsetResets:
@@ -61,15 +66,32 @@ class OffsetResets:
         self._put(group, topic, offsets, _Stage.STORING)
 
     def abandon(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
-        """They could not be stored, or nobody is left who is to hear of them."""
+        """They are not in the log and will not be. Where that is not known they are kept: they will be
+        applied here, or this node leads no more.
+        """
         for queue_id in queue_ids:
             mark = self._marks.get((group, topic, queue_id))
             if mark is not None and mark.stage is _Stage.STORING:
                 del self._marks[group, topic, queue_id]
 
-    def mark(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """The group's running consumers are to go on at these offsets, which are stored."""
-        self._put(group, topic, offsets, _Stage.SET)
+    def drop(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
+        """Nobody is left who is to hear of them."""
+        for queue_id in queue_ids:
+            self._marks.pop((group, topic, queue_id), None)
+
+    def end(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """These offsets were stored after the reset: whoever stored them is there, or set them anew."""
+        for queue_id, offset in offsets.items():
+            key = (group, topic, queue_id)
+            mark = self._marks.get(key)
+            if mark is not None and mark.stage is _Stage.SET and mark.offset != offset:
+                del self._marks[key]
+
+    def mark(self, group: str, topic: str, offsets: Mapping[int, int], until_ms: int | None = None) -> None:
+        """The group's running consumers are to go on at these offsets, which are stored. A node that does not
+        lead may never hear that they did, and says till when that matters.
+        """
+        self._put(group, topic, offsets, _Stage.SET, until_ms)
         for callback in self._callbacks:
             for queue_id in offsets:
                 callback(topic, queue_id)
@@ -90,7 +112,7 @@ class OffsetResets:
         mark = self._marks.get(key)
         if mark is None or mark.stage is _Stage.STORING:
             return None
-        if mark.stage is _Stage.SET and mark.offset != offset:
+        if mark.stage is _Stage.SET and mark.offset != offset and not mark.is_over(now_ms):
             self._marks[key] = _Mark(mark.offset, _Stage.SENT, now_ms + SENT_MS)
             return mark.offset
         del self._marks[key]
@@ -102,17 +124,34 @@ class OffsetResets:
         mark = self._marks.get(key)
         if mark is None or offset == mark.offset:
             return False
-        if mark.stage is _Stage.SENT and now_ms >= mark.until_ms:
+        if mark.is_over(now_ms):
             del self._marks[key]
             return False
         return True
 
-    def clear(self) -> None:
-        """Another node leads: whatever was committed there counts."""
-        self._marks.clear()
+    def lose_leadership(self, until_ms: int) -> None:
+        """What this node was storing it may hear of from the log, or never; what waits does so no longer than
+        this.
+        """
+        self._marks = {
+            key: replace(mark, until_ms=until_ms if mark.until_ms is None else mark.until_ms)
+            for key, mark in self._marks.items()
+            if mark.stage is not _Stage.STORING
+        }
 
-    def _put(self, group: str, topic: str, offsets: Mapping[int, int], stage: _Stage) -> None:
-        marks = {(group, topic, queue_id): _Mark(offset, stage) for queue_id, offset in offsets.items()}
+    def take_leadership(self, now_ms: int) -> None:
+        """Those that are over send nobody anywhere."""
+        self._marks = {key: mark for key, mark in self._marks.items() if not mark.is_over(now_ms)}
+
+    def _put(
+        self,
+        group: str,
+        topic: str,
+        offsets: Mapping[int, int],
+        stage: _Stage,
+        until_ms: int | None = None,
+    ) -> None:
+        marks = {(group, topic, number): _Mark(offset, stage, until_ms) for number, offset in offsets.items()}
         if len(self._marks) + len(marks.keys() - self._marks.keys()) > self._marks_max:
             self._make_room()  # once for all of them: it looks at every mark there is
         for key, mark in marks.items():
@@ -120,5 +159,5 @@ class OffsetResets:
                 self._marks[key] = mark
 
     def _make_room(self) -> None:
-        """Whoever was sent already goes there anyway."""
-        self._marks = {key: mark for key, mark in self._marks.items() if mark.stage is not _Stage.SENT}
+        """Whoever was sent already goes there anyway; what another leader made is for few."""
+        self._marks = {key: mark for key, mark in self._marks.items() if mark.until_ms is None}

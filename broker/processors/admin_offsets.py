@@ -5,6 +5,7 @@ A reset and a clone change the replicated state, so only the leader makes them; 
 reset with their next pull (broker/offset_resets.py).
 """
 
+import asyncio
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from broker.state.changes import CommitOffsets
 from broker.state.groups import group_name_error
 from broker.state.topics import TopicConfig
 from commitlog.consume_queue import Boundary
+from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -26,6 +28,14 @@ from remoting.header_fields import Int, Long, RequestHeader, request_header, wir
 from remoting.router import HandlerResult
 
 JAVA_LONG_MAX = 2**63 - 1
+HEARD_OF_MS = 600_000
+"""After so long whoever ran has heard of a reset: a node that did not make it, or meets it in the log when it
+starts, sends nobody there any more.
+"""
+NOT_PUT = frozenset(
+    {PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.OS_PAGE_CACHE_BUSY, PutStatus.MESSAGE_ILLEGAL}
+)
+"""What was answered so is not in the log, and never will be; of all other failures that is not known."""
 
 
 @request_header
@@ -75,6 +85,7 @@ class OffsetAdmin:
         self._state = context.state
         self._log = context.log
         self._commits = commits
+        self._now_ms = context.environment.monotonic_ms
 
     async def reset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """222: answered with the new offsets once they are committed."""
@@ -85,11 +96,9 @@ class OffsetAdmin:
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         offsets = self._targets(header, topic)
         await self._store(request, header.group, topic.name, offsets)
-        if self._is_online(header.group):
-            self._context.offset_resets.mark(header.group, topic.name, offsets)
-        else:
+        if not self._is_online(header.group):
             # Whoever ran when it began is gone: who comes next begins there, and what it commits counts.
-            self._context.offset_resets.abandon(header.group, topic.name, offsets)
+            self._context.offset_resets.drop(header.group, topic.name, offsets)
         broker_name = self._context.config.broker_name
         rows = [
             (message_queue(topic.name, broker_name, number), offset) for number, offset in offsets.items()
@@ -101,15 +110,18 @@ class OffsetAdmin:
     ) -> None:
         """Raises RequestError when they are not committed."""
         resets = self._context.offset_resets
-        if self._is_online(group):
+        has_consumers = self._is_online(group)
+        if has_consumers:
             resets.begin(group, topic, offsets)
-        try:
-            for first in range(0, len(offsets), OFFSETS_PER_CHANGE_MAX):
-                part = dict(list(offsets.items())[first : first + OFFSETS_PER_CHANGE_MAX])
-                await committed_answer(request, self._commits.reset(group, topic, part))
-        except BaseException:
-            resets.abandon(group, topic, offsets)
-            raise
+        rows = list(offsets.items())
+        for first in range(0, len(rows), OFFSETS_PER_CHANGE_MAX):
+            future = self._commits.reset(
+                group, topic, dict(rows[first : first + OFFSETS_PER_CHANGE_MAX]), has_consumers
+            )
+            if await asyncio.shield(future) is not PutStatus.PUT_OK:
+                not_put = rows[first if future.result() in NOT_PUT else first + OFFSETS_PER_CHANGE_MAX :]
+                resets.abandon(group, topic, [queue_id for queue_id, _ in not_put])
+            await committed_answer(request, future)
 
     def _targets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
         """The new offset of each queue that is meant."""
@@ -233,9 +245,24 @@ class OffsetAdmin:
     def _is_online(self, group: str) -> bool:
         return group in self._context.clients.consumer_groups
 
+    def on_offsets(self, change: CommitOffsets, stored_ms: int) -> None:
+        """Applied here, on any node."""
+        resets = self._context.offset_resets
+        left_ms = HEARD_OF_MS - (self._context.clock() - stored_ms)
+        if not change.is_reset:
+            if resets:
+                resets.end(change.group, change.topic, change.offsets)
+        elif self._log.is_writable():
+            resets.mark(change.group, change.topic, change.offsets)
+        elif left_ms > 0:
+            until_ms = self._now_ms() + min(left_ms, HEARD_OF_MS)
+            resets.mark(change.group, change.topic, change.offsets, until_ms)
+
     def on_writable_change(self, is_writable: bool) -> None:
-        if not is_writable:
-            self._context.offset_resets.clear()
+        if is_writable:
+            self._context.offset_resets.take_leadership(self._now_ms())
+        else:
+            self._context.offset_resets.lose_leadership(self._now_ms() + HEARD_OF_MS)
 
 
 def register(context: BrokerContext) -> None:
@@ -247,4 +274,5 @@ def register(context: BrokerContext) -> None:
     router.register(RequestCode.GET_ALL_DELAY_OFFSET, admin.all_delay_offsets)
     router.register(RequestCode.QUERY_CONSUME_TIME_SPAN, admin.time_spans)
     router.register(RequestCode.QUERY_CORRECTION_OFFSET, admin.corrections)
+    context.state.on_offsets = admin.on_offsets
     context.log.on_writable_change(admin.on_writable_change)

@@ -3,7 +3,7 @@
 A pull is checked once, then read: units, filter, one read of the log. With nothing to read it is held until a
 message comes (long polling). The writable leader's word is final. Every other node serves what it has
 applied, but never says that an offset is out of range: it may only be behind, and a consumer that believes it
-would be moved back.
+would be moved back. Where a group was reset (broker/offset_resets.py) any node sends it there.
 """
 
 from dataclasses import dataclass

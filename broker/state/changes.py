@@ -56,11 +56,14 @@ class DeleteGroup:
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """The group has consumed these queues of the topic up to (not including) these offsets."""
+    """The group has consumed these queues of the topic up to (not including) these offsets. With `is_reset`
+    an operator says so, and its running consumers are to be sent there; older versions pass over the flag.
+    """
 
     group: str
     topic: str
     offsets: Mapping[int, int]
+    is_reset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +208,8 @@ def _to_row(change: Change) -> list[Any]:
             return ["putGroup", group_config.to_json()]
         case DeleteGroup(name, clean_offsets):
             return ["deleteGroup", name, clean_offsets]
-        case CommitOffsets(group, topic, offsets):
-            return ["commitOffsets", group, topic, list(offsets.items())]
+        case CommitOffsets(group, topic, offsets, is_reset):
+            return ["commitOffsets", group, topic, list(offsets.items()), *([True] if is_reset else [])]
         case SetDelayOffset(level, offset):
             return ["setDelayOffset", level, offset]
         case DropOffsets(group, topic):
@@ -231,7 +234,9 @@ _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
     "deleteTopic": lambda row: DeleteTopic(str(row[1])),
     "putGroup": lambda row: PutGroup(SubscriptionGroupConfig.from_json(row[1])),
     "deleteGroup": lambda row: DeleteGroup(str(row[1]), bool(row[2])),
-    "commitOffsets": lambda row: CommitOffsets(str(row[1]), str(row[2]), {int(q): int(o) for q, o in row[3]}),
+    "commitOffsets": lambda row: CommitOffsets(
+        str(row[1]), str(row[2]), {int(q): int(o) for q, o in row[3]}, row[4:] == [True]
+    ),
     "setDelayOffset": lambda row: SetDelayOffset(int(row[1]), int(row[2])),
     "dropOffsets": lambda row: DropOffsets(str(row[1]), str(row[2])),
     "trimLog": lambda row: TrimLog(int(row[1])),

@@ -83,6 +83,8 @@ class ReplicatedState:
         self._proposals = ProposalQueue(log, self._record_message, PROPOSALS_WAITING_MAX)
         self._creating: dict[object, asyncio.Future[PutStatus]] = {}
         self._topic_callbacks: list[Callable[[], None]] = []
+        self.on_offsets: Callable[[CommitOffsets, int], None] = lambda change, stored_ms: None
+        """Told of each change of consumer offsets that was applied, in order."""
         self._snapshot_path: Path = config.store_path_root_dir / "state" / "snapshot"
         self._snapshot_task: asyncio.Task[None] | None = None
         self._snapshot_write: asyncio.Task[None] | None = None
@@ -306,6 +308,8 @@ class ReplicatedState:
             self._tables.apply(change, request.store_timestamp_ms)
             if isinstance(change, PutSettings):
                 take_settings(self._config, change.values)
+            elif isinstance(change, CommitOffsets):
+                self.on_offsets(change, request.store_timestamp_ms)
         self._is_changed = True
         self._proposals.applied(request.queue_offset)
 
@@ -318,11 +322,8 @@ class ReplicatedState:
         """
         snapshot = self._read_snapshot()
         if snapshot is not None and log_end_index is not None and snapshot.applied_index > log_end_index:
-            logger.warning(
-                "state snapshot of entry %d is not used: the log ends at %d",
-                snapshot.applied_index,
-                log_end_index,
-            )
+            text = "state snapshot of entry %d is not used: the log ends at %d"
+            logger.warning(text, snapshot.applied_index, log_end_index)
             drop_snapshot(self._fs, self._snapshot_path)
             snapshot = None
         if snapshot is not None:

@@ -50,8 +50,8 @@ TURNS_MAX = 200
 class Operator:
     """Asks; every answer is there within a few turns of the loop."""
 
-    def __init__(self, tmp_path: Path, engine: FakeEngine | None) -> None:
-        self.log = FakeLog()
+    def __init__(self, tmp_path: Path, engine: FakeEngine | None, log: FakeLog | None = None) -> None:
+        self.log = log or FakeLog()
         self.engine = engine
         self.context: BrokerContext = make_context(tmp_path, self.log, engine, dLegerPeers=PEERS)
         for module in ADMIN_MODULES:

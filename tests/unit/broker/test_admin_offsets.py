@@ -9,7 +9,15 @@ from broker.offset_commits import OffsetCommits
 from broker.offset_resets import SENT_MS, OffsetResets
 from broker.processors import offsets as offset_requests
 from broker.processors import pull
-from broker.state.changes import CommitOffsets, PutGroup, PutTopic
+from broker.processors.admin_offsets import HEARD_OF_MS
+from broker.state.changes import (
+    CommitOffsets,
+    PutGroup,
+    PutTopic,
+    decode_changes,
+    encode_change,
+    join_changes,
+)
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
@@ -32,6 +40,18 @@ async def operator(tmp_path: Path) -> Operator:
         CommitOffsets("g", "t", {0: 0, 1: 2}),
     )
     await made.store("t", 1, 5)
+    return made
+
+
+async def next_leader(operator: Operator, tmp_path: Path, later_ms: int = 0) -> Operator:
+    """The node that takes over with what is committed, and began so much later."""
+    operator.log.set_writable(False)
+    log = operator.log.reopened()
+    made = Operator(tmp_path / "next", FakeEngine(), log)
+    made.context.clock = lambda: log.now_ms + later_ms
+    log.set_writable(False)
+    await log.start()
+    log.set_writable(True)
     return made
 
 
@@ -191,7 +211,8 @@ async def test_no_commit_overtakes_a_reset_that_is_on_its_way(operator: Operator
     operator.log.fail(PutStatus.UNKNOWN_ERROR)
     (refused,) = await operator.answers(1)
     assert (refused.opaque, refused.code != 0) == (6, True)
-    assert len(operator.context.offset_resets) == 0, "a reset that failed keeps nobody out"
+    operator.log.set_writable(False)
+    assert len(operator.context.offset_resets) == 0, "whether it is stored, the next leader knows"
 
 
 async def test_a_consumer_that_left_during_a_reset_is_not_waited_for(operator: Operator) -> None:
@@ -260,12 +281,107 @@ def test_a_full_table_is_looked_through_once_for_all_queues_of_a_reset() -> None
     assert not resets.keeps_out("h", "t", 1, 9, now_ms=0)
 
 
-async def test_a_new_leader_sends_nobody_back(operator: Operator) -> None:
+async def test_the_next_leader_sends_there_who_had_not_heard(operator: Operator, tmp_path: Path) -> None:
     connect_client(operator)
-    await reset(operator)
-    assert len(operator.context.offset_resets) == 2
+    await reset(operator, timestamp="0")
+    next_one = await next_leader(operator, tmp_path)
+    pull.register(next_one.context)
+    offset_requests.register(next_one.context)
+    assert await commit(next_one, 5) == 0, "it has not heard of the reset"
+    moved = await pull_at(next_one, 5)
+    assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (21, "0")
+    assert (await pull_at(next_one, 0)).code == 0
+    assert await commit(next_one, 3) == 3
+
+
+async def test_the_next_leader_leaves_alone_who_went_on_from_there(
+    operator: Operator, tmp_path: Path
+) -> None:
+    pull.register(operator.context)
+    offset_requests.register(operator.context)
+    connect_client(operator)
+    await reset(operator, timestamp="0")
+    await pull_at(operator, 5)
+    await pull_at(operator, 0)
+    assert await commit(operator, 3) == 3
+    next_one = await next_leader(operator, tmp_path)
+    pull.register(next_one.context)
+    assert (await pull_at(next_one, 4)).code == 0
+
+
+async def test_a_reset_of_long_ago_is_met_in_the_log_and_sends_nobody(
+    operator: Operator, tmp_path: Path
+) -> None:
+    connect_client(operator)
+    await reset(operator, timestamp="0")
+    next_one = await next_leader(operator, tmp_path, HEARD_OF_MS + 1)
+    assert len(next_one.context.offset_resets) == 0
+
+
+async def test_a_consumer_that_reads_from_a_follower_is_sent_there_too(operator: Operator) -> None:
+    """And comes to the leader with that, which then takes its offsets again."""
+    pull.register(operator.context)
+    operator.log.auto_commit = False
+    puts = len(operator.log.put_calls)
+    operator.context.state.propose(CommitOffsets("g", "t", {0: 0, 1: 1}, is_reset=True))
+    while len(operator.log.put_calls) == puts:
+        await asyncio.sleep(0)
     operator.log.set_writable(False)
+    operator.log.commit()
+    moved = await pull_at(operator, 5)
+    assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (21, "1")
+    assert moved.ext_fields["suggestWhichBrokerId"] == "0"
+    assert (await pull_at(operator, 1)).code == 0
+
+
+async def test_a_reset_of_which_it_is_not_known_whether_it_is_stored_keeps_its_marks(
+    operator: Operator,
+) -> None:
+    """Until it is applied, or this node leads no more."""
+    pull.register(operator.context)
+    offset_requests.register(operator.context)
+    connect_client(operator)
+    operator.log.auto_commit = False
+    puts = len(operator.log.put_calls)
+    request = RemotingCommand(RESET, opaque=6, ext_fields={"topic": "t", "group": "g", "timestamp": "0"})
+    operator.context.router.dispatch([(operator.connection.as_connection, [request], request.code)])
+    while len(operator.log.put_calls) == puts:
+        await asyncio.sleep(0)
+    operator.log.time_out()
+    (refused,) = await operator.answers(1)
+    assert refused.code != 0
+    assert await commit(operator, 5) == 2, "it would be stored behind the reset"
+    operator.log.auto_commit = True
+    operator.log.commit()
+    assert (await pull_at(operator, 5)).code == 21
+
+
+@pytest.mark.parametrize("status", [PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.OS_PAGE_CACHE_BUSY])
+async def test_a_reset_that_is_not_in_the_log_keeps_nobody_out(operator: Operator, status: PutStatus) -> None:
+    connect_client(operator)
+    operator.log.next_status = status
+    refused = await operator.ask(RESET, topic="t", group="g", timestamp="0")
+    assert refused.code != 0
     assert len(operator.context.offset_resets) == 0
+
+
+def test_what_another_leader_made_is_over_after_a_while() -> None:
+    resets = OffsetResets()
+    resets.mark("g", "t", {0: 1, 1: 1}, until_ms=100)
+    assert resets.send("g", "t", 0, 9, now_ms=99) == 1
+    assert resets.send("g", "t", 1, 9, now_ms=100) is None
+    resets.mark("g", "t", {0: 1})
+    resets.lose_leadership(until_ms=200)
+    resets.take_leadership(now_ms=199)
+    assert resets.keeps_out("g", "t", 0, 9, now_ms=199)
+    resets.take_leadership(now_ms=200)
+    assert len(resets) == 0
+
+
+def test_a_change_that_is_a_reset_says_so_and_others_are_as_they_were() -> None:
+    plain, marked = CommitOffsets("g", "t", {0: 5}), CommitOffsets("g", "t", {0: 5}, is_reset=True)
+    assert encode_change(plain) == b'["commitOffsets","g","t",[[0,5]]]'
+    assert decode_changes(join_changes([encode_change(plain), encode_change(marked)])) == [plain, marked]
 
 
 def test_marks_are_bounded_and_taken_once() -> None:

@@ -312,7 +312,7 @@ async def test_a_group_that_is_reset_goes_on_there_and_is_not_moved_again(bench:
     await bench.put(b"a", b"b")
     for message in await bench.pop(queueId=0):
         await bench.ack(message)
-    bench.commits.reset("g", "t", {0: 1})
+    bench.commits.reset("g", "t", {0: 1}, has_consumers=False)
     bench.context.offset_resets.mark("g", "t", {0: 1})
     await bench.settle()
     assert [message.body for message in await bench.pop(queueId=0)] == [b"b"]
