@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from admin_api.gateway import Gateway, Gathered
+from admin_api.gateway import Gateway, Gathered, Trouble
 from admin_api.schemas.consumer_groups import QueueProgress, TopicProgressView
 from admin_api.services.group_items import total
-from admin_api.services.group_overview import on_masters
+from admin_api.services.group_overview import joined, on_masters
 from admin_api.sources.bodies import QueueKey
 from admin_api.sources.brokers import BrokerSet
 from admin_api.sources.consumer_groups import Running
@@ -41,40 +41,54 @@ class GroupProgressReader:
 
     async def lags(self, brokers: BrokerSet, group: str) -> Gathered[str, int | None]:
         """The group's lag on each broker; None where it has no offset at all."""
+        missed: list[Trouble] = []
 
         async def read(address: str) -> int | None:
             progress = await self._source.progress(address, group)
-            offsets = await self._offsets(brokers, address, group, progress.rows)
+            offsets = await self._offsets(brokers, address, group, progress.rows, missed)
             return topic_lag(
                 [(row.broker_offset, lag_of(row, offsets[key])) for key, row in progress.rows.items()]
             )
 
-        return await self._gateway.ask_each(brokers.masters, on_masters(brokers, read))
+        gathered = await self._gateway.ask_each(brokers.masters, on_masters(brokers, read))
+        return Gathered(gathered.answers, joined(gathered.troubles, missed))
 
     async def rows(self, brokers: BrokerSet, group: str, topic: str | None) -> Gathered[str, TopicRows]:
         """Everything that is known of each queue."""
+        missed: list[Trouble] = []
 
         async def read(address: str) -> TopicRows:
             progress = await self._source.progress(address, group, topic)
             offsets, (bounds, delays) = await asyncio.gather(
-                self._offsets(brokers, address, group, progress.rows),
+                self._offsets(brokers, address, group, progress.rows, missed),
                 self._extras(address, group, progress.rows),
             )
             return TopicRows(progress.rows, offsets, bounds, delays, progress.tps)
 
-        return await self._gateway.ask_each(brokers.masters, on_masters(brokers, read))
+        gathered = await self._gateway.ask_each(brokers.masters, on_masters(brokers, read))
+        return Gathered(gathered.answers, joined(gathered.troubles, missed))
 
     async def _offsets(
-        self, brokers: BrokerSet, address: str, group: str, rows: Mapping[QueueKey, OffsetRow]
+        self,
+        brokers: BrokerSet,
+        address: str,
+        group: str,
+        rows: Mapping[QueueKey, OffsetRow],
+        missed: list[Trouble],
     ) -> dict[QueueKey, int | None]:
-        """Tells an offset of 0 from none, as far as the bound goes: beyond it 0 is what the broker says."""
+        """Tells an offset of 0 from none, as far as the bound goes: beyond it 0 is what the broker says.
+
+        Why one is not known goes to `missed`: without that, it would be shown as none.
+        """
         offsets: dict[QueueKey, int | None] = {key: row.consumer_offset for key, row in rows.items()}
         zeros = [key for key, row in rows.items() if row.consumer_offset <= 0][:ZEROS_ASKED_MAX]
 
         async def ask(key: QueueKey) -> int | None:
             return await self._source.committed(address, group, key.topic, key.queue_id)
 
-        asked = (await self._gateway.ask_each(zeros, ask)).answers
+        gathered = await self._gateway.ask_each(zeros, ask)
+        missed.extend(gathered.troubles)
+        asked = gathered.answers
         if address not in brokers.statuses:
             asked = await self._source.without_missing(address, group, asked)
         return offsets | {key: asked.get(key) for key in zeros}

@@ -44,6 +44,8 @@ class FakeBroker:
     is_hanging: bool = False
     port_shift: int = 0
     asked: list[int] = field(default_factory=list)
+    failing: set[int] = field(default_factory=set)
+    """Requests that it fails at."""
 
     @property
     def address(self) -> str:
@@ -51,6 +53,8 @@ class FakeBroker:
 
     def answer(self, command: RemotingCommand) -> RemotingCommand:
         self.asked.append(command.code)
+        if command.code in self.failing:
+            return RemotingCommand(code=ResponseCode.SYSTEM_ERROR, remark="a fault")
         handlers = {
             RequestCode.LEDGERMQ_NODE_STATUS: self._status,
             RequestCode.LEDGERMQ_GROUP_PROGRESS: self._all_progress,

@@ -93,6 +93,17 @@ async def test_members_and_progress_that_nobody_tells_are_unknown() -> None:
         assert (progress.topics, progress.lag, progress.consume_tps) == (None, None, None)
 
 
+async def test_an_offset_that_is_not_told_is_no_offset_that_is_not_there() -> None:
+    broker = sample("ledgermq")
+    broker.offsets["g", "t"] = {0: 0, 1: 0}
+    async with opened(broker) as groups:
+        assert (await groups.progress("g")).is_partial is False
+        broker.failing.add(RequestCode.QUERY_CONSUMER_OFFSET)
+        for view in (await groups.progress("g"), await groups.view("g")):
+            assert view.is_partial is True
+            assert "a fault" in view.problems[0].problem
+
+
 async def test_nobody_answers() -> None:
     broker = sample("rocketmq5")
     broker.is_hanging = True
