@@ -1,158 +1,258 @@
-"""What people who look at a cluster cost it: the brokers' CPU, and throughput on the same machine.
+"""What people who look at a cluster cost it: throughput on the same machine, and CPU of each process.
 
-Ten pages are open (event streams), and their lists and details are asked for as often as the rate limit lets
-them. Rounds with and without them alternate. First nobody produces: what the brokers then take is theirs.
-Then a closed loop of sends runs beside it, on the same cores as the admin service and its viewers, which
-elsewhere have cores of their own.
+Ten pages are open (event streams), and somebody clicks through lists and details once a second. They come
+and go (ABBA) under one unbroken closed loop of sends, on the same cores as the admin process and themselves,
+who elsewhere have cores of their own. Each stretch without them is paired with the one beside it with them;
+what they cost is the median of the pairs' ratios, with a bootstrap interval.
 
-usage: python -m bench.admin_load [--rounds 3] [--seconds 4] [--topics 200] [--save admin-load]
+usage: python -m bench.admin_load [--pairs 24] [--seconds 2.5] [--nice N] [--in-memory] [--save admin-load]
+
+With the log in memory (`--in-memory`, Linux) CPU is all that bounds throughput: no disk's moods hide what a
+process beside the brokers takes from them, nor do they look like it.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import cycle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 
+from bench.admin_viewers import OFF, ON
 from bench.load import Where, prepare
 from bench.processes import cpu_time_s
-from bench.results_file import save
-from ledgermq.load.run import Load, Run
+from bench.results_file import read, save
+from ledgermq.load.run import SERIES_S, Load, Run
 from tests.integration.cluster import Cluster
 
 PAGES = 10
-ASKS_PER_S = 10
-PATHS = ("/topics", "/consumer-groups", "/brokers", "/topics/Bench", "/topics/Bench/queues", "/history")
+CLICKS_PER_S = 1.0
 IN_FLIGHT = 64
+SETTLED_AFTER_S = 2.0
 WARMUP_S = 1.0
-READY = "watching"
+IDLE_PAIRS = 2
+SKIPPED = 1
+"""Of each stretch's half seconds, those in which the viewers come or go."""
+SIDES = {"without": False, "with_viewers": True}
+RESAMPLES = 5_000
+INTERVAL = 0.95
+MEMORY = Path("/dev/shm")
 
 
-async def view(url: str) -> None:
-    """Watches and asks until it is ended."""
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=f"{url}/api/v1", timeout=10, limits=limits) as client:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`nice`: of the admin process, instead of what `ledgermq up` gave it; `size`: bytes of a message."""
 
-        async def watch() -> None:
-            async with client.stream("GET", "/cluster/events", timeout=None) as stream:
-                async for _ in stream.aiter_bytes():
-                    pass
-
-        async def ask() -> None:
-            for path in PATHS:
-                await client.get(path)
-            print(READY, flush=True)
-            for path in cycle(PATHS):
-                await client.get(path)
-                await asyncio.sleep(1 / ASKS_PER_S)
-
-        await asyncio.gather(ask(), *(watch() for _ in range(PAGES)))
+    pairs: int
+    seconds: float
+    topics: int
+    nice: int | None
+    size: int
+    in_memory: bool
 
 
-@contextmanager
-def viewers(url: str, *, are_there: bool) -> Iterator[psutil.Process | None]:
-    """A process of viewers that has begun."""
-    if not are_there:
-        yield None
-        return
-    command = [sys.executable, "-m", "bench.admin_load", "--view", url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().strip() == READY
-            yield psutil.Process(process.pid)
-        finally:
-            process.terminate()
+class Viewers:
+    """The process of those who look."""
+
+    def __init__(self, port: int) -> None:
+        command = [sys.executable, "-m", "bench.admin_viewers", "127.0.0.1", str(port)]
+        command += ["--pages", str(PAGES), "--clicks-per-s", str(CLICKS_PER_S)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        self.process = psutil.Process(self._process.pid)
+
+    def tell(self, word: str) -> None:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        print(word, file=stdin, flush=True)
+        assert stdout.readline().strip() == word, "the viewers have stopped looking"
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(10)
 
 
-def measure(rounds: int, seconds: float, topics: int) -> dict[str, Any]:
-    """Medians of the rounds, without viewers and with them."""
-    with tempfile.TemporaryDirectory() as folder:
+@dataclass(slots=True)
+class Stretches:
+    """Times with and without viewers by the clock of a load, and the cores that each process took."""
+
+    viewers: Viewers
+    processes: Mapping[str, psutil.Process]
+    sides: Sequence[bool]
+    seconds: float
+    clock_s: Callable[[], float]
+    cores: list[dict[str, float]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """From the warm-up's end on."""
+        self._wait_till(WARMUP_S)
+        is_on = False
+        for number, are_there in enumerate(self.sides):
+            before, began_s = self._cpu_s(), time.monotonic()
+            if are_there != is_on:
+                self.viewers.tell(ON if are_there else OFF)
+                is_on = are_there
+            self._wait_till(WARMUP_S + (number + 1) * self.seconds)
+            after, elapsed_s = self._cpu_s(), time.monotonic() - began_s
+            self.cores.append({name: (after[name] - before[name]) / elapsed_s for name in after})
+        if is_on:
+            self.viewers.tell(OFF)
+
+    def _wait_till(self, at_s: float) -> None:
+        while (left_s := at_s - self.clock_s()) > 0:
+            time.sleep(min(left_s, 0.1))
+
+    def _cpu_s(self) -> dict[str, float]:
+        return {name: cpu_time_s(process) for name, process in self.processes.items()}
+
+    def rates(self, series: Sequence[int]) -> list[float]:
+        """Messages a second of each stretch, but for its beginning; `series`: of each half second."""
+        steps = round(self.seconds / SERIES_S)
+        first = round(WARMUP_S / SERIES_S)
+        found = []
+        for number in range(len(self.sides)):
+            part = series[first + number * steps + SKIPPED : first + (number + 1) * steps]
+            found.append(sum(part) / (len(part) * SERIES_S))
+        return found
+
+
+def measure(plan: Plan) -> dict[str, Any]:
+    """Both phases over one cluster."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if plan.in_memory else None) as folder:
         cluster = Cluster(Path(folder))
         try:
             cluster.start()
-            prepare(Where(cluster.namesrv, "Crowd", topics=topics, queues=4))
+            admin = cluster.processes()["admin_api"]
+            if plan.nice is not None:
+                set_nice(admin, plan.nice)
+            prepare(Where(cluster.namesrv, "Crowd", topics=plan.topics, queues=4))
             where = Where(cluster.namesrv)
             address = prepare(where)
-
-            def produce() -> float:
-                load = Load(in_flight=IN_FLIGHT, seconds=seconds, warmup_s=WARMUP_S)
-                return Run(load, address, where.targets).measure().per_second
-
-            def wait() -> float:
-                time.sleep(seconds)
-                return 0.0
-
-            quiet = _alternate(cluster, wait, rounds)
-            busy = _alternate(cluster, produce, rounds)
+            viewers = Viewers(cluster.admin_port)
+            try:
+                time.sleep(SETTLED_AFTER_S)
+                idle = _idle(cluster, viewers, plan)
+                producing = _producing(cluster, viewers, plan, Run(_load(plan), address, where.targets))
+            finally:
+                viewers.end()
+            return {"admin_nice": int(admin.nice()), "nobody_produces": idle, "producing": producing}
         finally:
             cluster.stop()
-    return {"nobody_produces": quiet, "producing": busy}
 
 
-def _alternate(cluster: Cluster, run: Callable[[], float], rounds: int) -> dict[str, Any]:
-    found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
-    for _ in range(rounds):
-        for are_there in (False, True):
-            with viewers(cluster.admin, are_there=are_there) as seen:
-                found[are_there].append(_one(cluster, run, seen))
-    return {
-        "without": _medians(found[False]),
-        "with_viewers": _medians(found[True]),
-    }
+def set_nice(process: psutil.Process, nice: int) -> None:
+    """Also of its session, which `ledgermq up` gives each process of its own."""
+    process.nice(nice)
+    autogroup = Path(f"/proc/{process.pid}/autogroup")
+    if autogroup.exists():
+        autogroup.write_text(str(nice))
 
 
-def _one(cluster: Cluster, run: Callable[[], float], seen: psutil.Process | None) -> dict[str, float]:
-    processes = {**cluster.processes(), **({} if seen is None else {"viewers": seen})}
-    before = {name: cpu_time_s(process) for name, process in processes.items()}
+def _load(plan: Plan) -> Load:
+    seconds = 2 * plan.pairs * plan.seconds
+    return Load(in_flight=IN_FLIGHT, size=plan.size, seconds=seconds, warmup_s=WARMUP_S)
+
+
+def _stretches(
+    cluster: Cluster, viewers: Viewers, plan: Plan, pairs: int, clock_s: Callable[[], float]
+) -> Stretches:
+    sides = [
+        side for number in range(pairs) for side in ((False, True) if number % 2 == 0 else (True, False))
+    ]
+    processes = {**cluster.processes(), "viewers": viewers.process}
+    return Stretches(viewers, processes, sides, plan.seconds, clock_s)
+
+
+def _idle(cluster: Cluster, viewers: Viewers, plan: Plan) -> dict[str, Any]:
     began_s = time.monotonic()
-    per_second = run()
-    elapsed_s = time.monotonic() - began_s
-    cpu = {name: (cpu_time_s(process) - before[name]) / elapsed_s for name, process in processes.items()}
-    brokers = sum(cpu[node_id] for node_id in cluster.nodes)
-    return {
-        "messages_per_s": per_second,
-        "brokers_cores": brokers,
-        "brokers_us_per_message": brokers / per_second * 1e6 if per_second else 0.0,
-        "admin_cores": cpu["admin_api"],
-        "viewers_cores": cpu.get("viewers", 0.0),
+    stretches = _stretches(cluster, viewers, plan, IDLE_PAIRS, lambda: time.monotonic() - began_s)
+    stretches.run()
+    return _cores(cluster, stretches)
+
+
+def _producing(cluster: Cluster, viewers: Viewers, plan: Plan, run: Run) -> dict[str, Any]:
+    stretches = _stretches(cluster, viewers, plan, plan.pairs, lambda: run.elapsed_s)
+    thread = threading.Thread(target=stretches.run)
+    thread.start()
+    result = run.measure()
+    thread.join()
+    rates = stretches.rates(result.series)
+    found = _cores(cluster, stretches)
+    ratios = []
+    for at in range(0, len(rates), 2):
+        pair = dict(zip(stretches.sides[at : at + 2], rates[at : at + 2], strict=True))
+        ratios.append(pair[True] / pair[False])
+    for name, side in SIDES.items():
+        own = [rate for rate, are_there in zip(rates, stretches.sides, strict=True) if are_there is side]
+        found[name]["messages_per_s"] = round(statistics.median(own), 1)
+    low, high = bootstrap(ratios)
+    found["ratio"] = {
+        "median": round(statistics.median(ratios), 4),
+        "interval_95": [round(low, 4), round(high, 4)],
+        "of_pairs": [round(ratio, 4) for ratio in ratios],
     }
+    return found
 
 
-def _medians(rows: list[dict[str, float]]) -> dict[str, float]:
-    return {key: round(statistics.median(row[key] for row in rows), 4) for key in rows[0]}
+def _cores(cluster: Cluster, stretches: Stretches) -> dict[str, Any]:
+    """Means: CPU time is counted in hundredths of a second."""
+    found: dict[str, Any] = {}
+    for name, side in SIDES.items():
+        rows = [
+            row for row, are_there in zip(stretches.cores, stretches.sides, strict=True) if are_there is side
+        ]
+        mean = {process: statistics.fmean(row[process] for row in rows) for process in rows[0]}
+        found[name] = {
+            "brokers_cores": round(sum(mean[node_id] for node_id in cluster.nodes), 4),
+            "admin_cores": round(mean["admin_api"], 4),
+            "viewers_cores": round(mean["viewers"], 4),
+        }
+    return found
+
+
+def bootstrap(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
+    """The interval that holds the median of `values` resampled with replacement."""
+    chance = random.Random(seed)
+    medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    rest = round(RESAMPLES * (1 - INTERVAL) / 2)
+    return medians[rest], medians[-rest - 1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--pairs", type=int, default=24)
+    parser.add_argument("--seconds", type=float, default=2.5, help="of a stretch, in halves")
     parser.add_argument("--topics", type=int, default=200)
-    parser.add_argument("--save", help="name of the file in bench/results")
-    parser.add_argument("--view", metavar="URL", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.view:
-        asyncio.run(view(arguments.view))
-        return
-    result = measure(arguments.rounds, arguments.seconds, arguments.topics)
-    for phase, sides in result.items():
-        for side, figures in sides.items():
-            print(f"{phase:16} {side:13}", *(f"{key} {value:,.3f}" for key, value in figures.items()))
-    if arguments.save:
-        load = {"pages": PAGES, "asks_per_s": ASKS_PER_S, "in_flight": IN_FLIGHT, **vars(arguments)}
-        print(save(arguments.save, load, result))
+    parser.add_argument("--nice", type=int, help="of the admin process (lowering it takes a privilege)")
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a message")
+    parser.add_argument("--in-memory", action="store_true", help="keep the log in /dev/shm")
+    parser.add_argument("--save", help="name of the file in bench/results; runs of other kinds in it stay")
+    values: dict[str, Any] = vars(parser.parse_args())
+    name: str | None = values.pop("save")
+    plan = Plan(**values)
+    result = measure(plan)
+    nice = result.pop("admin_nice")
+    for phase, found in result.items():
+        for side, figures in found.items():
+            print(f"{phase:16} {side:13}", *(f"{key} {value}" for key, value in figures.items()))
+    if name:
+        key = f"{'log_in_memory' if plan.in_memory else 'log_on_disk'}_admin_nice_{nice}"
+        older = (read(name) or {}).get("result", {})
+        kept = {run: figures for run, figures in older.items() if run.startswith("log_")}
+        load = {"pages": PAGES, "clicks_per_s": CLICKS_PER_S, "in_flight": IN_FLIGHT, **values}
+        print(save(name, load, {**kept, key: result}))
 
 
 if __name__ == "__main__":
