@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats `rocketmq` and `rocketmq-log` known to the session, with filter push-down.
+    """Make the formats `rocketmq` and `rocketmq-log` known to the session.
 
-    Spark asks Python sources for filters only if `spark.sql.python.filterPushdown.enabled` says so: it is set
-    here, for this session.
+    Spark refuses Python sources that take filters (option `pushFilters`) unless
+    `spark.sql.python.filterPushdown.enabled` says otherwise: it is set here, for this session.
     """
     from rocketmq_spark.registration import register_all
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 
 class RocketmqDataSource(DataSource):
-    """Reads and writes topics. Takes no filters: works whatever the session's push-down setting is."""
+    """Reads and writes topics."""
 
     @classmethod
     def name(cls) -> str:
@@ -24,9 +24,9 @@ class RocketmqDataSource(DataSource):
         return FULL_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from rocketmq_spark.source.batch_reader import RocketmqReader
+        from rocketmq_spark.source.batch_reader import make_reader
 
-        return RocketmqReader(self.options, schema)
+        return make_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from rocketmq_spark.source.stream_reader import RocketmqStreamReader
@@ -42,12 +42,3 @@ class RocketmqDataSource(DataSource):
         from rocketmq_spark.sink.data_source import make_stream_writer
 
         return make_stream_writer(self.options, schema, overwrite)
-
-
-class RocketmqPushdownDataSource(RocketmqDataSource):
-    """The same with filters pushed down; Spark must be told so, see `registration.PUSHDOWN_SETTING`."""
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        from rocketmq_spark.source.batch_reader import RocketmqPushdownReader
-
-        return RocketmqPushdownReader(self.options, schema)

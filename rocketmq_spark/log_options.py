@@ -27,6 +27,7 @@ KNOWN: Final = (
     "minPartitions",
     "brokerName",
     "storageOptions",
+    "pushFilters",
 )
 
 
@@ -49,6 +50,7 @@ class LogOptions:
     partitions_min: int = 1
     broker_name: str | None = None
     storage_options: Mapping[str, Any] | None = None
+    push_filters: bool = False
 
 
 def parse_log_options(options: Mapping[str, str]) -> LogOptions:
@@ -67,6 +69,7 @@ def parse_log_options(options: Mapping[str, str]) -> LogOptions:
         partitions_min=reader.integer("minPartitions", 1, 1) or 1,
         broker_name=reader.text("brokerName"),
         storage_options=_storage_options(reader.text("storageOptions")),
+        push_filters=reader.boolean("pushFilters", False),
     )
 
 

@@ -4,15 +4,17 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from rocketmq_spark.data_source import RocketmqPushdownDataSource
-from rocketmq_spark.log.data_source import RocketmqLogPushdownDataSource
+from rocketmq_spark.data_source import RocketmqDataSource
+from rocketmq_spark.log.data_source import RocketmqLogDataSource
 
 PUSHDOWN_SETTING: Final = "spark.sql.python.filterPushdown.enabled"
 """Off unless set: Spark then refuses to read from a Python source that takes filters."""
 
 
 def register_all(spark: SparkSession) -> None:
-    """Register every format, with filter push-down switched on for this session."""
+    """Register every format. Filter push-down is switched on for this session, so that the option pushFilters
+    can ask for it.
+    """
     spark.conf.set(PUSHDOWN_SETTING, "true")
-    spark.dataSource.register(RocketmqPushdownDataSource)
-    spark.dataSource.register(RocketmqLogPushdownDataSource)
+    spark.dataSource.register(RocketmqDataSource)
+    spark.dataSource.register(RocketmqLogDataSource)

@@ -19,15 +19,6 @@ class RocketmqLogDataSource(DataSource):
         return schema_of(parse_log_options(self.options).view)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from rocketmq_spark.log.reader import RocketmqLogReader
+        from rocketmq_spark.log.reader import make_reader
 
-        return RocketmqLogReader(self.options, schema)
-
-
-class RocketmqLogPushdownDataSource(RocketmqLogDataSource):
-    """The same with filters pushed down; Spark must be told so, see `registration.PUSHDOWN_SETTING`."""
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        from rocketmq_spark.log.reader import RocketmqLogPushdownReader
-
-        return RocketmqLogPushdownReader(self.options, schema)
+        return make_reader(self.options, schema)

@@ -116,12 +116,20 @@ class RocketmqLogReader(DataSourceReader):
 
 
 class RocketmqLogPushdownReader(RocketmqLogReader):
-    """Leaves out what a query's filters leave out anyway."""
+    """Leaves out what a query's filters leave out anyway: of a DataFrame that only one query is made of, as
+    `RocketmqPushdownReader` of the format `rocketmq`.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """All filters stay with Spark as well: what is left out here is only what surely fails them."""
         self._wanted = Wanted.by(filters)
         return filters
+
+
+def make_reader(options: Mapping[str, str], schema: StructType) -> RocketmqLogReader:
+    """The reader that the options ask for. Raises OptionError."""
+    reader = RocketmqLogPushdownReader if parse_log_options(options).push_filters else RocketmqLogReader
+    return reader(options, schema)
 
 
 def _sentence(store: str, damage: Damage) -> str:

@@ -87,7 +87,9 @@ class RocketmqReader(DataSourceReader):
 
 
 class RocketmqPushdownReader(RocketmqReader):
-    """The same, asked by Spark which rows are wanted."""
+    """The same, asked by Spark which rows are wanted. Spark keeps what it reads then for all queries of one
+    `load()`, so it is made where the options say that there is one.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Read less by these; those that hold for every row that is read need not come back to Spark."""
@@ -97,6 +99,12 @@ class RocketmqPushdownReader(RocketmqReader):
             both = tags if own is None else tags & own
             self._task = range_task(self._options.common, self._schema, both)
         return left_over(filters)
+
+
+def make_reader(options: Mapping[str, str], schema: StructType) -> RocketmqReader:
+    """The reader that the options ask for. Raises OptionError."""
+    reader = RocketmqPushdownReader if batch_options(options).push_filters else RocketmqReader
+    return reader(options, schema)
 
 
 def _outside(wanted: QueueRange, ends: QueueBounds) -> list[QueueRange]:

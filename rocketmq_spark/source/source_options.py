@@ -41,6 +41,7 @@ BATCH_OPTIONS: Final = (
     "endingTimestamp",
     "endingOffsetsByTimestamp",
     "storeTimeSkew",
+    "pushFilters",
 )
 STREAM_OPTIONS: Final = (
     *COMMON_OPTIONS,
@@ -119,6 +120,7 @@ class BatchOptions:
     common: SourceOptions
     end: Position
     store_time_skew_ms: int
+    push_filters: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,12 @@ def batch_options(options: Mapping[str, str]) -> BatchOptions:
         offsets = position.by_queue or {}
         if position.of_all == forbidden or forbidden in offsets.values():
             raise OptionError(f"option {position.option} of a batch query cannot be {word} ({forbidden})")
-    return BatchOptions(common, end, reader.duration_ms("storeTimeSkew", STORE_TIME_SKEW_MS))
+    return BatchOptions(
+        common,
+        end,
+        reader.duration_ms("storeTimeSkew", STORE_TIME_SKEW_MS),
+        reader.boolean("pushFilters", False),
+    )
 
 
 def stream_options(options: Mapping[str, str]) -> StreamOptions:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 import zlib
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from tests.integration.cluster import Cluster
@@ -119,9 +121,11 @@ def test_times_bound_what_is_read(spark: SparkSession, filled: Filled) -> None:
 
 
 def test_filters_are_pushed_down_and_lose_nothing(spark: SparkSession, filled: Filled) -> None:
-    frame = batch(spark, filled.namesrv, subscribe=filled.topic, storeTimeSkew=0)
+    def frame() -> DataFrame:
+        return batch(spark, filled.namesrv, subscribe=filled.topic, storeTimeSkew=0, pushFilters=True)
+
     moment = datetime.fromtimestamp(filled.middle_ms / 1000, UTC)
-    chosen = frame.where(
+    chosen = frame().where(
         F.col("tags").isin("TagA", "TagC") & (F.col("queueId") != 1) & (F.col("queueOffset") >= 300)
     )
     expected = {
@@ -130,12 +134,28 @@ def test_filters_are_pushed_down_and_lose_nothing(spark: SparkSession, filled: F
         if one.out.tags in ("TagA", "TagC") and one.queue_id != 1 and one.offset >= 300
     }
     assert {(row.queueId, row.queueOffset) for row in chosen.collect()} == expected
-    late = frame.where(F.col("storeTimestamp") >= F.lit(moment))
+    late = frame().where(F.col("storeTimestamp") >= F.lit(moment))
     assert late.count() == COUNT - COUNT // 2
     assert late.rdd.getNumPartitions() == QUEUES
-    assert frame.where("queueId = 2").rdd.getNumPartitions() == 1
-    assert frame.where("topic = 'Another'").count() == 0
-    assert frame.where("tags = 'TagA' and tags = 'TagB'").count() == 0
+    assert frame().where("queueId = 2").rdd.getNumPartitions() == 1
+    assert frame().where("topic = 'Another'").count() == 0
+    assert frame().where("tags = 'TagA' and tags = 'TagB'").count() == 0
+    plan = io.StringIO()
+    with redirect_stdout(plan):
+        frame().where("tags = 'TagA' and queueOffset < 5").explain("formatted")
+    assert "PushedFilters: [EqualTo(tags,TagA), LessThan(queueOffset,5)]" in plan.getvalue()
+
+
+def test_queries_of_one_frame_do_not_get_each_others_filters(spark: SparkSession, filled: Filled) -> None:
+    """Spark keeps the plan of a Python source for all of them."""
+    frame = batch(spark, filled.namesrv, subscribe=filled.topic)
+    of_tag = {tag: sum(one.out.tags == tag for one in filled.stored) for tag in ("TagA", "TagB")}
+    for tag, count in of_tag.items():
+        assert frame.where(F.col("tags") == tag).count() == count
+    assert frame.count() == COUNT
+    both = frame.where("tags = 'TagA'").union(frame.where("tags = 'TagB'"))
+    assert both.count() == sum(of_tag.values())
+    assert frame.select("body").count() == COUNT
 
 
 def test_tags_option_lets_only_these_tags_come(spark: SparkSession, filled: Filled) -> None:

@@ -26,7 +26,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from commitlog.record import Message, encode_record
 from rocketmq_spark.errors import DataLossError, OptionError
 from rocketmq_spark.log.columns import ENTRIES, MESSAGES, schema_of
-from rocketmq_spark.log.reader import RocketmqLogPushdownReader, RocketmqLogReader
+from rocketmq_spark.log.reader import RocketmqLogPushdownReader, RocketmqLogReader, make_reader
 from rocketmq_spark.log_options import parse_log_options
 from tests.unit.spark.log.stores import (
     DATA_FILE_BYTES,
@@ -254,3 +254,38 @@ def test_unknown_columns_and_types_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(OptionError, match=words):
             RocketmqLogReader({"path": str(tmp_path)}, StructType([field]))
+
+
+@pytest.mark.parametrize(
+    ("inside", "url"),
+    [
+        ("store", "zip://store::file://{zip}"),
+        ("store", "zip://store::{zip}"),
+        (".", "zip://::{zip}"),
+        ("data", "zip://data::{zip}"),
+    ],
+)
+def test_a_zip_file_is_read_wherever_the_store_is_in_it(tmp_path: Path, inside: str, url: str) -> None:
+    """Also where it is all that the file has: nothing in a zip file begins with a slash."""
+    store = tmp_path / "store"
+    write_entries(store, numbered(30))
+    log = next(store.glob("**/data")).parent
+    root = {"store": tmp_path, ".": store, "data": log}[inside]
+    packed = shutil.make_archive(str(tmp_path / "packed"), "zip", root)
+    rows = read(url.format(zip=packed), splitBytes=2000)
+    assert [row["index"] for row in rows] == list(range(30))
+
+
+def test_a_log_whose_files_are_all_gone_is_no_empty_log(tmp_path: Path) -> None:
+    write_entries(tmp_path, numbered(30))
+    for file in tmp_path.glob("**/data/*"):
+        file.unlink()
+    with pytest.raises(OptionError, match=r"has no data files; by its checkpoint it has entries up to 29"):
+        read(tmp_path)
+
+
+def test_filters_are_taken_where_the_option_asks_for_it(tmp_path: Path) -> None:
+    write_entries(tmp_path, numbered(3))
+    options = {"path": str(tmp_path)}
+    assert type(make_reader(options, MESSAGES)) is RocketmqLogReader
+    assert type(make_reader(options | {"pushFilters": "true"}, MESSAGES)) is RocketmqLogPushdownReader
