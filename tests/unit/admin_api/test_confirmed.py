@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from admin_api.app import create_app
-from admin_api.changes import Change
+from admin_api.changes import Change, ChangeRefusedError
 from admin_api.schemas.offsets import OffsetReset, ResetTo
 from admin_api.schemas.topics import TopicSpec
 from admin_api.services import dlq_resend
@@ -20,6 +20,7 @@ from tests.unit.admin_api.fake_groups import Kind, sample
 from tests.unit.admin_api.message_bench import browsing, detail
 from tests.unit.admin_api.serving import answered, asking, asking_app
 from tests.unit.admin_api.test_dlq import copies, filled
+from tests.unit.admin_api.test_replication import FakeGroup
 
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
 RESET = "/consumer-groups/g/offsets/reset"
@@ -123,3 +124,15 @@ async def test_letters_named_by_id_have_a_bound_of_bytes(monkeypatch: pytest.Mon
         looked = len(cluster.codes(RequestCode.VIEW_MESSAGE_BY_ID)) - asked
     assert looked <= 2 * dlq_resend.FOUND_AT_ONCE, "the others are not even read"
     assert copies(store, "%RETRY%billing") == []
+
+
+async def test_another_leader_in_the_last_moment_hands_nothing_over() -> None:
+    group = FakeGroup()
+    services = Services(group, Settings(NAMESRV, cache_ms=0, brokers_cache_ms=0))
+    change = services.replication.transfer("broker-a", "n2")
+    preview = await change.preview()
+    group.let_lead("n1", term=4)
+    with pytest.raises(ChangeRefusedError, match="n1 leads broker-a now"):
+        await change.carry_out(preview)
+    assert group.asks_of(RequestCode.LEDGERMQ_TRANSFER_LEADER) == 0
+    await services.close()
