@@ -82,7 +82,7 @@ class Watched:
             end = max((n["log"]["endIndex"] or 0 for n in group["nodes"]), default=0)
             rows = [{**n, "traffic": traffic.get(n["remotingAddress"]), "top": end} for n in group["nodes"]]
             lines += [title, make_table(rows, _NODES)]
-            lines += [Text(_election(each), "dim") for each in group["elections"][-_ELECTIONS:][::-1]]
+            lines += [Text(_election(each), "dim") for each in (group["elections"] or [])[-_ELECTIONS:][::-1]]
             lines.append(Text())
         if view["namesrv"]["problem"]:
             lines.append(Text(f"name server: {printable(view['namesrv']['problem'])}", "bold red"))

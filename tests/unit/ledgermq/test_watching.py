@@ -80,7 +80,7 @@ def test_a_stock_broker_is_up_and_said_to_tell_nothing_of_replication() -> None:
     log = dict.fromkeys(("beginIndex", "endIndex", "persistedIndex", "committedIndex", "appliedIndex"))
     node = dict.fromkeys(("id", "role", "impairment", "term", "lagEntries", "lagMs", "problem"))
     node |= {"state": "up", "isLedgermq": False, "remotingAddress": "10.0.0.9:10911", "log": log}
-    group = {"group": "stock", "state": "writable", "leaderId": None, "nodes": [node], "elections": []}
+    group = {"group": "stock", "state": "writable", "leaderId": None, "nodes": [node], "elections": None}
     view = {"groups": [group], "namesrv": {"address": "10.0.0.9:9876", "problem": None}}
     text = shown(Watched(), Look({"cluster": view}, ()), 1.0)
     assert "stock: writable, a stock RocketMQ broker, which tells nothing of replication" in text
