@@ -4,18 +4,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+from ledgermq.plain_text import Styled, write, write_fields, write_table
 
 Json = dict[str, Any]
-FILE_WIDTH: Final = 200
-"""Columns where stdout is no terminal, so that nothing is folded there."""
 UNKNOWN: Final = "unknown"
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -48,66 +43,43 @@ def remark(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def console() -> "Console":
-    from rich.console import Console
-
-    made = Console(highlight=False)
-    if not made.is_terminal:
-        made.width = FILE_WIDTH
-    return made
-
-
-def make_table(rows: Iterable[Json], columns: Sequence[Column], title: str | None = None) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in columns:
-        table.add_column(column.head, justify="right" if column.is_number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(column.of(row), column.nothing) for column in columns))
-    return table
-
-
 def show_table(rows: Iterable[Json] | None, columns: Sequence[Column], title: str | None = None) -> None:
     """With a title of any length above it. None: nobody could say."""
     shown = list(rows or ())
-    printer = console()
     if title is not None:
-        printer.print(title, markup=False, style="italic", soft_wrap=True)
+        write(Styled(printable(title), "italic"))
     if shown:
-        printer.print(make_table(shown, columns))
+        write_cells(shown, columns)
     else:
-        printer.print(f"  {UNKNOWN if rows is None else 'none'}\n", style="dim")
+        write(Styled(f"  {UNKNOWN if rows is None else 'none'}\n", "dim"))
+
+
+def write_cells(rows: Iterable[Json], columns: Sequence[Column]) -> None:
+    heads = [Styled(column.head, "bold") for column in columns]
+    cells = [[cell(column.of(row), column.nothing) for column in columns] for row in rows]
+    write_table(heads, cells, [column.is_number for column in columns])
 
 
 def show_fields(fields: Mapping[str, object], title: str | None = None) -> None:
     """One thing: its fields one below the other."""
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for name, value in fields.items():
-        table.add_row(name, _cell(value, UNKNOWN))
-    printer = console()
     if title is not None:
-        printer.print(title, markup=False, style="bold")
-    printer.print(table)
+        write(Styled(printable(title), "bold"))
+    write_fields([(name, cell(value, UNKNOWN)) for name, value in fields.items()])
 
 
-def _cell(value: object, nothing: str) -> "Text":
-    from rich.text import Text
-
-    if isinstance(value, Text):
+def cell(value: object, nothing: str = UNKNOWN) -> Styled:
+    """How a value is shown."""
+    if isinstance(value, Styled):
         return value
     if value is None:
-        return Text(nothing, "dim")
+        return Styled(nothing, "dim")
     if isinstance(value, bool):
-        return Text("yes" if value else "no")
+        return Styled("yes" if value else "no")
     if isinstance(value, float):
-        return Text(f"{value:,.2f}")
+        return Styled(f"{value:,.2f}")
     if isinstance(value, list | tuple):
-        return Text(", ".join(map(printable, value)))
-    return Text(printable(value))
+        return Styled(", ".join(map(printable, value)))
+    return Styled(printable(value))
 
 
 def printable(value: object) -> str:

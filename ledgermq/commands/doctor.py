@@ -6,7 +6,8 @@ import typer
 
 from ledgermq.calls import Call, remote
 from ledgermq.errors import NOT_DONE
-from ledgermq.output import Json, console, printable
+from ledgermq.output import Json, printable
+from ledgermq.plain_text import Styled, write
 
 app = typer.Typer(add_completion=False)
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -33,22 +34,17 @@ def doctor(
 
 
 def show_report(report: Json) -> None:
-    from rich.text import Text
-
-    printer = console()
     for finding in report["findings"]:
         severity = finding["severity"]
-        head = Text(f"{severity:<8}", _STYLES[severity]) + Text(printable(finding["sentence"]))
-        printer.print(head, soft_wrap=True)
-        printer.print(Text(f"        {printable(finding['remedy'])}", "dim"), soft_wrap=True)
-    looked = ", ".join(
-        f"{'unknown' if count is None else count} {words}"
-        for (_, count), words in zip(report["lookedAt"].items(), _LOOKED_AT, strict=True)
-    )
-    if report["findings"]:
-        printer.print(f"Looked at {looked}.")
-    else:
-        printer.print(f"Nothing is wrong with {looked}.")
+        write(Styled(f"{severity:<8}", _STYLES[severity]), Styled(printable(finding["sentence"])))
+        write(Styled(f"        {printable(finding['remedy'])}", "dim"))
+    looked = ", ".join(map(counted, report["lookedAt"].values(), _LOOKED_AT))
+    write(Styled(f"Looked at {looked}." if report["findings"] else f"Nothing is wrong with {looked}."))
 
 
-_LOOKED_AT = ("groups", "nodes", "consumer groups", "dead letter queues")
+def counted(count: int | None, thing: str) -> str:
+    """`1 group`, `3 groups`, `unknown groups`."""
+    return f"{'unknown' if count is None else count} {thing if count == 1 else f'{thing}s'}"
+
+
+_LOOKED_AT = ("group", "node", "consumer group", "dead letter queue")

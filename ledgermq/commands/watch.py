@@ -27,7 +27,8 @@ def watch(
     import time
 
     from ledgermq.looking import looker
-    from ledgermq.output import console, print_json
+    from ledgermq.output import print_json
+    from ledgermq.plain_text import FILE_WIDTH
     from ledgermq.views.watching import Watched
 
     watched = Watched()
@@ -36,7 +37,11 @@ def watch(
             seen = look()
             print_json({**seen.parts, "problems": seen.problems})
             return
-        printer = console()
+        from rich.console import Console
+
+        printer = Console(highlight=False)
+        if not printer.is_terminal:
+            printer.width = FILE_WIDTH
         if not (printer.is_terminal and sys.stdin.isatty()):
             printer.print(watched.picture(look(), time.monotonic(), time.time_ns() // 1_000_000, ""))
             return

@@ -1,35 +1,41 @@
 """Groups and nodes as tables, from the JSON of `/api/v1/cluster`."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ledgermq.output import Column, Json, console, make_table, moment, number, printable, remark, show_fields
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
+from ledgermq.output import (
+    Column,
+    Json,
+    moment,
+    number,
+    printable,
+    remark,
+    show_fields,
+    show_table,
+    write_cells,
+)
+from ledgermq.plain_text import Styled, write
 
 STOCK_WORDS: Final = "a stock RocketMQ broker, which tells nothing of replication"
 
 
 def show_cluster(view: Json) -> None:
     """Every group, and why a node gave no answer."""
-    printer = console()
     if not view["groups"]:
-        printer.print("No broker has registered.")
+        write(Styled("No broker has registered."))
     for group in view["groups"]:
-        printer.print(group_table(group))
+        show_group(group)
         for node in group["nodes"]:
             if node["problem"]:
                 who = node["id"] or node["remotingAddress"]
-                printer.print(printable(f"{who}: {node['problem']}"), markup=False, soft_wrap=True)
+                write(Styled(printable(f"{who}: {node['problem']}")))
     if view["namesrv"]["problem"]:
         remark(f"name server {view['namesrv']['address']}: {view['namesrv']['problem']}")
 
 
-def group_table(group: Json) -> "Table":
+def show_group(group: Json) -> None:
     leader = f"{group['leaderId']} leads in term {group['term']}" if group["leaderId"] else "no leader known"
     said = STOCK_WORDS if is_stock(group) else leader
-    return make_table(group["nodes"], _STATUS_COLUMNS, f"{group['group']}: {group['state']}, {said}")
+    show_table(group["nodes"], _STATUS_COLUMNS, f"{group['group']}: {group['state']}, {said}")
 
 
 def is_stock(group: Json) -> bool:
@@ -37,16 +43,14 @@ def is_stock(group: Json) -> bool:
     return bool(group["nodes"]) and all(node["isLedgermq"] is False for node in group["nodes"])
 
 
-def node_state(node: Json) -> "Text":
+def node_state(node: Json) -> Styled:
     """Its role where it is up; what is being repaired, too."""
-    from rich.text import Text
-
     unknown = "up, stock" if node["isLedgermq"] is False else "unknown"
     state = (node["role"] or unknown).lower() if node["state"] == "up" else node["state"]
     style = {"leader": "bold green", "down": "bold red"}.get(state, "")
     if node["impairment"] is not None:
         state, style = f"{state}, repairing: {node['impairment']}", "yellow"
-    return Text(printable(state), style)
+    return Styled(printable(state), style)
 
 
 def _mark(name: str) -> Column:
@@ -76,7 +80,7 @@ _NODE_COLUMNS = (
 
 def show_nodes(view: Json) -> None:
     rows = [{"group": group["group"], **node} for group in view["groups"] for node in group["nodes"]]
-    console().print(make_table(rows, _NODE_COLUMNS))
+    write_cells(rows, _NODE_COLUMNS)
 
 
 def show_node(found: Json) -> None:

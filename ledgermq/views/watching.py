@@ -1,15 +1,16 @@
 """What `ledgermq watch` shows: nodes with their marks, the lag of consumers, rates."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ledgermq.looking import Look
-from ledgermq.output import Column, Json, duration, make_table, moment, number, printable
+from ledgermq.output import Column, Json, cell, duration, moment, number, printable
 from ledgermq.views.cluster import STOCK_WORDS, is_stock, node_state
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
+    from rich.table import Table
 
 BAR_CELLS: Final = 24
 _ELECTIONS: Final = 3
@@ -81,7 +82,7 @@ class Watched:
                 title += Text(f", {rates[group['group']]:,.0f} entries/s committed")
             end = max((n["log"]["endIndex"] or 0 for n in group["nodes"]), default=0)
             rows = [{**n, "traffic": traffic.get(n["remotingAddress"]), "top": end} for n in group["nodes"]]
-            lines += [title, make_table(rows, _NODES)]
+            lines += [title, _table(rows, _NODES)]
             lines += [Text(_election(each), "dim") for each in (group["elections"] or [])[-_ELECTIONS:][::-1]]
             lines.append(Text())
         if view["namesrv"]["problem"]:
@@ -95,7 +96,21 @@ class Watched:
         rates = self.lags.rates(lags, at_s)
         rows = [{**row, "grows": rates.get(row["group"])} for row in page["items"]]
         title = Text(f"consumer groups: {page['total']}, those with the most lag first", "bold")
-        return [title, make_table(rows, _GROUPS)] if rows else [Text("no consumer groups", "dim")]
+        return [title, _table(rows, _GROUPS)] if rows else [Text("no consumer groups", "dim")]
+
+
+def _table(rows: Iterable[Json], columns: Sequence[Column]) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column.head, justify="right" if column.is_number else "left", overflow="fold")
+    for row in rows:
+        cells = [cell(column.of(row), column.nothing) for column in columns]
+        table.add_row(*(Text(each.text, each.style) for each in cells))
+    return table
 
 
 def bar(node: Json) -> str:

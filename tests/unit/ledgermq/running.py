@@ -1,12 +1,38 @@
 """Runs the command line in this process, to its exit code and words."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pytest
 
 from ledgermq.cli import main
+
+HEAVY: Final = frozenset(
+    {
+        *("rich.console", "rich.table", "rich.text"),
+        *("fastapi", "starlette", "uvicorn", "prometheus_client"),
+        *("rocketmq_spark", "pyspark", "pyarrow", "pandas", "numpy", "matplotlib"),
+        *("lark", "lz4", "zstandard", "uvloop", "xml", "sqlite3", "multiprocessing"),
+        *("remoting.headers", "remoting.server", "admin_api.changes", "admin_api.services.messages"),
+        *("ledgermq.commands.up", "ledgermq.supervisor"),
+    }
+)
+"""Modules that cost a start much, or much together, and that no command which only looks has a use for."""
+
+
+def loaded_by(*args: str) -> set[str]:
+    """The modules that are there when the command, in a process of its own, has ended."""
+    program = (
+        "import sys\nfrom ledgermq.cli import main\nsys.argv[0] = 'ledgermq'\n"
+        "try: main()\nexcept SystemExit: pass\nprint('LOADED', *sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(result.stdout.rpartition("LOADED ")[2].split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 import fcntl
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,36 +112,6 @@ def test_version_tells_compiled_from_pure(monkeypatch: pytest.MonkeyPatch) -> No
     assert CliRunner().invoke(app, ["version"]).output.startswith("ledgermq ")
     monkeypatch.setenv("LEDGERMQ_PURE", "1")
     assert CliRunner().invoke(app, ["version"]).output.endswith(", pure Python\n")
-
-
-def loaded_by(*args: str) -> set[str]:
-    """The modules that are there when the command has ended."""
-    program = (
-        "import sys\nfrom ledgermq.cli import main\nsys.argv[0] = 'ledgermq'\n"
-        "try: main()\nexcept SystemExit: pass\nprint('LOADED', *sys.modules)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=60, check=True
-    )
-    return set(result.stdout.rpartition("LOADED ")[2].split())
-
-
-def test_a_command_imports_what_it_needs_and_no_more() -> None:
-    """Starting is most of what a command takes."""
-    here = loaded_by("topic", "list", "--json", "--namesrv", "127.0.0.1:1")
-    assert "admin_api.services.topics" in here
-    strange = ("rich", "fastapi", "starlette", "uvicorn", "rocketmq_spark", "http.client")
-    assert here.isdisjoint(strange)
-    others = (
-        "admin_api.changes",
-        "admin_api.services.messages",
-        "ledgermq.commands.up",
-        "ledgermq.supervisor",
-    )
-    assert here.isdisjoint(others)
-    there = loaded_by("topic", "list", "--json", "--admin", "http://127.0.0.1:1")
-    assert "http.client" in there
-    assert not any(name.startswith(("admin_api", "remoting", "rich", "asyncio")) for name in there)
 
 
 def test_every_command_can_be_built_and_explains_itself() -> None:
