@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,8 @@ SERIES_MAX: Final = 8
 _SIZE: Final = (10.0, 3.2)
 _COLORS: Final = ("#2f6fdd", "#e0792b", "#2a9d63", "#c23b5e", "#7a55c7", "#8c6d46", "#4aa3b8", "#777f8e")
 OTHERS: Final = "others"
+ALONE_MS: Final = 60_000
+"""An axis of time with one point shows so much before and after it."""
 
 Rows = Sequence[Mapping[str, Any]]
 Series = Mapping[str, Sequence[tuple[float, float]]]
@@ -27,21 +30,21 @@ Series = Mapping[str, Sequence[tuple[float, float]]]
 
 def throughput(rows: Rows, seconds: int) -> str:
     """Messages and megabytes a second, by topic."""
-    messages = _by_topic(rows, lambda row: row["messages"] / seconds)
-    megabytes = _by_topic(rows, lambda row: row["bytes"] / seconds / 1e6)
+    messages = _filled(_by_topic(rows, lambda row: row["messages"] / seconds), seconds * 1000, 0.0)
+    megabytes = _filled(_by_topic(rows, lambda row: row["bytes"] / seconds / 1e6), seconds * 1000, 0.0)
     return _lines("Messages a second", "messages/s", messages) + _lines(
         "Megabytes a second", "MB/s", megabytes
     )
 
 
-def latency(rows: Rows) -> str:
+def latency(rows: Rows, seconds: int) -> str:
     """Born → stored, the 50th, 95th and 99th percentile; one plot for each topic."""
     found = []
     for topic in _topics(rows)[:SERIES_MAX]:
         of_topic = [row for row in rows if row["topic"] == topic]
         marks = {"p50": "latencyMsP50", "p95": "latencyMsP95", "p99": "latencyMsP99", "max": "latencyMsMax"}
         series = {name: [(row["startMs"], row[column]) for row in of_topic] for name, column in marks.items()}
-        found.append(_lines(f"Born to stored: {topic}", "ms", series))
+        found.append(_lines(f"Born to stored: {topic}", "ms", _filled(series, seconds * 1000, math.nan)))
     return "".join(found)
 
 
@@ -78,6 +81,27 @@ def dead_letters(rows: Rows) -> str:
     )
 
 
+def _filled(series: Series, step_ms: int, value: float) -> Series:
+    """The series with `value` at both ends of each stretch without points: NaN is where a line breaks off.
+
+    Without it a line would lead from the last message before a silence to the first one after it.
+    """
+    return {name: list(_with_gaps(points, step_ms, value)) for name, points in series.items()}
+
+
+def _with_gaps(
+    points: Sequence[tuple[float, float]], step_ms: int, value: float
+) -> Iterator[tuple[float, float]]:
+    last: float | None = None
+    for at, found in points:
+        if last is not None and at - last > step_ms:
+            yield last + step_ms, value
+            if at - last > 2 * step_ms:
+                yield at - step_ms, value
+        yield at, found
+        last = at
+
+
 def _by_topic(rows: Rows, value: Any) -> Series:
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
@@ -108,11 +132,21 @@ def _lines(title: str, unit: str, series: Series) -> str:
     axes = figure.add_subplot()
     for (name, points), color in zip(series.items(), _COLORS, strict=False):
         times = [dates.date2num(datetime.fromtimestamp(at / 1000, UTC)) for at, _ in points]
-        style = "o-" if len(points) < 3 else "-"
         axes.plot(
-            times, [value for _, value in points], style, color=color, label=plain(_cut(name)), linewidth=1.4
+            times,
+            [value for _, value in points],
+            "o-" if len(points) < 3 else ".-",
+            color=color,
+            label=plain(_cut(name)),
+            linewidth=1.4,
+            markersize=5 if len(points) < 3 else 3,
         )
     axes.set_ylim(bottom=0)
+    moments = {at for points in series.values() for at, _ in points}
+    if len(moments) == 1:  # else the axis would be years long
+        (moment,) = moments
+        edges = (moment - ALONE_MS, moment + ALONE_MS)
+        axes.set_xlim(*(dates.date2num(datetime.fromtimestamp(at / 1000, UTC)) for at in edges))
     locator = dates.AutoDateLocator(tz=UTC)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=UTC))

@@ -19,7 +19,7 @@ def report_page(about: str, tables: Mapping[str, Rows], bucket_s: int) -> str:
     if tables["timeline"]:
         sections += [
             ("Throughput", charts.throughput(tables["timeline"], bucket_s)),
-            ("Latency from born to stored", charts.latency(tables["timeline"])),
+            ("Latency from born to stored", charts.latency(tables["timeline"], bucket_s)),
             ("Sizes", charts.sizes(tables["sizes"])),
         ]
     for name, title in (("tag", "Top tags"), ("key", "Top keys")):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from remoting.fastjson import object_key_map
 from rocketmq_spark.errors import RequestRefusedError
+from rocketmq_spark.jobs import report_charts
 from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.html_page import page, table
 from rocketmq_spark.jobs.report import ReportFolder, ReportOptions, check
-from rocketmq_spark.jobs.report_charts import OTHERS, SERIES_MAX, lag
+from rocketmq_spark.jobs.report_charts import ALONE_MS, OTHERS, SERIES_MAX, lag, latency, throughput
 from rocketmq_spark.jobs.report_lag import GroupLag, lag_table, parse_lag
 from rocketmq_spark.jobs.report_page import length, moment, report_page
 from rocketmq_spark.jobs.report_tables import BUCKETS_MAX, bucket_s
@@ -152,3 +156,44 @@ def test_a_timeline_has_few_points(span_s: int) -> None:
 def test_what_contradicts_itself_is_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(JobError, match=words):
         check(ReportOptions("127.0.0.1:9876", "report", **changes))
+
+
+class Drawn:
+    """What matplotlib is told to draw in place of a picture."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.axes: list[Axes] = []
+
+        def keep(figure: Figure, title: str) -> str:
+            self.axes += figure.axes
+            return title
+
+        monkeypatch.setattr(report_charts, "figure_html", keep)
+
+    def line(self, number: int) -> list[float]:
+        drawn: Any = self.axes[number].lines[0].get_ydata()
+        return [float(value) for value in drawn]
+
+
+def timeline(*seconds: int) -> list[dict[str, Any]]:
+    marks = dict.fromkeys(("latencyMsP50", "latencyMsP95", "latencyMsP99", "latencyMsMax"), 7)
+    return [
+        {"topic": "T", "startMs": NOW_MS + 1_000 * at, "messages": 5, "bytes": 50, **marks} for at in seconds
+    ]
+
+
+def test_a_silence_is_no_line_between_what_came_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = Drawn(monkeypatch)
+    rows = timeline(0, 1, 3, 60)
+    throughput(rows, 1)
+    assert drawn.line(0) == [5, 5, 0, 5, 0, 0, 5]
+    latency(rows, 1)
+    gap = math.nan
+    assert str(drawn.line(2)) == str([7.0, 7.0, gap, 7.0, gap, gap, 7.0])
+
+
+def test_the_axis_of_a_single_point_shows_minutes_not_years(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = Drawn(monkeypatch)
+    latency(timeline(0), 1)
+    first, last = drawn.axes[0].get_xlim()
+    assert (last - first) * 86_400_000 == pytest.approx(2 * ALONE_MS, rel=0.01)
