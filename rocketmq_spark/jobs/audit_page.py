@@ -128,8 +128,10 @@ def _sizes(content: Mapping[str, Any]) -> str:
         return ""
     figure = Figure(figsize=(10, 2.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
-    starts = [each["firstPosition"] / 2**20 for each in ranges]
-    left.step(starts, [each["bytes"] / each["entries"] for each in ranges], where="post", color="#2f6db3")
+    last = ranges[-1]  # a step reaches to the next one's begin: the last needs its end
+    ends = [each["firstPosition"] for each in ranges] + [last["firstPosition"] + last["bytes"]]
+    means = [each["bytes"] / each["entries"] for each in (*ranges, last)]
+    left.step([end / 2**20 for end in ends], means, where="post", color="#2f6db3")
     left.set_xlabel("position in the log, MiB")
     left.set_ylabel("bytes an entry")
     left.set_ylim(bottom=0)
