@@ -15,8 +15,9 @@ from pyspark.sql.types import (
 
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import OptionError
+from rocketmq_spark.source.batch_reader import RocketmqPushdownReader, RocketmqReader, make_reader
 from rocketmq_spark.source.offsets import EARLIEST, LATEST
-from rocketmq_spark.source.schema import check_schema
+from rocketmq_spark.source.schema import FULL_SCHEMA, check_schema
 from rocketmq_spark.source.source_options import Missing, Position, batch_options, stream_options
 
 BASE = {"namesrv": "127.0.0.1:9876", "subscribe": "T"}
@@ -148,3 +149,10 @@ def test_all_wrong_columns_of_a_schema_are_named() -> None:
     assert "column tags is string, not int" in words
     assert "column topic is named twice" in words
     assert "it has topic, brokerName" in words
+
+
+def test_filters_are_taken_where_the_option_asks_for_it() -> None:
+    assert type(make_reader(BASE, FULL_SCHEMA)) is RocketmqReader
+    assert type(make_reader(BASE | {"pushFilters": "true"}, FULL_SCHEMA)) is RocketmqPushdownReader
+    with pytest.raises(OptionError, match="option pushFilters is for batch queries only"):
+        stream_options(BASE | {"pushFilters": "true"})
