@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
 GRAVE = ("serious", "critical")
 
 
-def axe_faults(page: Page) -> list[str]:
-    """What axe-core finds grave in the page as it is now."""
-    violations = Axe().run(page).response["violations"]
+def axe_faults(page: Page, rules: Sequence[str] = ()) -> list[str]:
+    """What axe-core finds grave in the page as it is now, by all of its rules or by some."""
+    options = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
+    violations = Axe().run(page, options=options).response["violations"]
     return [
         f"{violation['id']}: {node['html'][:160]} ({node['failureSummary']})"
         for violation in violations

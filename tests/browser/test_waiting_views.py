@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import OpenPage
+from tests.browser.conftest import WAIT_MS, OpenPage
 from tests.browser.stage import GROUP, TOPIC, Stage
+
+STEP_MS = 50
+
+
+def until_there_is_one(page: Page, held: list[Route]) -> None:
+    for _ in range(WAIT_MS // STEP_MS):
+        if held:
+            return
+        page.wait_for_timeout(STEP_MS)
+    raise AssertionError("the page asked nothing")
 
 
 def test_a_list_says_that_it_is_read_and_then_that_nobody_could_say(
@@ -13,11 +23,12 @@ def test_a_list_says_that_it_is_read_and_then_that_nobody_could_say(
 ) -> None:
     page = open_page("#/audit")
     held: list[Route] = []
-    page.route("**/api/v1/topics?*", held.append)
+    page.route("**/api/v1/topics?*", lambda route: held.append(route))
     page.goto(f"{stage.cluster.admin}/#/topics")
     said = page.locator(".table .empty")
     expect(said).to_have_text("Loading…")
     expect(page.locator("thead")).to_be_hidden()
+    until_there_is_one(page, held)
     held[0].abort()
     expect(said).to_contain_text("Unknown: nobody")
     expect(page.locator(".notice")).to_contain_text("The admin process cannot be reached.")
@@ -37,9 +48,10 @@ def test_a_reset_offers_the_topics_also_to_who_is_quicker_than_the_answer(
 ) -> None:
     page = open_page("#/audit")
     held: list[Route] = []
-    page.route("**/progress", held.append)
+    page.route("**/progress", lambda route: held.append(route))
     page.goto(f"{stage.cluster.admin}/#/groups/{GROUP}")
     page.get_by_role("button", name="Reset offsets…").click()
+    until_there_is_one(page, held)
     page.unroute("**/progress")
     for route in held:
         route.continue_()
