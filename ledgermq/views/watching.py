@@ -9,10 +9,12 @@ from ledgermq.output import Column, Json, cell, duration, moment, number, printa
 from ledgermq.views.cluster import STOCK_WORDS, is_stock, node_state
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
+    from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+    from rich.measure import Measurement
     from rich.table import Table
 
 BAR_CELLS: Final = 24
+BAR_CELLS_MIN: Final = 4
 _ELECTIONS: Final = 3
 
 
@@ -102,28 +104,52 @@ class Watched:
 def _table(rows: Iterable[Json], columns: Sequence[Column]) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column in columns:
         table.add_column(column.head, justify="right" if column.is_number else "left", overflow="fold")
     for row in rows:
-        cells = [cell(column.of(row), column.nothing) for column in columns]
-        table.add_row(*(Text(each.text, each.style) for each in cells))
+        table.add_row(*(_shown(column.of(row), column.nothing) for column in columns))
     return table
 
 
-def bar(node: Json) -> str:
+def _shown(value: object, nothing: str) -> "RenderableType":
+    from rich.text import Text
+
+    if isinstance(value, Bar):
+        return value
+    styled = cell(value, nothing)
+    return Text(styled.text, styled.style)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A node's log, drawn as wide as its column is: folded it would say nothing."""
+
+    node: Json
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.text import Text
+
+        yield Text(bar(self.node, min(BAR_CELLS, options.max_width)), no_wrap=True)
+
+    def __rich_measure__(self, console: "Console", options: "ConsoleOptions") -> "Measurement":
+        from rich.measure import Measurement
+
+        return Measurement(BAR_CELLS_MIN, BAR_CELLS)
+
+
+def bar(node: Json, cells: int = BAR_CELLS) -> str:
     """How much of the longest log the node has committed (=) and beyond that only written (-)."""
     log: Json = node["log"]
     top: int = node["top"]
     if log["endIndex"] is None or top <= 0:
         return ""
-    begin: int = round(BAR_CELLS * max(0, log["beginIndex"] or 0) / top)
-    committed: int = round(BAR_CELLS * min(1.0, max(0, log["committedIndex"] or 0) / top))
-    end: int = round(BAR_CELLS * min(1.0, max(0, log["endIndex"]) / top))
+    begin: int = round(cells * max(0, log["beginIndex"] or 0) / top)
+    committed: int = round(cells * min(1.0, max(0, log["committedIndex"] or 0) / top))
+    end: int = round(cells * min(1.0, max(0, log["endIndex"]) / top))
     text = " " * begin + "=" * max(0, committed - begin) + "-" * max(0, end - committed)
-    return text.ljust(BAR_CELLS)
+    return text.ljust(cells)
 
 
 def _election(election: Json) -> str:
@@ -140,7 +166,7 @@ def _rate(key: str) -> Column:
 _NODES = (
     Column("node", lambda node: node["id"] or node["remotingAddress"]),
     Column("state", node_state),
-    Column("log", bar),
+    Column("log", Bar),
     number("end", lambda node: node["log"]["endIndex"]),
     number("persisted", lambda node: node["log"]["persistedIndex"]),
     number("committed", lambda node: node["log"]["committedIndex"]),

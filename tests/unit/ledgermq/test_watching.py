@@ -19,8 +19,8 @@ GROUPS: dict[str, Any] = {
 }
 
 
-def shown(watched: Watched, look: Look, at_s: float) -> str:
-    console = Console(file=io.StringIO(), width=200)
+def shown(watched: Watched, look: Look, at_s: float, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(watched.picture(look, at_s, 1_700_000_000_000, "q ends"))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -55,6 +55,16 @@ def test_a_bar_shows_what_is_committed_and_what_only_written() -> None:
     assert bar({"log": log, "top": 100}) == ("=" * (BAR_CELLS // 2) + "-" * (BAR_CELLS // 4)).ljust(BAR_CELLS)
     assert bar({"log": {**log, "endIndex": None}, "top": 100}) == ""
     assert bar({"log": {**log, "committedIndex": 10**9, "endIndex": 10**9}, "top": 100}) == "=" * BAR_CELLS
+
+
+def test_a_narrow_terminal_shortens_the_bar_and_folds_no_line() -> None:
+    look = Look({"cluster": CLUSTER_EXAMPLE}, ())
+    lines = [line.split() for line in shown(Watched(), look, 1.0, width=96).splitlines()]
+    head = next(at for at, words in enumerate(lines) if words[:2] == ["node", "state"])
+    rows = lines[head + 2 : head + 6]
+    assert [words[:1] for words in rows] == [["n0"], ["n1"], ["n2"], []]
+    bars = [words[2] for words in rows[1:3]]
+    assert all(0 < len(drawn) < BAR_CELLS and set(drawn) <= {"=", "-"} for drawn in bars)
 
 
 def test_a_clock_that_stands_still_gives_no_rate() -> None:
