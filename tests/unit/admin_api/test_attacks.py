@@ -2,12 +2,14 @@
 
 import pytest
 
+from admin_api.app import create_app
 from admin_api.feed import TooManyWatchersError
 from admin_api.security.http_guard import FAILURES_BURST, SMALL_BODY_BYTES_MAX
 from admin_api.security.policy import BODY_BYTES_MAX
 from admin_api.security.tokens import Tokens
-from tests.unit.admin_api.fake_brokers import FakeBroker, FakeBrokers
-from tests.unit.admin_api.serving import answered, asking
+from admin_api.settings import Settings
+from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
+from tests.unit.admin_api.serving import answered, asking, asking_app
 from tests.unit.admin_api.test_feed import CountingRead, feed_over
 from tests.unit.admin_api.test_guard import OPERATE, OWN, bearer, calling, said
 
@@ -100,7 +102,9 @@ async def test_what_cannot_be_answered_now_says_when_to_ask_again() -> None:
 
 
 async def test_what_asks_about_every_group_or_queue_is_limited() -> None:
-    async with asking(FakeBrokers(FakeBroker("broker-a", "127.0.0.1:10911")), costly_burst=1) as client:
+    settings = Settings(namesrv=NAMESRV, costly_burst=1, costly_per_s=0.001)
+    brokers = FakeBrokers(FakeBroker("broker-a", "127.0.0.1:10911"))
+    async with asking_app(create_app(settings, brokers)) as client:
         await client.get("/producer-groups")
         for path in (
             "/consumer-groups",
