@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -29,6 +30,7 @@ OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 LOGGING = '<configuration><root level="OFF"/></configuration>'
 FILE_BYTES = 1 << 20
 """Of the log's files: small, so that old ones are there to be deleted."""
+PORTS_FROM, PORTS_FOR_ONE, _PORTS_SPREAD = 18_000, 20, 2_900
 _FAST_PORT, _HA_PORT = -2, 1
 """Where a broker listens besides its port."""
 
@@ -42,24 +44,36 @@ def fetch(version: str) -> Path:
     folder = CACHE / "java" / f"{version}-broker"
     if (folder / ".complete").exists():
         return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("wb") as lock:  # other tests run beside these
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _fetch_into(folder, version)
+    return folder
+
+
+def _fetch_into(folder: Path, version: str) -> None:
+    if (folder / ".complete").exists():
+        return
     need("java", has_java(), "install a JDK of 17 or newer and Maven")
     command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(POM), f"-Drocketmq.version={version}"]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_LIMIT_S, check=False)
     need("java", result.returncode == 0, f"Maven could not fetch RocketMQ {version}: {result.stdout[-2000:]}")
     (folder / ".complete").touch()
-    return folder
 
 
 class StockBroker:
-    """One name server and one broker, not replicated, on 127.0.0.1."""
+    """One name server and one broker, not replicated, on 127.0.0.1. Two that start together need ports
+    of their own: `ports_from` of one is PORTS_FOR_ONE above the other's.
+    """
 
-    def __init__(self, folder: Path, version: str) -> None:
+    def __init__(self, folder: Path, version: str, ports_from: int = PORTS_FROM) -> None:
         self.folder = folder
         self.version = version
         self._jars = fetch(version)
-        self._namesrv_port, self._broker_port = _free_ports()
+        self._namesrv_port, self._broker_port = _free_ports(ports_from)
         self.namesrv = f"127.0.0.1:{self._namesrv_port}"
+        self.address = f"127.0.0.1:{self._broker_port}"
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
@@ -83,6 +97,13 @@ class StockBroker:
         """End both by their own pids."""
         for process in reversed(self._processes):
             _end(process)
+        self._processes.clear()
+
+    def kill(self) -> None:
+        """The same at once: nobody is to read what they have stored."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
         self._processes.clear()
 
     def lose_before(self, topic: str, offset: int) -> int:
@@ -148,10 +169,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _free_ports() -> tuple[int, int]:
+def _free_ports(ports_from: int) -> tuple[int, int]:
     """A name server port and a broker port whose neighbours are free too."""
     for attempt in range(PORT_TRIES):
-        first = 18_000 + (os.getpid() * 41 + attempt * 53) % 2_900
+        first = ports_from + (os.getpid() * 41 + attempt * 53) % _PORTS_SPREAD
         broker = first + 10
         if all(map(is_free, (first, broker, broker + _FAST_PORT, broker + _HA_PORT))):
             return first, broker
