@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 BAR_CELLS: Final = 24
 BAR_CELLS_MIN: Final = 4
+UNKNOWN: Final = "?"
+"""What nobody could say: a node that is down has it in every column, and 80 of them are few."""
 _ELECTIONS: Final = 3
 
 
@@ -109,16 +111,16 @@ def _table(rows: Iterable[Json], columns: Sequence[Column]) -> "Table":
     for column in columns:
         table.add_column(column.head, justify="right" if column.is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_shown(column.of(row), column.nothing) for column in columns))
+        table.add_row(*(_shown(column.of(row)) for column in columns))
     return table
 
 
-def _shown(value: object, nothing: str) -> "RenderableType":
+def _shown(value: object) -> "RenderableType":
     from rich.text import Text
 
     if isinstance(value, Bar):
         return value
-    styled = cell(value, nothing)
+    styled = cell(value, UNKNOWN)
     return Text(styled.text, styled.style)
 
 

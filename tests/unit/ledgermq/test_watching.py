@@ -45,7 +45,7 @@ def test_rates_come_from_two_looks() -> None:
 def test_what_nobody_said_is_unknown_and_why_is_told() -> None:
     text = shown(Watched(), Look({"cluster": CLUSTER_EXAMPLE}, ("The name server gives no answer.",)), 1.0)
     (dead,) = [line for line in text.splitlines() if line.split()[:2] == ["n0", "down"]]
-    assert dead.count("unknown") >= 3
+    assert dead.split().count("?") >= 3
     assert "term 4: n1 elected" in text
     assert text.rstrip().endswith("The name server gives no answer.")
 
@@ -59,7 +59,7 @@ def test_a_bar_shows_what_is_committed_and_what_only_written() -> None:
 
 def test_a_narrow_terminal_shortens_the_bar_and_folds_no_line() -> None:
     look = Look({"cluster": CLUSTER_EXAMPLE}, ())
-    lines = [line.split() for line in shown(Watched(), look, 1.0, width=96).splitlines()]
+    lines = [line.split() for line in shown(Watched(), look, 1.0, width=80).splitlines()]
     head = next(at for at, words in enumerate(lines) if words[:2] == ["node", "state"])
     rows = lines[head + 2 : head + 6]
     assert [words[:1] for words in rows] == [["n0"], ["n1"], ["n2"], []]
