@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from bench.admin_viewers import OFF, ON
+from bench.admin_viewers import OFF, ON, PATHS
 from bench.load import Where, prepare
 from bench.processes import cpu_time_s
 from bench.results_file import read, save
@@ -142,6 +142,9 @@ def measure(plan: Plan) -> dict[str, Any]:
             address = prepare(where)
             viewers = Viewers(cluster.admin_port)
             try:
+                viewers.tell(ON)
+                time.sleep(len(PATHS) / CLICKS_PER_S)  # a process makes some things at their first use
+                viewers.tell(OFF)
                 time.sleep(SETTLED_AFTER_S)
                 idle = _idle(cluster, viewers, plan)
                 producing = _producing(cluster, viewers, plan, Run(_load(plan), address, where.targets))
