@@ -50,7 +50,7 @@ class Viewers:
         while True:
             wait_s = max(self._click_at_s - time.monotonic(), 0.0) if self._streams else None
             for key, _ in self._selector.select(wait_s):
-                if key.fileobj is not sys.stdin:
+                if key.data is not None:
                     self._read(key.data)
                 elif not self._obey(sys.stdin.readline().strip()):
                     return
