@@ -43,21 +43,6 @@ def test_a_view_of_which_nothing_is_answered_says_so(open_page: OpenPage, stage:
     expect(page.locator(".panel .empty").first).to_contain_text("Unknown: nobody")
 
 
-def test_a_reset_offers_the_topics_also_to_who_is_quicker_than_the_answer(
-    open_page: OpenPage, stage: Stage
-) -> None:
-    page = open_page("#/audit")
-    held: list[Route] = []
-    page.route("**/progress", lambda route: held.append(route))
-    page.goto(f"{stage.cluster.admin}/#/groups/{GROUP}")
-    page.get_by_role("button", name="Reset offsets…").click()
-    until_there_is_one(page, held)
-    page.unroute("**/progress")
-    for route in held:
-        route.continue_()
-    page.get_by_label("Topic").select_option(TOPIC)
-
-
 def test_a_dialog_is_left_with_its_view(open_page: OpenPage) -> None:
     page = open_page(f"#/groups/{GROUP}")
     page.get_by_role("button", name="Reset offsets…").click()
