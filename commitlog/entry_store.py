@@ -334,9 +334,7 @@ class EntryStore:
         return self._cold.read_bodies(units, self._begin_index, end_index)
 
     def gather_bodies(self, units: bytes, readable_end: int) -> bytes | None:
-        """The bodies that ascending units of a consume queue lead to, checked, back to back; None when they
-        have to be read one by one.
-        """
+        """The bodies of a consume queue's ascending units, back to back; None: they are to be read singly."""
         return self._gatherer.gather(units, self.cached_from, readable_end)
 
     def read(self, position: int, size_bytes: int) -> Buffer:
