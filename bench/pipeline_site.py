@@ -30,7 +30,6 @@ BLOCK_BYTES = 1 << 20
 _POLL_S = 0.2
 _CONF = {
     "spark.driver.memory": "3g",
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.metricsEnabled": "false",
 }

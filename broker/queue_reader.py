@@ -5,17 +5,16 @@ the log.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from operator import itemgetter
 from typing import Final
 
 from broker.filters import MessageFilter
 from broker.property_batch import PropertyBatch, Unit, Units
+from commitlog.consume_queue import UNIT
 from commitlog.errors import PositionError
 from commitlog.log import MessageLog
 from native import function
 
 _take_units = function("_remoting", "take_units")
-_size = itemgetter(1)
 
 NO_BYTES_MAX: Final = 0x7FFFFFFF
 """What Java's pull and lite pull consumers name, which have no maximum of their own (PullAPIWrapper)."""
@@ -69,9 +68,11 @@ class ReadResult:
 
 
 class _Batch:
-    """Takes wanted units until it is full. `examined` units were passed or taken."""
+    """Takes wanted units until it is full. `examined` units were passed or taken, `taken` are those of
+    `count` messages, as the queue stores them.
+    """
 
-    __slots__ = ("_codes", "_count_max", "_log", "_room", "examined", "is_full", "taken")
+    __slots__ = ("_codes", "_count_max", "_log", "_room", "count", "examined", "is_full", "taken")
     unread_from = 0
 
     def __init__(self, log: MessageLog, wanted: MessageFilter, count_max: int, bytes_max: int) -> None:
@@ -79,28 +80,26 @@ class _Batch:
         self._codes = wanted.codes
         self._count_max = count_max
         self._room = bytes_max
-        self.taken: list[tuple[int, int]] = []
+        self.taken = b""
+        self.count = 0
         self.examined = 0
         self.is_full = False
 
-    @property
-    def count(self) -> int:
-        return len(self.taken)
-
     def body(self) -> bytes:
         """The records taken, back to back. Raises PositionError, DamagedRecordError."""
-        return self._log.read_many(self.taken)
+        return self._log.read_units(self.taken)
 
     def add_from(self, queue: Units, start: int, count: int) -> bool:
         """Look at the next units of the queue, at most so many; whether there were any."""
         if _take_units is not None:
             packed = queue.packed_units(start, count)
-            found = _take_units(packed, self._codes, self._count_max, self._room, len(self.taken))
+            found = _take_units(packed, self._codes, self._count_max, self._room, self.count)
             if found is not None:
-                taken, examined, self.is_full = found
+                taken, count, record_bytes, examined, self.is_full = found
                 self.taken += taken
+                self.count += count
                 self.examined += examined
-                self._room -= sum(map(_size, taken))
+                self._room -= record_bytes
                 return bool(packed)
         units = queue.units(start, count)
         self.add(units)
@@ -108,18 +107,22 @@ class _Batch:
 
     def add(self, units: Sequence[Unit]) -> None:
         """Look at these units."""
-        codes, taken = self._codes, self.taken
-        for position, size, code in units:
+        codes = self._codes
+        taken = []
+        for unit in units:
+            _, size, code = unit
             if size and (codes is None or code in codes):
-                if taken and self._room < size:
+                if self.count and self._room < size:
                     self.is_full = True
-                    return
-                taken.append((position, size))
+                    break
+                taken.append(unit)
+                self.count += 1
                 self._room -= size
             self.examined += 1
-            if len(taken) >= self._count_max:
+            if self.count >= self._count_max:
                 self.is_full = True
-                return
+                break
+        self.taken += b"".join(UNIT.pack(*unit) for unit in taken)
 
 
 class QueueReader:

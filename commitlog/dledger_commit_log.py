@@ -145,7 +145,7 @@ class _EntryRecords:
         except DamagedEntryError as error:
             raise self._told(error) from error
 
-    def gather_records(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
+    def gather_records(self, units: bytes, readable_end: int) -> bytes | None:
         return self._store.gather_bodies(units, readable_end)
 
     @property

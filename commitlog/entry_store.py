@@ -326,8 +326,8 @@ class EntryStore:
         end_index = self._end_index if cached_from is None else cached_from - 1
         return self._cold.read_bodies(units, self.begin_index, end_index)
 
-    def gather_bodies(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
-        """The bodies of ascending units, checked, back to back; None when they have to be read one by one."""
+    def gather_bodies(self, units: bytes, readable_end: int) -> bytes | None:
+        """The bodies of a consume queue's ascending units, back to back; None: they are to be read singly."""
         return self._gatherer.gather(units, self.cached_from, readable_end)
 
     def read(self, position: int, size_bytes: int) -> Buffer:

@@ -9,9 +9,11 @@ those never change again, whatever happens to the log behind them.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from commitlog.cold_reads import ColdReader
+from commitlog.consume_queue import UNIT, UNIT_BYTES
 from commitlog.entry import HEADER_BYTES, Buffer
 from commitlog.entry_cache import EntryCache
 from commitlog.recovery import CorruptLogError
@@ -30,10 +32,11 @@ RUN_BYTES_MIN: Final = 64 * 1024
 of producers that send many at once.
 """
 
+_spans_of = function("_remoting", "spans_of")
 _gather_records = function("_remoting", "gather_records")
 
-Unit = tuple[int, int]
-"""Position and size of a record."""
+Span = tuple[int, int]
+"""Where some bytes of the log begin and end."""
 Part = tuple[int, Buffer]
 """Where some bytes of the log begin, and the bytes."""
 
@@ -47,13 +50,15 @@ class Gatherer:
         self._blocks: dict[int, bytes] = {}
         """By number, the one used last at the end."""
 
-    def gather(self, units: list[Unit], cached_from: int, readable_end: int) -> bytes | None:
-        """The records at ascending units, back to back; None when Python has to read them one by one."""
+    def gather(self, units: bytes, cached_from: int, readable_end: int) -> bytes | None:
+        """The records of a consume queue's units, which ascend, back to back; None when Python has to read
+        them one by one.
+        """
         if _gather_records is None:
             return None
-        first_cached = bisect_left(units, (cached_from,))
+        cold_bytes = _bytes_before(cached_from, units)
         pieces = []
-        for chosen, is_cold in ((units[:first_cached], True), (units[first_cached:], False)):
+        for chosen, is_cold in ((units[:cold_bytes], True), (units[cold_bytes:], False)):
             if chosen:
                 parts = self._cold_parts(chosen, readable_end) if is_cold else self._cached_parts(chosen)
                 piece: bytes | None = None if parts is None else _gather_records(chosen, parts, is_cold)
@@ -62,32 +67,34 @@ class Gatherer:
                 pieces.append(piece)
         return b"".join(pieces)
 
-    def _cached_parts(self, units: Sequence[Unit]) -> list[Part] | None:
-        """The chunks that hold the units."""
+    def _cached_parts(self, units: bytes) -> list[Part] | None:
+        """The chunks that hold the units' records."""
         parts: list[Part] = []
         at = 0
         while at < len(units):
-            chunk = self._cache.chunk_at(units[at][0])
+            chunk = self._cache.chunk_at(_position(units, at))
             if chunk is None:
                 return None
             parts.append((chunk.position, chunk.data))
-            at = bisect_left(units, (chunk.end_position,), at + 1)
+            at = _bytes_before(chunk.end_position, units, at + UNIT_BYTES)
         return parts
 
-    def _cold_parts(self, units: Sequence[Unit], readable_end: int) -> list[Part] | None:
-        sizes = [size for _, size in units]
-        first = units[0][0] - HEADER_BYTES
-        is_dense = sum(units[-1]) - first <= SPREAD_MAX * sum(sizes)
+    def _cold_parts(self, units: bytes, readable_end: int) -> list[Part] | None:
+        assert _spans_of is not None
+        found: tuple[int, int, list[Span] | None] | None = _spans_of(units, GAP_BYTES_MAX)
+        if found is None:
+            return None
+        wanted_bytes, largest, spans = found
+        first = _position(units, 0) - HEADER_BYTES
+        last_position = _position(units, len(units) - UNIT_BYTES)
+        is_dense = last_position - first <= SPREAD_MAX * wanted_bytes
         try:
-            if sum(sizes) >= RUN_BYTES_MIN:  # less cannot be a run
-                spans = _spans(units)
-                if spans is not None and _are_runs(spans, sum(sizes)):
-                    return self._read(spans)
-            if is_dense and max(sizes) <= OVERLAP_BYTES - HEADER_BYTES:
-                last = (units[-1][0] - HEADER_BYTES) // BLOCK_BYTES
+            if spans is not None and _are_runs(spans, wanted_bytes):
+                return self._read(spans)
+            if is_dense and largest <= OVERLAP_BYTES - HEADER_BYTES:
+                last = (last_position - HEADER_BYTES) // BLOCK_BYTES
                 if last * BLOCK_BYTES + BLOCK_BYTES + OVERLAP_BYTES <= readable_end:
                     return [self._block(number) for number in range(first // BLOCK_BYTES, last + 1)]
-            spans = _spans(units)
             return None if spans is None else self._read(spans)
         except (CorruptLogError, OSError):
             return None
@@ -102,27 +109,28 @@ class Gatherer:
         self._blocks[number] = block
         return start, block
 
-    def _read(self, spans: Sequence[tuple[int, int]]) -> list[Part]:
+    def _read(self, spans: Sequence[Span]) -> list[Part]:
         read = self._cold.raw
         return [(start, read(start, end - start)) for start, end in spans]
 
 
-def _are_runs(spans: Sequence[tuple[int, int]], wanted_bytes: int) -> bool:
+def _position(units: bytes, at: int) -> int:
+    """Where the record of the unit stands that is `at` bytes behind the first."""
+    position: int = UNIT.unpack_from(units, at)[0]
+    return position
+
+
+def _bytes_before(position: int, units: bytes, start: int = 0) -> int:
+    """How many bytes the units take, from the first on, whose records stand before a position; `start` of
+    them are known to.
+    """
+    if start < len(units) and _position(units, len(units) - UNIT_BYTES) < position:
+        return len(units)  # the usual answer
+    numbers = range(start, len(units), UNIT_BYTES)
+    return start + UNIT_BYTES * bisect_left(numbers, position, key=partial(_position, units))
+
+
+def _are_runs(spans: Sequence[Span], wanted_bytes: int) -> bool:
     """Whether the spans are long and hold little else than what is wanted."""
     read_bytes = sum(end - start for start, end in spans)
     return len(spans) * RUN_BYTES_MIN <= wanted_bytes and read_bytes * 3 <= wanted_bytes * 4
-
-
-def _spans(units: Sequence[Unit]) -> list[tuple[int, int]] | None:
-    """Where to read the entries of the units, from and to, in as few goes as it takes; None for overlaps."""
-    spans: list[tuple[int, int]] = []
-    start = end = -1
-    for position, size in units:
-        if position < end:
-            return None
-        if end < 0 or position > end + GAP_BYTES_MAX:
-            if end >= 0:
-                spans.append((start, end))
-            start = position - HEADER_BYTES
-        end = position + size
-    return [*spans, (start, end)]

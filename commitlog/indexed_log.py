@@ -53,6 +53,10 @@ class IndexedLog:
         """As MessageLog."""
         return self._index.reader.read_many(units)
 
+    def read_units(self, units: bytes) -> bytes:
+        """As MessageLog."""
+        return self._index.reader.read_units(units)
+
     def record_at(self, position: int) -> bytes | None:
         """As MessageLog."""
         return self._index.reader.record_at(position)

@@ -101,10 +101,13 @@ class MessageLog(Protocol):
         """The bytes of a committed record. Raises PositionError, DamagedRecordError."""
 
     def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
-        """Several records, given as (position, size), back to back: the body of a pull answer.
+        """Several records, given as (position, size), back to back.
 
         Raises PositionError, DamagedRecordError.
         """
+
+    def read_units(self, units: bytes) -> bytes:
+        """The same of units as a consume queue stores them, no holes: the body of a pull answer."""
 
     def record_at(self, position: int) -> bytes | None:
         """The whole record that begins at `position`, or None when no committed record begins there."""

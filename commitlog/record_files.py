@@ -97,7 +97,7 @@ class RecordFiles:
                 raise PositionError(f"no record of {size} bytes at position {position}")
         return records
 
-    def gather_records(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
+    def gather_records(self, units: bytes, readable_end: int) -> bytes | None:
         """As ByteSource."""
         return None
 

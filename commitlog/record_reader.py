@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from commitlog.consume_queue import UNIT, UNIT_BYTES
 from commitlog.entry import Buffer
 from commitlog.errors import DamagedQueueError, PositionError
 from commitlog.gathering import GAP_BYTES_MAX
@@ -29,10 +30,10 @@ class ByteSource(Protocol):
         Raises PositionError when there is none, DamagedRecordError.
         """
 
-    def gather_records(self, units: list[tuple[int, int]], readable_end: int) -> bytes | None:
-        """Records at (position, size) between the log's ends, back to back, checked as `read_records` and
-        `read` are; None when that cannot be done in one go, for whatever reason. What stands before
-        `readable_end` never changes.
+    def gather_records(self, units: bytes, readable_end: int) -> bytes | None:
+        """The records of a consume queue's units, which lie between the log's ends, back to back, checked as
+        `read_records` and `read` are; None when that cannot be done in one go, for whatever reason. What
+        stands before `readable_end` never changes.
         """
 
     @property
@@ -64,13 +65,19 @@ class RecordReader:
 
     def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
         """As MessageLog.read_many; a unit of size 0 adds nothing."""
-        wanted = [unit for unit in units if unit[1] > 0]
+        return self.read_units(b"".join(UNIT.pack(*unit, 0) for unit in units if unit[1] > 0))
+
+    def read_units(self, units: bytes) -> bytes:
+        """As MessageLog.read_units."""
+        if not units:
+            return b""
         readable_end = self._max_position()
-        if wanted and self._min_position() <= wanted[0][0] and sum(wanted[-1]) <= readable_end:
-            gathered = self._source.gather_records(wanted, readable_end)
+        last, last_size, _ = UNIT.unpack_from(units, len(units) - UNIT_BYTES)
+        if self._min_position() <= UNIT.unpack_from(units)[0] and last + last_size <= readable_end:
+            gathered = self._source.gather_records(units, readable_end)
             if gathered is not None:
                 return gathered
-        return self._read_each(wanted)
+        return self._read_each([(position, size) for position, size, _ in UNIT.iter_unpack(units)])
 
     def _read_each(self, units: Sequence[tuple[int, int]]) -> bytes:
         pieces: list[Buffer] = []

@@ -149,6 +149,7 @@ Outcome slice_number(const Slice *slice, int64_t *number) {
 
 static PyMethodDef functions[] = {
     {"take_units", FUNCTION_OF(pulls_take_units), METH_FASTCALL, NULL},
+    {"spans_of", FUNCTION_OF(pulls_spans_of), METH_FASTCALL, NULL},
     {"gather_records", FUNCTION_OF(pulls_gather_records), METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -158,7 +159,7 @@ static int remoting_exec(PyObject *module) {
     if (add_frame_reader(module) < 0 || add_plain_sends(module) < 0 || add_send_answers(module) < 0 ||
         add_poller(module) < 0)
         return -1;
-    return PyModule_AddIntConstant(module, "VERSION", 10);
+    return PyModule_AddIntConstant(module, "VERSION", 11);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, remoting_exec}, {0, NULL}};

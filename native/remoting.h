@@ -82,6 +82,7 @@ extern const char *const header_names[HEADER_SLOTS];
 Outcome read_send_header(const Layout *layout, const Head *head, PyObject *known[3], PyObject **made);
 
 PyObject *pulls_take_units(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *pulls_spans_of(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *pulls_gather_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 bool is_frame_reader(PyObject *object);

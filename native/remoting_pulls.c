@@ -6,18 +6,24 @@
 
 #define HOLE_SIZE INT32_MAX
 
-/* take_units(units, codes or None, most, room, how many are taken) -> (units taken, examined, is full), or None when
-   a unit is a hole or damaged. A unit that is larger than the room still comes if it is the first. */
+static bool is_units(PyObject *object) {
+    return PyBytes_Check(object) && PyBytes_GET_SIZE(object) % QUEUE_UNIT_BYTES == 0;
+}
+
+/* take_units(units, codes or None, most, room, how many are taken) -> (units taken, how many, the bytes of their
+   records, examined, is full), or None when a unit is a hole or damaged. A unit that is larger than the room still
+   comes if it is the first. */
 PyObject *pulls_take_units(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    if (count != 5 || !PyBytes_Check(args[0]) || PyBytes_GET_SIZE(args[0]) % QUEUE_UNIT_BYTES != 0 ||
-        (args[1] != Py_None && !PyAnySet_Check(args[1])))
+    if (count != 5 || !is_units(args[0]) || (args[1] != Py_None && !PyAnySet_Check(args[1])))
         return PyErr_Format(PyExc_TypeError, "take_units takes units, a set of codes and three numbers");
     const uint8_t *at = (const uint8_t *)PyBytes_AS_STRING(args[0]), *end = at + PyBytes_GET_SIZE(args[0]);
     Py_ssize_t most = PyLong_AsSsize_t(args[2]), room = PyLong_AsSsize_t(args[3]), taken = PyLong_AsSsize_t(args[4]);
     if (PyErr_Occurred()) return NULL;
-    PyObject *found = PyList_New(0);
+    PyObject *found = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(args[0]));
     if (found == NULL) return NULL;
-    Py_ssize_t examined = 0;
+    char *to = PyBytes_AS_STRING(found);
+    Py_ssize_t examined = 0, added = 0;
+    int64_t record_bytes = 0;
     bool is_full = false;
     for (; at < end && !is_full; at += QUEUE_UNIT_BYTES) {
         int32_t size = get_i32(at + 8);
@@ -33,21 +39,19 @@ PyObject *pulls_take_units(PyObject *module, PyObject *const *args, Py_ssize_t c
             if (is_wanted < 0) goto wrong;
         }
         if (is_wanted) {
-            if (taken > 0 && room < size) {
+            if (taken + added > 0 && room < size) {
                 is_full = true;
                 break;
             }
-            PyObject *unit = Py_BuildValue("Li", (long long)get_i64(at), size);
-            int error = unit == NULL ? -1 : PyList_Append(found, unit);
-            Py_XDECREF(unit);
-            if (error < 0) goto wrong;
-            taken++;
+            memcpy(to + QUEUE_UNIT_BYTES * added++, at, QUEUE_UNIT_BYTES);
             room -= size;
+            record_bytes += size;
         }
         examined++;
-        is_full = taken >= most;
+        is_full = taken + added >= most;
     }
-    return Py_BuildValue("NnO", found, examined, is_full ? Py_True : Py_False);
+    if (_PyBytes_Resize(&found, QUEUE_UNIT_BYTES * added) < 0) return NULL;
+    return Py_BuildValue("NnLnO", found, added, (long long)record_bytes, examined, is_full ? Py_True : Py_False);
 wrong:
     Py_DECREF(found);
     return NULL;
@@ -77,26 +81,25 @@ static bool is_record(const Part *part, int64_t at, int64_t size, bool is_cold) 
     return (header_crc | body_crc) == 0 || crc32_of(0, record, (size_t)size) == body_crc;
 }
 
-/* A unit (position, size) of a list; -1 with an exception. */
-static int read_unit(PyObject *unit, int64_t *position, int64_t *size) {
-    if (!PyTuple_Check(unit) || PyTuple_GET_SIZE(unit) != 2 ||
-        !is_int_within(PyTuple_GET_ITEM(unit, 0), INT64_MIN, INT64_MAX, position) ||
-        !is_int_within(PyTuple_GET_ITEM(unit, 1), 0, INT32_MAX, size)) {
-        PyErr_SetString(PyExc_TypeError, "a unit is no position and size");
-        return -1;
-    }
-    return 0;
+/* Where a unit's record begins and ends; false when no record can. */
+static bool read_unit(const uint8_t *unit, int64_t *position, int64_t *end) {
+    int32_t size = get_i32(unit + 8);
+    *position = get_i64(unit);
+    if (size <= 0 || *position < ENTRY_HEADER_BYTES || *position > INT64_MAX - size) return false;
+    *end = *position + size;
+    return true;
 }
 
 /* The records of all units one after the other, into `to` unless it is NULL; how many bytes that are, -1 when one of
-   them is not there, -2 with an exception. */
+   them is not there. */
 static int64_t copy_records(PyObject *units, const Part *parts, Py_ssize_t part_count, bool is_cold, char *to) {
-    int64_t sum = 0, position, size;
+    const uint8_t *unit = (const uint8_t *)PyBytes_AS_STRING(units), *units_end = unit + PyBytes_GET_SIZE(units);
+    int64_t sum = 0, position, end;
     Py_ssize_t part = 0;
-    for (Py_ssize_t number = 0; number < PyList_GET_SIZE(units); number++) {
-        if (read_unit(PyList_GET_ITEM(units, number), &position, &size) < 0) return -2;
-        if (position < 0 || position > INT64_MAX - size) return -1;
-        while (part < part_count && position + size > parts[part].position + parts[part].data.len) part++;
+    for (; unit < units_end; unit += QUEUE_UNIT_BYTES) {
+        if (!read_unit(unit, &position, &end)) return -1;
+        int64_t size = end - position;
+        while (part < part_count && end > parts[part].position + parts[part].data.len) part++;
         if (part == part_count || position < parts[part].position) return -1;
         int64_t at = position - parts[part].position;
         if (to == NULL) {
@@ -111,17 +114,57 @@ static int64_t copy_records(PyObject *units, const Part *parts, Py_ssize_t part_
 
 static PyObject *gather(PyObject *units, const Part *parts, Py_ssize_t count, bool is_cold) {
     int64_t bytes = copy_records(units, parts, count, is_cold, NULL);
-    if (bytes == -2) return NULL;
     if (bytes == -1) Py_RETURN_NONE;
     PyObject *gathered = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
     if (gathered != NULL) copy_records(units, parts, count, is_cold, PyBytes_AS_STRING(gathered));
     return gathered;
 }
 
-/* gather_records(units, parts, is cold) -> the records at (position, size), ascending, back to back; each is checked.
+/* -1 with an exception, and without the list. */
+static int add_span(PyObject *spans, int64_t start, int64_t end) {
+    PyObject *span = Py_BuildValue("LL", (long long)start, (long long)end);
+    int error = span == NULL ? -1 : PyList_Append(spans, span);
+    Py_XDECREF(span);
+    if (error < 0) Py_DECREF(spans);
+    return error;
+}
+
+/* spans_of(units, gap) -> (the bytes of all records, of the largest, where to read their entries: from and to, in as
+   few goes as it takes that pass over no more than the gap); instead of these None when they overlap or go back. All
+   is None when a unit is none of a record. */
+PyObject *pulls_spans_of(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    int64_t gap, sum = 0, largest = 0, start = -1, last = -1, position, end;
+    if (count != 2 || !is_units(args[0]) || !is_int_within(args[1], 0, INT32_MAX, &gap))
+        return PyErr_Format(PyExc_TypeError, "spans_of takes units and a gap");
+    const uint8_t *unit = (const uint8_t *)PyBytes_AS_STRING(args[0]), *units_end = unit + PyBytes_GET_SIZE(args[0]);
+    PyObject *spans = PyList_New(0);
+    if (spans == NULL) return NULL;
+    bool is_ascending = true;
+    for (; unit < units_end; unit += QUEUE_UNIT_BYTES) {
+        if (!read_unit(unit, &position, &end)) {
+            Py_DECREF(spans);
+            Py_RETURN_NONE;
+        }
+        sum += end - position;
+        largest = Py_MAX(largest, end - position);
+        is_ascending = is_ascending && position >= last;
+        if (is_ascending && (last < 0 || position - last > gap)) {
+            if (last >= 0 && add_span(spans, start, last) < 0) return NULL;
+            start = position - ENTRY_HEADER_BYTES;
+        }
+        last = end;
+    }
+    if (is_ascending && last >= 0 && add_span(spans, start, last) < 0) return NULL;
+    PyObject *found = is_ascending ? spans : Py_None;
+    PyObject *result = Py_BuildValue("LLO", (long long)sum, (long long)largest, found);
+    Py_DECREF(spans);
+    return result;
+}
+
+/* gather_records(units, parts, is cold) -> the units' records, which ascend, back to back; each is checked.
    None when one is not whole in one of the parts, which are (position, bytes), or is not right. */
 PyObject *pulls_gather_records(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    if (count != 3 || !PyList_Check(args[0]) || !PyList_Check(args[1]) || !PyBool_Check(args[2]))
+    if (count != 3 || !is_units(args[0]) || !PyList_Check(args[1]) || !PyBool_Check(args[2]))
         return PyErr_Format(PyExc_TypeError, "gather_records takes units, parts and a truth value");
     Py_ssize_t opened = 0, part_count = PyList_GET_SIZE(args[1]);
     Part *parts = PyMem_New(Part, part_count + 1);

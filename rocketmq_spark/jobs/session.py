@@ -41,8 +41,11 @@ _ALWAYS: Final = {
 _EMBEDDED: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.python.daemon.module": "rocketmq_spark.daemon",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
 }
+"""On this machine the workers are this Python, which has our modules."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,6 +268,9 @@ class FakeLog:
     def read_many(self, units: Sequence[tuple[int, int]]) -> bytes:
         return b"".join(self.read(position, size) for position, size in units)
 
+    def read_units(self, units: bytes) -> bytes:
+        return self.read_many([(position, size) for position, size, _ in UNIT.iter_unpack(units)])
+
     def record_at(self, position: int) -> bytes | None:
         return self._records.get(position) if position < self._readable_end else None
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from commitlog import gathering
+from commitlog.consume_queue import UNIT
 from commitlog.entry import write_physical_offset
 from commitlog.entry_store import open_entry_store
-from commitlog.gathering import BLOCK_BYTES, BLOCKS_MAX, OVERLAP_BYTES, RUN_BYTES_MIN
+from commitlog.gathering import BLOCK_BYTES, BLOCKS_MAX, OVERLAP_BYTES
 from commitlog.record import Message, encode_record
 from tests.support.log_entries import DIRECTORY, SMALL, write_all
 from tests.support.memory_fs import MemoryFs
@@ -42,6 +42,10 @@ class CountingFs(MemoryFs):
         return super().pread(fd, size_bytes, position)
 
 
+def packed(units: list[tuple[int, int]]) -> bytes:
+    return b"".join(UNIT.pack(position, size, 0) for position, size in units)
+
+
 class Log:
     """3,000 records of up to 4 KiB over several files, in two terms; the last ones are in memory, too."""
 
@@ -62,7 +66,7 @@ class Log:
 
     def gather(self, chosen: slice, readable_end: int | None = None) -> bytes | None:
         end = self.store.end_position if readable_end is None else readable_end
-        return self.store.gather_bodies(self.units[chosen], end)
+        return self.store.gather_bodies(packed(self.units[chosen]), end)
 
     def read_each(self, chosen: slice) -> bytes:
         cached_from = self.store.cached_from
@@ -101,7 +105,7 @@ def test_pulls_of_queues_side_by_side_share_what_was_read(log: Log) -> None:
 def test_records_in_long_runs_are_read_as_they_stand(log: Log) -> None:
     runs = [*log.units[100:150], *log.units[700:760]]
     log.fs.reads = 0
-    got = log.store.gather_bodies(runs, log.store.end_position)
+    got = log.store.gather_bodies(packed(runs), log.store.end_position)
     assert got == log.read_each(slice(100, 150)) + log.read_each(slice(700, 760))
     log.fs.reads = 0
     assert log.gather(slice(800, 900)) is not None
@@ -141,15 +145,7 @@ def test_files_that_cannot_be_read_are_left_to_who_can_say_so(log: Log, chosen: 
 
 @pytest.mark.parametrize("numbers", [(5, 3), (5, 5), (2000, 3), (COUNT - 1, 3), (COUNT - 1, COUNT - 2)])
 def test_units_out_of_order_are_right_or_left_to_python(log: Log, numbers: tuple[int, ...]) -> None:
-    got = log.store.gather_bodies([log.units[number] for number in numbers], log.store.end_position)
+    units = packed([log.units[number] for number in numbers])
+    got = log.store.gather_bodies(units, log.store.end_position)
     expected = b"".join(log.read_each(slice(number, number + 1)) for number in numbers)
     assert got in (None, expected)
-
-
-def test_small_pulls_from_kept_blocks_do_not_look_for_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Log()
-    units = log.units[:8]
-    assert sum(size for _, size in units) < RUN_BYTES_MIN
-    first = log.store.gather_bodies(units, log.store.end_position)
-    monkeypatch.setattr(gathering, "_spans", None)
-    assert log.store.gather_bodies(units, log.store.end_position) == first is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,14 @@ def test_an_embedded_session_listens_on_this_machine_only() -> None:
     conf = session_conf(SessionOptions("test"), "local[*]")
     assert conf["spark.driver.bindAddress"] == conf["spark.driver.host"] == "127.0.0.1"
     assert conf["spark.ui.enabled"] == "false"
+
+
+def test_workers_on_this_machine_are_forked_from_our_daemon_and_those_elsewhere_from_sparks() -> None:
+    """Executors elsewhere may have no installed rocketmq_spark: a package that is shipped comes too late."""
+    setting = "spark.python.daemon.module"
+    assert find_spec(session_conf(SessionOptions("test"), "local[2]")[setting]) is not None
+    for master in ("spark://master:7077", None):
+        assert setting not in session_conf(SessionOptions("test"), master)
 
 
 def test_a_session_elsewhere_is_not_bound_to_this_machine() -> None:
