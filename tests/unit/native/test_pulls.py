@@ -167,7 +167,7 @@ def test_wrong_arguments_are_refused() -> None:
 
 @given(st.lists(st.tuples(st.integers(48, 5000), st.integers(1, 900)), max_size=12), st.integers(0, 600))
 def test_entries_close_together_are_read_in_one_go(units: list[tuple[int, int]], gap: int) -> None:
-    """Each span begins with an entry and ends with one; between entries of one there is no more than the gap."""
+    """Each span begins with an entry and ends with one; entries of one have no more than the gap between."""
     found = _remoting.spans_of(packed(units), gap)
     assert found is not None
     sizes = [size for _, size in units]
