@@ -36,30 +36,30 @@ class Storage:
         self.__init__(state["url"], state["storage_options"])  # type: ignore[misc]
 
     @cached_property
-    def _fs_and_root(self) -> tuple[Any, str]:
-        fs, root = fsspec.core.url_to_fs(self._url, use_listings_cache=False, **self._storage_options)
-        return fs, str(root).rstrip("/") or "/"
+    def _fs_and_path(self) -> tuple[Any, str]:
+        fs, path = fsspec.core.url_to_fs(self._url, use_listings_cache=False, **self._storage_options)
+        return fs, str(path)
 
     @property
     def root(self) -> str:
         """The URL's path on its file system."""
-        return self._fs_and_root[1]
+        return self._fs_and_path[1].rstrip("/") or "/"
 
     @cached_property
     def is_local(self) -> bool:
         """Whether the files are this machine's own."""
-        return isinstance(self._fs_and_root[0], LocalFileSystem)
+        return isinstance(self._fs_and_path[0], LocalFileSystem)
 
     def glob(self) -> list[str]:
         """The folders that the URL's pattern names, sorted; the URL's own path when it is no pattern."""
-        fs, root = self._fs_and_root
+        fs, root = self._fs_and_path[0], self.root
         if not any(mark in root for mark in "*?["):
             return [root] if fs.exists(root) else []
         return sorted(str(path) for path in fs.glob(root))
 
     def list(self, folder: str) -> dict[str, int]:
         """The sizes in bytes of what is in a folder, by name, folders as -1; empty when there is none."""
-        fs = self._fs_and_root[0]
+        fs = self._fs_and_path[0]
         folder = self._named(folder)
         try:
             fs.invalidate_cache(folder)
@@ -80,7 +80,7 @@ class Storage:
         try:
             if self.is_local:
                 return _pread(self._descriptor(path), start, size_bytes)
-            return bytes(self._fs_and_root[0].cat_file(path, start=start, end=start + size_bytes))
+            return bytes(self._fs_and_path[0].cat_file(path, start=start, end=start + size_bytes))
         except FileNotFoundError as error:
             raise GoneError(f"{path} is not there") from error
 
@@ -95,17 +95,19 @@ class Storage:
                     return _pread(fd, 0, size_bytes_max)
                 finally:
                     os.close(fd)
-            return bytes(self._fs_and_root[0].cat_file(path)[:size_bytes_max])
+            return bytes(self._fs_and_path[0].cat_file(path)[:size_bytes_max])
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
     def _named(self, path: str) -> str:
         """A path as its file system names it. One made from the name of the root has slashes too many, which
-        not all take: in a zip file nothing begins with one.
+        not all take: in a zip file nothing begins with one. Where the URL's own path does, all do: not every
+        file system says so of its root (SMB, WebHDFS).
         """
         if path and not path.startswith("/"):
             return path
-        return str(self._fs_and_root[0].root_marker) + path.lstrip("/")
+        fs, own = self._fs_and_path
+        return ("/" if own.startswith("/") else str(fs.root_marker)) + path.lstrip("/")
 
     def close(self) -> None:
         """Close what was opened; reading opens it again."""
