@@ -104,11 +104,11 @@ def show_result(result: Json) -> None:
     else:
         print(printable(title))
     for warning in result["warnings"]:
-        remark(printable(f"warning: {warning}"))
+        remark(f"warning: {warning}")
     told = {effect["subject"] for effect in effects} | {result["target"]}
     for outcome in result["outcomes"]:
         if not outcome["ok"]:
-            remark(printable(f"not done: {outcome['subject']}: {outcome['problem']}"))
+            remark(f"not done: {outcome['subject']}: {outcome['problem']}")
         elif outcome["subject"] not in told:
             print(printable(outcome["subject"]))
 

@@ -74,7 +74,9 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        from ledgermq.output import remark
+
+        remark(f"error: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -34,13 +34,19 @@ def number(head: str, value: str | Callable[[Json], object]) -> Column:
 
 def print_json(value: object) -> None:
     """Indented for a person at a terminal, on one line for a program."""
-    option = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
-    print(orjson.dumps(value, option=option).decode())
+    if not sys.stdout.isatty():
+        print(orjson.dumps(value).decode())
+        return
+    from json.encoder import encode_basestring_ascii
+
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    # JSON lets U+0080 to U+009F stand as they are, and to a terminal they are control characters.
+    print("".join(c if c.isprintable() or c == "\n" else encode_basestring_ascii(c)[1:-1] for c in text))
 
 
 def remark(line: str) -> None:
-    """A word beside the answer."""
-    print(line, file=sys.stderr)
+    """A word beside the answer, often a broker's own."""
+    print(printable(line), file=sys.stderr)
 
 
 def show_table(rows: Iterable[Json] | None, columns: Sequence[Column], title: str | None = None) -> None:
@@ -64,7 +70,7 @@ def show_fields(fields: Mapping[str, object], title: str | None = None) -> None:
     """One thing: its fields one below the other."""
     if title is not None:
         write(Styled(printable(title), "bold"))
-    write_fields([(name, cell(value, UNKNOWN)) for name, value in fields.items()])
+    write_fields([(_on_one_line(name), cell(value, UNKNOWN)) for name, value in fields.items()])
 
 
 def cell(value: object, nothing: str = UNKNOWN) -> Styled:
@@ -90,6 +96,11 @@ def printable(value: object) -> str:
         if text.isprintable()
         else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
     )
+
+
+def _on_one_line(name: str) -> str:
+    """Names come from outside, too: producers name the properties of messages."""
+    return printable(name).replace("\n", "\\n")
 
 
 def moment(unix_ms: int | None) -> str | None:

@@ -12,7 +12,7 @@ from ledgermq.commands.topics import Brokers, show_pages
 from ledgermq.errors import UserError
 from ledgermq.lazy_group import Subcommands
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
-from ledgermq.output import Column, Json, moment, number, show_fields, show_table
+from ledgermq.output import Column, Json, moment, number, printable, show_fields, show_table
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -171,7 +171,7 @@ def running(
         show_fields(view["properties"], f"{view['clientId']} through {view['brokerName']}")
         show_table(view["queues"], _QUEUES)
         if view["stack"]:
-            print(view["stack"])
+            print(printable(view["stack"]))
 
     call.show(answer, render)
 

@@ -178,7 +178,7 @@ def _show_message(answer: Json) -> None:
     show_fields(answer["properties"], "\nproperties")
     body = answer["body"]
     print(f"\nbody ({body['format']}{', the beginning' if body['isBodyCut'] else ''}):")
-    print(printable(body["content"]) if body["content"] is not None else body["problem"])
+    print(printable(body["problem"] if body["content"] is None else body["content"]))
     show_table(answer["track"], _TRACKS, "\nconsumed by")
 
 

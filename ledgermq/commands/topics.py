@@ -11,7 +11,7 @@ from ledgermq.changing import ChangeCall, change
 from ledgermq.errors import WRONG_USAGE, UserError
 from ledgermq.lazy_group import Subcommands
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
-from ledgermq.output import UNKNOWN, Column, Json, duration, moment, number, remark, show_table
+from ledgermq.output import UNKNOWN, Column, Json, cell, duration, moment, number, remark, show_table
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -145,7 +145,8 @@ def show(call: Call, topic: Topic) -> None:
         show_table(answer["configs"], _CONFIGS, f"{answer['name']} ({answer['kind']})")
         show_table(answer["queues"], _QUEUES, f"{count} messages")
         groups = answer["consumerGroups"]
-        print("Consumer groups: " + ("unknown" if groups is None else ", ".join(groups) or "none"))
+        named = "none" if groups == [] else cell(groups).text
+        print(f"Consumer groups: {named}")
 
     both = {**queues, **view, "isPartial": view["isPartial"] or queues["isPartial"]}
     call.show({**both, "problems": view["problems"] + queues["problems"]}, render)

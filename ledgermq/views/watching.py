@@ -81,7 +81,8 @@ class Watched:
                 f"{group['leaderId']} leads, term {group['term']}" if group["leaderId"] else "nobody leads"
             )
             said = STOCK_WORDS if is_stock(group) else leader
-            title = Text(f"{group['group']}: ", "bold") + Text(group["state"], style) + Text(f", {said}")
+            name, said = printable(group["group"]), printable(said)
+            title = Text(f"{name}: ", "bold") + Text(group["state"], style) + Text(f", {said}")
             if group["group"] in rates:
                 title += Text(f", {rates[group['group']]:,.0f} entries/s committed")
             end = max((n["log"]["endIndex"] or 0 for n in group["nodes"]), default=0)

@@ -1,0 +1,84 @@
+"""Nothing that comes from outside speaks to the terminal: it is named as an escape."""
+
+import io
+import sys
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ledgermq.calls import Call
+from ledgermq.errors import UserError
+from ledgermq.looking import Look
+from ledgermq.output import print_json, remark, show_fields
+from ledgermq.views.watching import Watched
+from tests.unit.ledgermq.fake_admin import Asked, as_json, serving
+from tests.unit.ledgermq.running import CommandLine
+
+CLEAR = "\x1b[2J"
+CSI = "\x9b"
+WELL = {"problems": [], "isPartial": False}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys)
+
+
+def test_a_remark(capsys: pytest.CaptureFixture[str]) -> None:
+    remark(f"10.0.0.9:10911: {CLEAR} no\nand {CSI}2J")
+    assert capsys.readouterr().err == "10.0.0.9:10911: \\x1b[2J no\nand \\x9b2J\n"
+
+
+def test_why_a_command_ends(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise UserError(f"the broker says {CLEAR}")
+
+    monkeypatch.setattr(Call, "get", fail)
+    ran = run("topic", "show", "orders", "--namesrv", "127.0.0.1:1")
+    assert (ran.code, ran.err) == (1, "error: the broker says \\x1b[2J\n")
+
+
+def test_the_names_of_properties(capsys: pytest.CaptureFixture[str]) -> None:
+    show_fields({f"a{CLEAR}\nb": "1", "key": "2"})
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["a\\x1b[2J\\nb", "1"],
+        ["key", "2"],
+    ]
+
+
+def test_the_stack_of_a_consumer_keeps_its_lines(run: CommandLine) -> None:
+    running = {"clientId": "c", "brokerName": "b", "properties": {}, "queues": [], **WELL}
+    with serving(lambda _: as_json(200, {**running, "stack": f"main\n  at {CLEAR}"})) as admin:
+        ran = run("group", "running", "billing", "c", "--stack", "--admin", admin.url)
+    assert (ran.code, ran.out.endswith("main\n  at \\x1b[2J\n")) == (0, True)
+
+
+def test_the_groups_of_a_topic(run: CommandLine) -> None:
+    topic = {"name": "orders", "kind": "normal", "configs": [], "consumerGroups": [f"g{CLEAR}", "h"], **WELL}
+
+    def answer(asked: Asked) -> tuple[int, bytes]:
+        queues = {"messageCount": 0, "queues": [], **WELL}
+        return as_json(200, queues if asked.target.endswith("/queues") else topic)
+
+    with serving(answer) as admin:
+        ran = run("topic", "show", "orders", "--admin", admin.url)
+    assert "Consumer groups: g\\x1b[2J, h\n" in ran.out
+
+
+def test_the_title_of_a_group_in_watch() -> None:
+    group: dict[str, Any] = {"group": f"a{CLEAR}", "state": "writable", "leaderId": f"n{CLEAR}", "term": 1}
+    view = {"groups": [{**group, "nodes": [], "elections": []}], "namesrv": {"problem": None}}
+    console = Console(file=io.StringIO(), width=200)
+    console.print(Watched().picture(Look({"cluster": view}, ()), 1.0, 0, ""))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "\x1b" not in shown
+    assert "a\\x1b[2J: writable, n\\x1b[2J leads, term 1" in shown
+
+
+def test_json_at_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"name": f"{CSI}2J \u202e \U000e0001 \u540d"}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_json(value)
+    assert capsys.readouterr().out == '{\n  "name": "\\u009b2J \\u202e \\udb40\\udc01 \u540d"\n}\n'
