@@ -75,7 +75,7 @@ class History:
         groups = {group.broker_name: group for group in self._sampled(view.groups)}
         told = await asyncio.gather(*(self._sample(group, view.as_of_ms) for group in groups.values()))
         samples = dict(zip(groups, told, strict=True))
-        for name in self._rings.keys() - samples.keys():
+        for name in (self._rings.keys() | self._readings.keys()) - samples.keys():
             self._readings.pop(name, None)
             samples[name] = HistorySample(at_ms=view.as_of_ms)
         for name, sample in samples.items():

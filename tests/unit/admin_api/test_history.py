@@ -146,6 +146,29 @@ async def test_a_name_of_which_nothing_is_known_takes_no_place() -> None:
     assert history.view().groups == []
 
 
+async def test_a_name_that_goes_before_it_says_anything_leaves_no_reading_behind() -> None:
+    bench = Bench()
+
+    stock = {ADDRESSES["n0"]: Answer(ADDRESSES["n0"], None, is_stock=True)}
+
+    async def look() -> ClusterView:
+        there = () if bench.is_gone else listed("n0")
+        return assemble(NAMESRV, there, stock, Memory(8), int(bench.now_s * 1000))
+
+    history = History(look, bench.read_runtime, Settings("127.0.0.1:9876"), lambda: bench.now_s)
+    await history.sample()
+    assert history.view().groups == [], "one reading gives no rate"
+    bench.is_gone, bench.now_s = True, 5.0
+    await history.sample()
+    bench.is_gone, bench.now_s = False, 10.0
+    bench.figures = {"bootTimestamp": "1", "msgPutTotalTodayNow": "900", "msgGetTotalTodayNow": "0"}
+    await history.sample()
+    assert history.view().groups == [], "what came while it was gone is no rate"
+    bench.now_s, bench.figures["msgPutTotalTodayNow"] = 15.0, "950"
+    await history.sample()
+    assert [sample.put_per_s for sample in history.view().groups[0].samples] == [10.0]
+
+
 async def test_no_more_names_than_allowed_are_sampled() -> None:
     bench = Bench(groups_max=0)
     await bench.sample()
