@@ -10,6 +10,7 @@ Processes that plan a query are not forked from here: Spark has no setting for t
 import gc
 import importlib
 import os
+import sys
 from typing import Final
 
 from pyspark import daemon
@@ -35,8 +36,18 @@ def import_modules() -> None:
     os.environ.setdefault(_ARROW_SETTING, _ONE_THREAD)
     for name in MODULES:
         importlib.import_module(name)
+    os.register_at_fork(after_in_child=_draw_anew)
     gc.collect()
     gc.freeze()
+
+
+def _draw_anew() -> None:
+    """Python's own random numbers are other ones after a fork, numpy's are not: two workers would draw the
+    same. Some versions of numpy bring them with whatever is imported of it.
+    """
+    chance = sys.modules.get("numpy.random")
+    if chance is not None:
+        chance.seed()
 
 
 def main() -> None:

@@ -26,6 +26,18 @@ own.daemon.manager = lambda: print(json.dumps(
 own.main()
 """
 """Says what there is when Spark's own daemon begins."""
+DRAW = """
+import os
+import numpy.random
+import rocketmq_spark.daemon as own
+own.import_modules()
+for _ in range(2):
+    if (pid := os.fork()) == 0:
+        print(numpy.random.random(), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+"""Two workers, and what a user's function in them gets by chance."""
 
 
 def environment() -> dict[str, str]:
@@ -42,6 +54,14 @@ def test_all_is_imported_and_frozen_before_any_fork_and_no_thread_runs() -> None
     assert {*MODULES, "pyarrow", "numpy", "rocketmq_spark.source.reading"} <= set(modules)
     assert frozen > 10 * followed
     assert threads == 1
+
+
+def test_workers_draw_random_numbers_of_their_own() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", DRAW], env=environment(), capture_output=True, timeout=LIMIT_S, check=True
+    )
+    first, second = run.stdout.split()
+    assert first != second
 
 
 @pytest.fixture
