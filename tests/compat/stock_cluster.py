@@ -112,11 +112,12 @@ def stock_clusters(folder: Path) -> Iterator[dict[str, StockCluster]]:
     for number, version in enumerate(VERSIONS):
         (at := folder / version).mkdir()
         brokers[version] = StockBroker(at, version, PORTS_FROM + number * PORTS_FOR_ONE)
-    with ThreadPoolExecutor(len(brokers)) as pool, ExitStack() as stack:
+    with ExitStack() as stack:
         for broker in brokers.values():
             stack.callback(broker.kill)
-        for begun in [pool.submit(broker.start) for broker in brokers.values()]:
-            begun.result()
+        with ThreadPoolExecutor(len(brokers)) as pool:  # at its end none starts a process any more
+            for begun in [pool.submit(broker.start) for broker in brokers.values()]:
+                begun.result()
         clusters = {version: _filled(stack, broker) for version, broker in brokers.items()}
         for version, each in clusters.items():
             wait_for(f"the consumer beside {version} has everything", each.is_consumed, LIMIT_S)
