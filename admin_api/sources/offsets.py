@@ -1,7 +1,7 @@
 """What brokers say and do about consumer offsets: 14, 15, 29, 43, 202, 208, 222, 303, 314, 317."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -200,7 +200,7 @@ def _offset(address: str, ext: Mapping[str, str]) -> int:
 def _read_stored(address: str, body: bytes, group: str) -> dict[str, Mapping[str, Any]]:
     """Topic -> queue id, as text -> offset of one group. Raises: AskError."""
     what = "list of all offsets"
-    table = read_json(address, body, what).get("offsetTable") or {}
+    table = read_json(address, body, what).get("offsetTable")
     if not isinstance(table, dict) or not all(isinstance(queues, dict) for queues in table.values()):
         raise AskError(address, f"{address}: its {what} is no table of tables")
     of_group = f"@{group}"
@@ -211,12 +211,24 @@ def _read_lags(address: str, body: bytes) -> dict[str, dict[str, int]]:
     """Raises: AskError."""
     what = "progress of all groups"
     lags: dict[str, dict[str, int]] = {}
-    for groups in read_json(address, body, what).get("consumeStatsList") or []:
-        for group, parts in groups.items():
-            topics = lags.setdefault(group, {})
-            for part in parts:
-                for key, row in by_queue(address, part.get("offsetTable") or {}, what):
-                    checked = check(address, row, OffsetRow, what)
-                    behind = max(0, checked.broker_offset - checked.consumer_offset)
-                    topics[key.topic] = topics.get(key.topic, 0) + behind
+    for group, parts in _parts_by_group(address, read_json(address, body, what), what):
+        topics = lags.setdefault(group, {})
+        for part in parts:
+            for key, row in by_queue(address, _table(address, part.get("offsetTable"), what), what):
+                checked = check(address, row, OffsetRow, what)
+                behind = max(0, checked.broker_offset - checked.consumer_offset)
+                topics[key.topic] = topics.get(key.topic, 0) + behind
     return lags
+
+
+def _parts_by_group(
+    address: str, value: Mapping[str, Any], what: str
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The body of 317: a list of tables, each from a group to what it consumes. Raises: AskError."""
+    tables = value.get("consumeStatsList")
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise AskError(address, f"{address}: its {what} is no list of tables")
+    for group, parts in (row for table in tables for row in table.items()):
+        if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+            raise AskError(address, f"{address}: its {what} has no list of tables for {group[:80]!r}")
+        yield group, parts

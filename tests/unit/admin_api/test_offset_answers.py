@@ -1,0 +1,63 @@
+"""admin_api.sources.offsets: what a stock broker's long answers may hold, and what they may not."""
+
+import pytest
+
+from admin_api.gateway import AskError, Gateway
+from admin_api.settings import Settings
+from admin_api.sources.bodies import QueueKey
+from admin_api.sources.offsets import OffsetSource
+from remoting.command import RemotingCommand
+
+ADDRESS = "127.0.0.1:10911"
+KEY = '{"brokerName":"b","queueId":0,"topic":"t"}'
+QUEUE = QueueKey(broker_name="b", queue_id=0, topic="t")
+ROW = '{"brokerOffset":7,"consumerOffset":3,"lastTimestamp":0}'
+
+
+class Saying:
+    """In place of the client: a broker that answers everything with one body."""
+
+    def __init__(self, body: str) -> None:
+        self.body = body
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+        return RemotingCommand(code=0, body=self.body.encode())
+
+
+def source(body: str) -> OffsetSource:
+    return OffsetSource(Gateway(Saying(body), Settings("127.0.0.1:9876")))
+
+
+async def test_the_lags_of_all_groups() -> None:
+    body = f'{{"consumeStatsList":[{{"g":[{{"offsetTable":{{{KEY}:{ROW}}}}}]}},{{"h":[]}}]}}'
+    assert await source(body).lags(ADDRESS) == {"g": {"t": 4}, "h": {}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{}",
+        '{"consumeStatsList":null}',
+        '{"consumeStatsList":{}}',
+        '{"consumeStatsList":[3]}',
+        '{"consumeStatsList":[{"g":3}]}',
+        '{"consumeStatsList":[{"g":[3]}]}',
+        '{"consumeStatsList":[{"g":[{}]}]}',
+        '{"consumeStatsList":[{"g":[{"offsetTable":[]}]}]}',
+    ],
+)
+async def test_lags_that_are_not_there_are_no_lag_of_none_and_no_fault(body: str) -> None:
+    with pytest.raises(AskError, match=f"{ADDRESS}: its progress of all groups"):
+        await source(body).lags(ADDRESS)
+
+
+async def test_a_nought_that_is_not_stored_is_none() -> None:
+    stored = source('{"offsetTable":{"t@g":{0:0}}}')
+    assert await stored.without_missing(ADDRESS, "g", {QUEUE: 0}) == {QUEUE: 0}
+    assert await stored.without_missing(ADDRESS, "other", {QUEUE: 0}) == {QUEUE: None}
+
+
+@pytest.mark.parametrize("body", ["{}", '{"offsetTable":null}', '{"offsetTable":{"t@g":3}}'])
+async def test_without_what_is_stored_a_nought_is_not_known_to_be_none(body: str) -> None:
+    with pytest.raises(AskError, match="its list of all offsets is no table of tables"):
+        await source(body).without_missing(ADDRESS, "g", {QUEUE: 0})
