@@ -44,7 +44,7 @@ LARGEST = {
 OF_THE_MACHINE = {"LedgerMQFsyncSlow", "LedgerMQDiskNearFull"}
 """Alerts that may be right where this runs."""
 RATES = ("Messages put a second", "Messages given to consumers a second")
-NOT_OF_ONE_NODE = 3.0
+HELD_UP = 10.0
 """A rate over a short window is extrapolated, and what was held up comes at once."""
 
 
@@ -148,7 +148,7 @@ def check_history(prometheus: Prometheus, panel: Panel, begin_s: float) -> None:
     assert values, panel
     most = LARGEST[panel.unit]
     if panel.title in RATES:
-        most = NOT_OF_ONE_NODE * SENDS_PER_S_MAX
+        most = HELD_UP * SENDS_PER_S_MAX
     assert 0 <= min(values) <= max(values) <= most, (panel, min(values), max(values))
 
 
