@@ -92,10 +92,7 @@ class AuditLog:
         line = entry.model_dump_json(by_alias=True, exclude_defaults=True).encode() + b"\n"
         try:
             with self._busy:
-                file = self._turned_over(len(line))
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+                _append(self._turned_over(len(line)), line)
         except (OSError, ValueError) as error:
             raise AuditError(f"the audit log {self.path} cannot be written: {error}") from error
 
@@ -105,7 +102,8 @@ class AuditLog:
         if self._file is None:
             raise ValueError("it is closed")
         if self._file.tell() and self._file.tell() + more_bytes > self._file_bytes_max:
-            if self.path.exists():  # not when a turn got no further than here: each would cost an old file
+            # Not again where an earlier turn failed after this: each would cost an old file.
+            if _is_at(self._file, self.path):
                 self._move_old_files(self.path)
             fresh = _open(self.path)
             self._file.close()
@@ -174,14 +172,15 @@ def _open(path: Path) -> IO[bytes]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab+")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        file = os.fdopen(handle, "ab+", buffering=0)  # what could not be written is not tried again later
         try:
             _take_over(file)
             _close_to_others(path, file)
+            _sync_folder(path.parent)
         except OSError:
             file.close()
             raise
-        _sync_folder(path.parent)
     except BlockingIOError as error:
         raise AuditError(f"the audit log {path} is in use by another process") from error
     except OSError as error:
@@ -195,7 +194,31 @@ def _take_over(file: IO[bytes]) -> None:
         file.seek(-1, os.SEEK_END)
         if file.read(1) != b"\n":
             file.write(b"\n")
-            file.flush()
+
+
+def _append(file: IO[bytes], line: bytes) -> None:
+    """All of it on the disk, or nothing of it in the file.
+
+    Raises: OSError.
+    """
+    begin = file.seek(0, os.SEEK_END)
+    rest = line
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    except OSError:
+        file.truncate(begin)
+        file.seek(begin)
+        raise
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    """Whether the path leads to this file and no other one, such as a fresh one."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _close_to_others(path: Path, file: IO[bytes]) -> None:

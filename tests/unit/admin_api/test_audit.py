@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import resource
 import stat
 import threading
 from collections.abc import Iterator
@@ -149,18 +150,23 @@ async def test_files_are_turned_over_and_the_oldest_dropped(
     assert "audit.jsonl.2 is dropped for newer entries" in caplog.text
 
 
-async def test_turns_that_fail_cost_no_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when no file can be opened any more: the changes are refused, and what was written stays."""
+@pytest.mark.parametrize("step", ["_open", "_sync_folder"])
+async def test_turns_that_fail_cost_no_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """As when no file can be opened any more, or one only: the changes are refused, and what was written
+    stays.
+    """
 
     def refuse(path: Path) -> IO[bytes]:
-        raise AuditError(f"{path} cannot be opened")
+        raise OSError(24, f"{path} cannot be opened")
 
     with closing(AuditLog(tmp_path / "audit.jsonl", file_bytes_max=400, files_max=4)) as log:
         for number in range(12):
             await log.append(entry(number))
         before = await ids(log)
         with monkeypatch.context() as patched:
-            patched.setattr("admin_api.audit._open", refuse)
+            patched.setattr(audit, step, refuse)
             refused = 0
             for number in range(12, 20):
                 try:
@@ -174,6 +180,23 @@ async def test_turns_that_fail_cost_no_old_file(tmp_path: Path, monkeypatch: pyt
     assert after[0] == "id20"
     assert after[1:] == before[: len(after) - 1]
     assert len(after) >= len(before) - 2
+
+
+async def test_a_line_that_found_no_room_is_not_there_later(tmp_path: Path) -> None:
+    """Its change was refused: neither a part of it nor, once there is room again, all of it may be read."""
+    path = tmp_path / "audit.jsonl"
+    with closing(AuditLog(path)) as log:
+        await log.append(entry(1))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, hard))
+        try:
+            with pytest.raises(AuditError, match="cannot be written"):
+                await log.append(entry(2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        await log.append(entry(3))
+        assert await ids(log) == ["id3", "id1"]
+    assert len(path.read_bytes().splitlines()) == 2
 
 
 async def test_one_long_entry_fits_whatever_it_says(tmp_path: Path) -> None:
