@@ -33,7 +33,7 @@ _DRAIN_S: Final = 2
 
 class Phase(Enum):
     """What a connection waits for. HEAD: of its first request, or one that has begun. BODY: the rest of the
-    request. ANSWER: ours. IDLE: another request.
+    request. ANSWER: ours, or that the client takes it. IDLE: another request.
     """
 
     HEAD = auto()
@@ -99,13 +99,15 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is Phase.IDLE:
+        # What is left of a body that was answered before its end begins no request.
+        if self._phase is Phase.IDLE and self.conn.their_state is not h11.SEND_BODY:
             self._enter(Phase.HEAD)
         super().data_received(data)
         self._follow()
 
     def on_response_complete(self) -> None:
-        self._enter(Phase.IDLE)
+        # While much of it is still to be sent, nothing counts but how much the client takes.
+        self._enter(Phase.ANSWER if self.flow.write_paused else Phase.IDLE)
         super().on_response_complete()
         self._follow()
 
@@ -117,6 +119,8 @@ class BoundedProtocol(H11Protocol):
         super().resume_writing()
         if self._stall is not None:
             self._stall.cancel()
+        if self._phase is Phase.ANSWER and self.cycle.response_complete:
+            self._enter(Phase.IDLE)
 
     def give_up(self) -> None:
         """Drops the connection with what is still to be sent; its request is told that the client left."""

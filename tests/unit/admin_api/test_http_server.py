@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 LIMIT_S = 10.0
 SOON_MS = 100
 NEVER_MS = 3_600_000
+LONG_BYTES = 32 * 1024 * 1024
+"""More than the buffers of both sides' systems take."""
 PATIENT = Settings(
     NAMESRV_ADDRESS,
     head_timeout_ms=NEVER_MS,
@@ -96,6 +99,14 @@ async def served(settings: Settings) -> AsyncIterator[Served]:
                 await asyncio.sleep(0)
 
         return StreamingResponse(lines())
+
+    @app.get("/long")
+    async def long() -> Response:
+        return Response(b"x" * LONG_BYTES)
+
+    @app.post("/refused")
+    async def refused() -> Response:
+        return PlainTextResponse("whatever it says", HTTPStatus.CONFLICT)
 
     @app.get("/waiting")
     async def waiting(request: Request) -> Response:
@@ -196,6 +207,35 @@ async def test_client_that_does_not_read_is_dropped() -> None:
         client.send(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await there.until(lambda: there.open == 1 and not there.config.waiting)
         await there.until(lambda: there.open == 0)
+
+
+async def test_client_that_takes_a_long_answer_slowly_gets_all_of_it() -> None:
+    """It is neither idle nor in the way of others while it reads, however long that takes."""
+    limits = with_limits(keep_alive_ms=1, write_stall_ms=5 * SOON_MS, connections_max=1)
+    async with served(limits) as there:
+        client = await there.connect()
+        client.send(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await client.reader.readuntil(b"\r\n\r\n")
+        await there.connect()  # would take the place of an idle one
+        parts = 32
+        async with asyncio.timeout(6 * LIMIT_S):
+            for _ in range(parts):
+                assert len(await client.reader.readexactly(LONG_BYTES // parts)) == LONG_BYTES // parts
+                await asyncio.sleep(0.04)
+        assert await client.ended()
+
+
+async def test_rest_of_a_body_that_was_answered_early_begins_no_request() -> None:
+    async with served(with_limits(head_timeout_ms=SOON_MS)) as there:
+        client = await there.connect()
+        head = b"POST /refused HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        client.send(head + b"Content-Length: 10\r\n\r\n12345")
+        assert await client.status() == 409
+        client.send(b"67890")
+        other = await there.connect()
+        assert await other.ended()
+        client.send(GET)
+        assert await client.status() == 200
 
 
 async def test_where_all_are_taken_the_longest_idle_one_makes_room() -> None:
