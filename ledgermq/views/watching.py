@@ -61,18 +61,9 @@ class Watched:
     def _cluster(self, view: Json, brokers: Json | None, at_s: float) -> "list[RenderableType]":
         from rich.text import Text
 
-        committed = {
-            group["group"]: max(
-                (
-                    n["log"]["committedIndex"]
-                    for n in group["nodes"]
-                    if n["log"]["committedIndex"] is not None
-                ),
-                default=0,
-            )
-            for group in view["groups"]
-        }
-        rates = self.entries.rates(committed, at_s)
+        committed = {group["group"]: _committed(group) for group in view["groups"]}
+        known = {name: index for name, index in committed.items() if index is not None}
+        rates = self.entries.rates(known, at_s)
         traffic = {row["address"]: row for row in brokers["items"]} if brokers else {}
         lines: list[RenderableType] = []
         for group in view["groups"]:
@@ -102,6 +93,12 @@ class Watched:
         rows = [{**row, "grows": rates.get(row["group"])} for row in page["items"]]
         title = Text(f"consumer groups: {page['total']}, those with the most lag first", "bold")
         return [title, _table(rows, _GROUPS)] if rows else [Text("no consumer groups", "dim")]
+
+
+def _committed(group: Json) -> int | None:
+    """As far as any node has it; None where none says so."""
+    told: list[int | None] = [node["log"]["committedIndex"] for node in group["nodes"]]
+    return max((index for index in told if index is not None), default=None)
 
 
 def _table(rows: Iterable[Json], columns: Sequence[Column]) -> "Table":

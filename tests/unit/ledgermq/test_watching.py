@@ -42,6 +42,17 @@ def test_rates_come_from_two_looks() -> None:
     assert row.split() == ["billing", "online", "2", "50", "-10.00", "3.50"]
 
 
+def test_a_look_at_which_nobody_answers_has_no_rate_and_nor_has_the_one_after_it() -> None:
+    watched, view = Watched(), copy.deepcopy(CLUSTER_EXAMPLE)
+    silent = copy.deepcopy(view)
+    for node in silent["groups"][0]["nodes"]:
+        node["log"]["committedIndex"] = None
+    looks = [view, silent, view, view]
+    texts = [shown(watched, Look({"cluster": look}, ()), at_s) for at_s, look in enumerate(looks, start=1)]
+    assert ["entries/s" in text for text in texts] == [False, False, False, True]
+    assert "0 entries/s committed" in texts[3]
+
+
 def test_what_nobody_said_is_unknown_and_why_is_told() -> None:
     text = shown(Watched(), Look({"cluster": CLUSTER_EXAMPLE}, ("The name server gives no answer.",)), 1.0)
     (dead,) = [line for line in text.splitlines() if line.split()[:2] == ["n0", "down"]]
