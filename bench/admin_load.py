@@ -14,6 +14,7 @@ process beside the brokers takes from them, nor do they look like it.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import statistics
 import subprocess
@@ -193,10 +194,7 @@ def _producing(cluster: Cluster, viewers: Viewers, plan: Plan, run: Run) -> dict
     thread.join()
     rates = stretches.rates(result.series)
     found = _cores(cluster, stretches)
-    ratios = []
-    for at in range(0, len(rates), 2):
-        pair = dict(zip(stretches.sides[at : at + 2], rates[at : at + 2], strict=True))
-        ratios.append(pair[True] / pair[False])
+    ratios = ratios_of(stretches.sides, rates)
     for name, side in SIDES.items():
         own = [rate for rate, are_there in zip(rates, stretches.sides, strict=True) if are_there is side]
         found[name]["messages_per_s"] = round(statistics.median(own), 1)
@@ -204,7 +202,7 @@ def _producing(cluster: Cluster, viewers: Viewers, plan: Plan, run: Run) -> dict
     found["ratio"] = {
         "median": round(statistics.median(ratios), 4),
         "interval_95": [round(low, 4), round(high, 4)],
-        "of_pairs": [round(ratio, 4) for ratio in ratios],
+        "of_pairs": [None if math.isinf(ratio) else round(ratio, 4) for ratio in ratios],
     }
     return found
 
@@ -222,6 +220,18 @@ def _cores(cluster: Cluster, stretches: Stretches) -> dict[str, Any]:
             "admin_cores": round(mean["admin_api"], 4),
             "viewers_cores": round(mean["viewers"], 4),
         }
+    return found
+
+
+def ratios_of(sides: Sequence[bool], rates: Sequence[float]) -> list[float]:
+    """With viewers to without, of each pair; infinite where only the disk stalled through the latter."""
+    found = []
+    for at in range(0, len(rates), 2):
+        pair = dict(zip(sides[at : at + 2], rates[at : at + 2], strict=True))
+        if pair[False]:
+            found.append(pair[True] / pair[False])
+        else:
+            found.append(math.inf if pair[True] else 1.0)
     return found
 
 
