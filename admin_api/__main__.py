@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from admin_api.app import create_app
 from admin_api.audit import AuditError, AuditLog
@@ -18,6 +20,8 @@ from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 def main() -> int:
     """Exit code 0 after a stop, 1 when it cannot or must not serve; a sentence on stderr says why."""
     args = _parser().parse_args()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     log_to_stderr(args.log_format, args.log_level, Whereabouts("admin"))
     give_way(args.nice)
     try:
@@ -33,6 +37,11 @@ def main() -> int:
         return _serve(args, policy, audit)
     finally:
         audit.close()
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    """Before it serves, and after it did: uvicorn then raises once more the signal that it stopped for."""
+    sys.exit(0)
 
 
 def _serve(args: argparse.Namespace, policy: Policy, audit: AuditLog) -> int:
