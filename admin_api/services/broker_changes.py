@@ -12,7 +12,7 @@ from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Previ
 from admin_api.gateway import AskError, Gateway
 from admin_api.security.masking import masked
 from admin_api.services.brokers import BrokerService
-from admin_api.services.deed import settings_outcomes
+from admin_api.services.deed import settings_outcomes, unread_outcomes
 from admin_api.services.errors import InvalidError
 from admin_api.sources.broker_config import BrokerSettings, ConfigSource
 from admin_api.sources.brokers import Brokers
@@ -76,12 +76,16 @@ class ConfigChange:
         try:
             before = await source.read(self.address)
             await source.change(self.address, values)
-            # LedgerMQ refuses what it cannot use.
-            after = await source.read(self.address) if before.runtime_keys is None else None
         except AskError as error:
             return [Outcome.failed(key, error) for key in sorted(values)]
         self.changer.brokers.forget()
-        return settings_outcomes(values, before.values, values if after is None else after.values)
+        if before.runtime_keys is not None:  # LedgerMQ refuses what it cannot use
+            return [Outcome(key, ok=True) for key in sorted(values)]
+        try:
+            after = await source.read(self.address)
+        except AskError as silence:
+            return unread_outcomes(values, silence)
+        return settings_outcomes(values, before.values, after.values)
 
 
 def _check(settings: Mapping[str, str], told: BrokerSettings) -> None:

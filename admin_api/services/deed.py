@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from admin_api.changes import Action, Outcome, Preview
+from admin_api.gateway import AskError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +34,9 @@ def settings_outcomes(
     problem = "it said yes, and has the value that it had before: it can make nothing of this one"
     ignored = {key for key, value in wanted.items() if before.get(key) == after.get(key) != value}
     return [Outcome(key, key not in ignored, problem if key in ignored else None) for key in sorted(wanted)]
+
+
+def unread_outcomes(wanted: Mapping[str, str], silence: AskError) -> list[Outcome]:
+    """The same where the values of now are not to be had: nobody knows, and it is not said to have failed."""
+    problem = f"it said yes; whether it has the value now is not known: {silence}"
+    return [Outcome(key, ok=False, problem=problem) for key in sorted(wanted)]

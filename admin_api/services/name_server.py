@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from admin_api.changes import Action, Effect, Outcome, Preview
+from admin_api.gateway import AskError
 from admin_api.schemas.maintenance import ItemsView, NameServerView
 from admin_api.security.masking import masked
-from admin_api.services.deed import Deed, settings_outcomes
+from admin_api.services.deed import Deed, settings_outcomes, unread_outcomes
 from admin_api.services.errors import InvalidError, NotFoundError
 from admin_api.sources.brokers import Brokers
 from admin_api.sources.name_server import NameServerSource
@@ -52,7 +53,10 @@ class NameServer:
         async def do(_: Preview) -> Sequence[Outcome]:
             before = await self._source.config()
             await self._source.configure(values)
-            after = await self._source.config()
+            try:
+                after = await self._source.config()
+            except AskError as silence:
+                return unread_outcomes(values, silence)
             return settings_outcomes(values, before, after)
 
         target = f"name server {self._source.address}"

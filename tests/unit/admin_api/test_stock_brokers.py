@@ -5,6 +5,7 @@ from __future__ import annotations
 from admin_api.services.deed import settings_outcomes
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.errors import ConnectFailedError
 from tests.unit.admin_api.fake_brokers import FakeBroker, FakeBrokers
 from tests.unit.admin_api.serving import answered, asking
 
@@ -20,10 +21,16 @@ class FakeStock(FakeBrokers):
         broker.add_topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
         super().__init__(broker)
         self.namesrv_settings = "listenPort=9876\nserverWorkerThreads=8\n"
+        self.falls_silent = False
+        """Once it has said yes to settings."""
+        self._is_silent = False
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+        if self._is_silent:
+            raise ConnectFailedError(f"{address}: refused")
         match command.code:
             case RequestCode.UPDATE_BROKER_CONFIG | RequestCode.UPDATE_NAMESRV_CONFIG:
+                self._is_silent = self.falls_silent
                 return RemotingCommand(code=0)
             case RequestCode.GET_NAMESRV_CONFIG:
                 return RemotingCommand(code=0, body=self.namesrv_settings.encode())
@@ -79,6 +86,24 @@ async def test_keys_and_values_that_a_name_server_passes_over_are_not_done() -> 
         body = {"values": {"serverWorkerThreads": "many"}}
         result = answered(await client.patch("/name-server", json=body, params={"dryRun": "false"}), 502)
     assert [outcome["ok"] for outcome in result["result"]["outcomes"]] == [False]
+
+
+async def test_a_value_that_cannot_be_read_back_is_not_said_to_have_failed() -> None:
+    brokers = FakeStock()
+    async with asking(brokers) as client:
+        path, body = f"/brokers/{ADDRESS}/config", {"settings": {"fileReservedTime": "48"}}
+        preview = answered(await client.patch(path, json=body))
+        brokers.falls_silent = True
+        query = {"dryRun": "false", "confirmation": preview["confirmation"]}
+        (outcome,) = answered(await client.patch(path, json=body, params=query), 502)["result"]["outcomes"]
+    assert outcome["problem"].startswith("it said yes; whether it has the value now is not known: ")
+    brokers = FakeStock()
+    brokers.falls_silent = True
+    async with asking(brokers) as client:
+        body = {"values": {"serverWorkerThreads": "9"}}
+        result = answered(await client.patch("/name-server", json=body, params={"dryRun": "false"}), 502)
+    (outcome,) = result["result"]["outcomes"]
+    assert outcome["problem"].startswith("it said yes; whether it has the value now is not known: ")
 
 
 def test_a_value_may_be_written_in_another_way() -> None:
