@@ -35,7 +35,7 @@ class ConsumeModeSource:
         answer = await self._gateway.ask(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, accept=accept)
         if answer.code != ResponseCode.SUCCESS:
             return None
-        topics = read_json(address, answer.body, _WHAT).get("messageRequestModeMap") or {}
+        topics = read_json(address, answer.body, _WHAT).get("messageRequestModeMap")
         if not isinstance(topics, dict):
             raise AskError(address, f"{address}: its {_WHAT} cannot be read")
         found = {topic: _row(groups, group) for topic, groups in topics.items()}

@@ -1,10 +1,11 @@
-"""admin_api.sources.offsets: what a stock broker's long answers may hold, and what they may not."""
+"""admin_api.sources.offsets, .consume_modes: what a stock broker's long answers may hold, and what not."""
 
 import pytest
 
 from admin_api.gateway import AskError, Gateway
 from admin_api.settings import Settings
 from admin_api.sources.bodies import QueueKey
+from admin_api.sources.consume_modes import ConsumeModeSource
 from admin_api.sources.offsets import OffsetSource
 from remoting.command import RemotingCommand
 
@@ -24,8 +25,12 @@ class Saying:
         return RemotingCommand(code=0, body=self.body.encode())
 
 
+def gateway(body: str) -> Gateway:
+    return Gateway(Saying(body), Settings("127.0.0.1:9876"))
+
+
 def source(body: str) -> OffsetSource:
-    return OffsetSource(Gateway(Saying(body), Settings("127.0.0.1:9876")))
+    return OffsetSource(gateway(body))
 
 
 async def test_the_lags_of_all_groups() -> None:
@@ -61,3 +66,10 @@ async def test_a_nought_that_is_not_stored_is_none() -> None:
 async def test_without_what_is_stored_a_nought_is_not_known_to_be_none(body: str) -> None:
     with pytest.raises(AskError, match="its list of all offsets is no table of tables"):
         await source(body).without_missing(ADDRESS, "g", {QUEUE: 0})
+
+
+@pytest.mark.parametrize("body", ["{}", '{"messageRequestModeMap":null}', '{"messageRequestModeMap":[]}'])
+async def test_modes_that_are_not_there_are_not_known_to_be_none(body: str) -> None:
+    with pytest.raises(AskError, match="its consume modes cannot be read"):
+        await ConsumeModeSource(gateway(body)).of_group(ADDRESS, "g")
+    assert await ConsumeModeSource(gateway('{"messageRequestModeMap":{}}')).of_group(ADDRESS, "g") == {}
