@@ -41,7 +41,7 @@ from rocketmq_spark.source.source_options import Position, stream_options
 from rocketmq_spark.source.subscribing import find_queues, resolve
 
 COMMIT_DEADLINE_S = 5.0
-"""A commit for operators' eyes must not hold up the query."""
+"""A commit for operators' eyes must not hold up the query: the repetitions of all brokers' requests together."""
 COMMIT_PAUSE_S = 15.0
 """A broker that took no commit is not asked for one before that: each trigger would wait for it."""
 JOIN_MARGIN_MS: Final = 5 * 60_000
@@ -186,12 +186,14 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if group is None:
             return
         new = {queue: offset for queue, offset in processed.items() if self._committed.get(queue) != offset}
+        until_s = time.monotonic() + COMMIT_DEADLINE_S
         for broker_name, queues in by_broker(new).items():
             if time.monotonic() < self._no_commit_before_s.get(broker_name, 0.0):
                 continue
             told = {queue: new[queue] for queue in queues}
             try:
-                commit_consumer_offsets(self._connected(), group, told, COMMIT_DEADLINE_S)
+                left_s = max(0.0, until_s - time.monotonic())
+                commit_consumer_offsets(self._connected(), group, told, left_s)
             except RocketmqSparkError as error:
                 self._no_commit_before_s[broker_name] = time.monotonic() + COMMIT_PAUSE_S
                 _log.warning("offsets of group %s are not committed: %s", group, error)

@@ -13,7 +13,7 @@ from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.client.range_reader import QueueRange
 from rocketmq_spark.errors import ClusterUnavailableError, TopicNotFoundError
 from rocketmq_spark.source.offsets import from_json, start_time_ms
-from rocketmq_spark.source.stream_reader import COMMIT_PAUSE_S, JOIN_MARGIN_MS
+from rocketmq_spark.source.stream_reader import COMMIT_DEADLINE_S, COMMIT_PAUSE_S, JOIN_MARGIN_MS
 from tests.unit.spark.source.conftest import Clock
 from tests.unit.spark.source.fake_topics import Topics
 from tests.unit.spark.source.planned import A1, ALL, DEADLINE_S, A, B, filled, offsets, ranges, reader, run
@@ -255,3 +255,15 @@ def test_a_broker_that_is_away_holds_up_no_commit_of_others(
     clock.sleep(COMMIT_PAUSE_S)
     made.commit(offsets(a0=3, b0=3))
     assert topics.committed == {A: 3, B: 3}
+
+
+def test_many_brokers_that_are_away_hold_up_the_query_no_longer_than_one(clock: Clock) -> None:
+    away = [MessageQueue("T", f"a{number}", 0) for number in range(4)]
+    topics = filled(*away, B)
+    made = reader(topics, groupId="G")
+    made.initialOffset()
+    topics.dead |= {queue.broker_name for queue in away}
+    begun_s = clock.now_s
+    made.commit({"T": {"a0:0": 1, "a1:0": 1, "a2:0": 1, "a3:0": 1, "b:0": 1}})
+    assert topics.committed == {B: 1}
+    assert clock.now_s - begun_s <= COMMIT_DEADLINE_S
