@@ -41,7 +41,7 @@ from rocketmq_spark.source.source_options import Position, stream_options
 from rocketmq_spark.source.subscribing import find_queues, resolve
 
 COMMIT_DEADLINE_S = 5.0
-"""A commit for operators' eyes must not hold up the query: the repetitions of all brokers' requests together."""
+"""A commit for operators' eyes must not hold up the query: for the repetitions to all brokers together."""
 COMMIT_PAUSE_S = 15.0
 """A broker that took no commit is not asked for one before that: each trigger would wait for it."""
 JOIN_MARGIN_MS: Final = 5 * 60_000
