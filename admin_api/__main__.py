@@ -18,8 +18,13 @@ from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
 
 def main() -> int:
-    """Exit code 0 after a stop, 1 when it cannot or must not serve; a sentence on stderr says why."""
-    args = _parser().parse_args()
+    """Exit code 0 after a stop, 1 when it cannot or must not serve, 2 when it was called wrongly;
+    a sentence on stderr says why.
+    """
+    parser = _parser()
+    args = parser.parse_args()
+    if args.tls_key is not None and args.tls_cert is None:
+        parser.error("--tls-key is the key of a certificate: give --tls-cert, too")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     log_to_stderr(args.log_format, args.log_level, Whereabouts("admin"))
@@ -49,6 +54,12 @@ def _serve(args: argparse.Namespace, policy: Policy, audit: AuditLog) -> int:
     app = create_app(settings, policy=policy, audit_log=audit)
     tls = {"ssl_certfile": args.tls_cert, "ssl_keyfile": args.tls_key}
     config = BoundedConfig(app, settings, backlog, host=args.host, port=args.port, **tls)
+    try:
+        config.load()
+    except OSError as error:
+        named = " ".join(str(path) for path in tls.values() if path is not None)
+        print(f"{named} cannot be used for HTTPS: {error.strerror or error}", file=sys.stderr)
+        return 1
     try:
         listener = config.bind_socket()
     except SystemExit:

@@ -1,16 +1,21 @@
-"""admin_api.__main__: how the process ends."""
+"""admin_api.__main__: how the process ends, and when it does not begin."""
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 from urllib.error import URLError
 
 import pytest
 
+import admin_api
+
 LIMIT_S = 60.0
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(admin_api.__path__[0]).parent)}
 
 
 def free_port() -> int:
@@ -44,3 +49,20 @@ def test_a_stop_is_no_failure(number: signal.Signals) -> None:
         finally:
             process.kill()
     assert (process.returncode, b"Traceback" in said) == (0, False), said.decode()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--tls-cert", "none.pem"], 1, "none.pem cannot be used for HTTPS: No such file or directory"),
+        (["--tls-cert", "odd.pem", "--tls-key", "odd.pem"], 1, "odd.pem odd.pem cannot be used for HTTPS: "),
+        (["--tls-key", "odd.pem"], 2, "give --tls-cert, too"),
+    ],
+)
+def test_files_of_no_use_for_https_are_said(tmp_path: Path, options: list[str], code: int, said: str) -> None:
+    (tmp_path / "odd.pem").write_text("no certificate")
+    command = [sys.executable, "-m", "admin_api", "--namesrv", "127.0.0.1:1", "--port", "0", *options]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert (ended.returncode, said in ended.stderr, "Traceback" in ended.stderr) == (code, True, False)
