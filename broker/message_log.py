@@ -21,6 +21,7 @@ from commitlog.log_removal import LogRemoval
 from commitlog.record import RECORD_BYTES_MIN, CorruptRecordError, record_size
 from commitlog.record_files import RecordStoreConfig
 from commitlog.record_reader import store_timestamp_of
+from commitlog.recovery import CorruptLogError
 from dledger.core.config import Config
 from dledger.core.types import DamagedEntryError
 from dledger.environment import Environment
@@ -144,7 +145,7 @@ def stored_ms(entries: EntryStore, index: int) -> int | None:
         head = bytes(entries.read(entries.position_of(index) + HEADER_BYTES, RECORD_BYTES_MIN))
         record_size(head)  # raises where no record is
         return store_timestamp_of(head) if len(head) == RECORD_BYTES_MIN else None
-    except (CorruptRecordError, DamagedEntryError, OSError):
+    except (CorruptRecordError, CorruptLogError, DamagedEntryError, OSError):
         return None
 
 
