@@ -79,6 +79,17 @@ class OffsetResets:
         for queue_id in queue_ids:
             self._marks.pop((group, topic, queue_id), None)
 
+    def forget(self, group: str | None = None, topic: str | None = None) -> None:
+        """The offsets of the group in the topic are gone; None: of every group, in every topic. A topic that
+        is created anew begins at 0: who was sent to where the old one was would pass its messages over.
+        """
+        if self._marks:
+            self._marks = {
+                key: mark
+                for key, mark in self._marks.items()
+                if group not in (None, key[0]) or topic not in (None, key[1])
+            }
+
     def end(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """These offsets were stored after the reset: whoever stored them is there, or set them anew."""
         for queue_id, offset in offsets.items():

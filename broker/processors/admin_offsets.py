@@ -14,7 +14,7 @@ from broker.admin_answers import committed_answer, invalid, json_answer, message
 from broker.context import BrokerContext
 from broker.leader_requests import LeaderRequests
 from broker.offset_commits import OFFSETS_PER_CHANGE_MAX, OffsetCommits
-from broker.state.changes import CommitOffsets
+from broker.state.changes import Change, CommitOffsets, DeleteGroup, DeleteTopic, DropOffsets
 from broker.state.groups import group_name_error
 from broker.state.topics import TopicConfig
 from commitlog.consume_queue import Boundary
@@ -245,8 +245,22 @@ class OffsetAdmin:
     def _is_online(self, group: str) -> bool:
         return group in self._context.clients.consumer_groups
 
-    def on_offsets(self, change: CommitOffsets, stored_ms: int) -> None:
-        """Applied here, on any node."""
+    def on_applied(self, change: Change, stored_ms: int) -> None:
+        """A change of the state, on any node. Where offsets go, what was to be heard of them goes too."""
+        resets = self._context.offset_resets
+        match change:
+            case CommitOffsets():
+                self._on_offsets(change, stored_ms)
+            case DeleteTopic(topic):
+                resets.forget(topic=topic)
+            case DeleteGroup(group, True):
+                resets.forget(group=group)
+            case DropOffsets(group, topic):
+                resets.forget(group, topic)
+            case _:
+                pass
+
+    def _on_offsets(self, change: CommitOffsets, stored_ms: int) -> None:
         resets = self._context.offset_resets
         left_ms = HEARD_OF_MS - (self._context.clock() - stored_ms)
         if not change.is_reset:
@@ -274,5 +288,5 @@ def register(context: BrokerContext) -> None:
     router.register(RequestCode.GET_ALL_DELAY_OFFSET, admin.all_delay_offsets)
     router.register(RequestCode.QUERY_CONSUME_TIME_SPAN, admin.time_spans)
     router.register(RequestCode.QUERY_CORRECTION_OFFSET, admin.corrections)
-    context.state.on_offsets = admin.on_offsets
+    context.state.on_applied = admin.on_applied
     context.log.on_writable_change(admin.on_writable_change)

@@ -83,8 +83,8 @@ class ReplicatedState:
         self._proposals = ProposalQueue(log, self._record_message, PROPOSALS_WAITING_MAX)
         self._creating: dict[object, asyncio.Future[PutStatus]] = {}
         self._topic_callbacks: list[Callable[[], None]] = []
-        self.on_offsets: Callable[[CommitOffsets, int], None] = lambda change, stored_ms: None
-        """Told of each change of consumer offsets that was applied, in order."""
+        self.on_applied: Callable[[Change, int], None] = lambda change, stored_ms: None
+        """Told of each change that was applied, in order, and of its record's store time."""
         self._snapshot_path: Path = config.store_path_root_dir / "state" / "snapshot"
         self._snapshot_task: asyncio.Task[None] | None = None
         self._snapshot_write: asyncio.Task[None] | None = None
@@ -308,8 +308,7 @@ class ReplicatedState:
             self._tables.apply(change, request.store_timestamp_ms)
             if isinstance(change, PutSettings):
                 take_settings(self._config, change.values)
-            elif isinstance(change, CommitOffsets):
-                self.on_offsets(change, request.store_timestamp_ms)
+            self.on_applied(change, request.store_timestamp_ms)
         self._is_changed = True
         self._proposals.applied(request.queue_offset)
 

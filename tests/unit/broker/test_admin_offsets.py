@@ -10,7 +10,11 @@ from broker.processors import offsets as offset_requests
 from broker.processors import pull
 from broker.processors.admin_offsets import HEARD_OF_MS
 from broker.state.changes import (
+    Change,
     CommitOffsets,
+    DeleteGroup,
+    DeleteTopic,
+    DropOffsets,
     PutGroup,
     PutTopic,
 )
@@ -280,6 +284,30 @@ async def test_a_consumer_that_reads_from_a_follower_is_sent_there_too(operator:
     assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (21, "1")
     assert moved.ext_fields["suggestWhichBrokerId"] == "0"
     assert (await pull_at(operator, 1)).code == 0
+
+
+async def test_a_topic_that_is_created_anew_is_read_from_its_begin(
+    operator: Operator, tmp_path: Path
+) -> None:
+    """Where the old one's end was there is nothing yet: what comes first would be passed over."""
+    connect_client(operator)
+    assert (await reset(operator))[1] == 5
+    await operator.context.state.propose(DeleteTopic("t"))
+    await operator.context.state.propose(PutTopic(TopicConfig("t", 2, 2)))
+    for node in (operator, await next_leader(operator, tmp_path)):
+        pull.register(node.context)
+        assert (await pull_at(node, 0)).remark != "OFFSET_RESET"
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [(DropOffsets("g", "t"), 0), (DeleteGroup("g", True), 0), (DeleteGroup("g", False), 2)],
+)
+async def test_a_reset_goes_with_its_offsets(operator: Operator, change: Change, left: int) -> None:
+    connect_client(operator)
+    await reset(operator)
+    await operator.context.state.propose(change)
+    assert len(operator.context.offset_resets) == left
 
 
 async def test_a_reset_of_which_it_is_not_known_whether_it_is_stored_keeps_its_marks(

@@ -65,6 +65,21 @@ def test_what_another_leader_made_is_over_after_a_while() -> None:
     assert len(resets) == 0
 
 
+def test_marks_go_with_the_offsets() -> None:
+    resets = OffsetResets()
+    everything = [(group, topic) for group in ("g", "h") for topic in ("t", "u")]
+
+    def left(group: str | None, topic: str | None) -> list[tuple[str, str]]:
+        for each in everything:
+            resets.mark(*each, {0: 1})
+        resets.forget(group, topic)
+        return [each for each in everything if resets.keeps_out(*each, 0, 9, now_ms=0)]
+
+    assert left("g", None) == [("h", "t"), ("h", "u")]
+    assert left(None, "t") == [("g", "u"), ("h", "u")]
+    assert left("g", "t") == [("g", "u"), ("h", "t"), ("h", "u")]
+
+
 def test_a_change_that_is_a_reset_says_so_and_others_are_as_they_were() -> None:
     plain, marked = CommitOffsets("g", "t", {0: 5}), CommitOffsets("g", "t", {0: 5}, is_reset=True)
     assert encode_change(plain) == b'["commitOffsets","g","t",[[0,5]]]'
