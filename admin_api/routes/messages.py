@@ -183,7 +183,9 @@ async def get_message_track(
 @router.post(
     "/messages/{message_id}/resend",
     summary="Send a message again",
-    **changing(Role.OPERATE, examples.RESENT | problems(e400="A consumer without its group.")),
+    **changing(
+        Role.OPERATE, examples.RESENT | problems(e400="A consumer without its group."), is_costly=True
+    ),
 )
 async def resend_message(
     services: ServicesDep,

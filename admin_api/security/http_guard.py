@@ -9,7 +9,7 @@ import math
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -30,6 +30,8 @@ OWN_HEADER: Final = "x-ledgermq-request"
 """With it a request without a body shows that a script of ours or a program sent it, not a form elsewhere."""
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_YES: Final = frozenset({"true", "1", "yes", "on", "y", "t"})
+"""As the routes read a bool."""
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 _REFUSED: Final = frozenset(
     {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.UNSUPPORTED_MEDIA_TYPE}
@@ -197,7 +199,8 @@ class Guard:
             return
         state = scope["state"]
         actor = state.get("actor")
-        is_dry = b"dryRun=true" in scope.get("query_string", b"").split(b"&")
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        is_dry = asked.get("dryRun", [""])[-1].lower() in _YES
         is_mistake = status in _REFUSED_KNOWN and actor is not None and not is_dry
         if status in _REFUSED or (is_mistake and not state.get("audited")):
             path = quote(scope["path"], safe="/%:")

@@ -111,7 +111,8 @@ async def test_looks_and_previews_are_not_audited_and_no_change_twice() -> None:
         await client.get("/api/v1/cluster")
         client.headers.update(bearer(OPERATE))
         await client.get("/api/v1/nothing")
-        await client.post("/api/v1/test/nothing?dryRun=true")
+        for yes in ("true", "1", "Yes"):
+            await client.post(f"/api/v1/test/nothing?dryRun={yes}")
         assert await audited(client) == []
         await client.post("/api/v1/test/change?dryRun=false")
         assert [entry["action"] for entry in await audited(client)] == ["offset.reset"]
