@@ -41,6 +41,8 @@ class _Mark:
     offset: int
     stage: _Stage
     until_ms: int | None = None
+    before: "_Mark | None" = None
+    """While the reset is being stored: the mark of an earlier one, which holds if this comes to nothing."""
 
     def is_over(self, now_ms: int) -> bool:
         return self.until_ms is not None and now_ms >= self.until_ms
@@ -63,16 +65,25 @@ class OffsetResets:
 
     def begin(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """These offsets are being stored: the group's own commits must not overtake them."""
+        earlier = {queue_id: self._marks.get((group, topic, queue_id)) for queue_id in offsets}
         self._put(group, topic, offsets, _Stage.STORING)
+        for queue_id, mark in earlier.items():
+            key = (group, topic, queue_id)
+            if mark is not None and key in self._marks:
+                before = mark.before if mark.stage is _Stage.STORING else mark
+                self._marks[key] = replace(self._marks[key], before=before)
 
     def abandon(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
         """They are not in the log and will not be. Where that is not known they are kept: they will be
         applied here, or this node leads no more.
         """
         for queue_id in queue_ids:
-            mark = self._marks.get((group, topic, queue_id))
+            key = (group, topic, queue_id)
+            mark = self._marks.get(key)
             if mark is not None and mark.stage is _Stage.STORING:
-                del self._marks[group, topic, queue_id]
+                del self._marks[key]
+                if mark.before is not None:
+                    self._marks[key] = mark.before
 
     def drop(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
         """Nobody is left who is to hear of them."""
@@ -144,10 +155,13 @@ class OffsetResets:
         """What this node was storing it may hear of from the log, or never; what waits does so no longer than
         this.
         """
+        stored = {
+            key: mark.before if mark.stage is _Stage.STORING else mark for key, mark in self._marks.items()
+        }
         self._marks = {
             key: replace(mark, until_ms=until_ms if mark.until_ms is None else mark.until_ms)
-            for key, mark in self._marks.items()
-            if mark.stage is not _Stage.STORING
+            for key, mark in stored.items()
+            if mark is not None
         }
 
     def take_leadership(self, now_ms: int) -> None:

@@ -24,6 +24,26 @@ def test_a_reset_that_is_not_stored_leaves_no_mark() -> None:
     assert not resets.keeps_out("g", "t", 0, 9, now_ms=0)
 
 
+def test_a_reset_that_is_not_stored_leaves_the_mark_of_the_one_before() -> None:
+    resets = OffsetResets()
+    resets.mark("g", "t", {0: 1})
+    resets.begin("g", "t", {0: 5})
+    resets.begin("g", "t", {0: 6})
+    assert resets.keeps_out("g", "t", 0, 1, now_ms=0)
+    resets.abandon("g", "t", [0])
+    assert resets.keeps_out("g", "t", 0, 9, now_ms=0)
+    assert resets.send("g", "t", 0, 9, now_ms=0) == 1
+
+
+def test_who_leads_no_more_keeps_the_mark_before_the_reset_it_was_storing() -> None:
+    resets = OffsetResets()
+    resets.mark("g", "t", {0: 1})
+    resets.begin("g", "t", {0: 5, 1: 5})
+    resets.lose_leadership(until_ms=100)
+    assert resets.send("g", "t", 0, 9, now_ms=0) == 1
+    assert not resets.keeps_out("g", "t", 1, 9, now_ms=0)
+
+
 def test_marks_of_consumers_that_were_sent_make_room() -> None:
     resets = OffsetResets(marks_max=1)
     resets.mark("g", "t", {0: 1})
