@@ -24,7 +24,7 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 """What every record has; the rest of it is the event's own."""
 _OWN: Final = frozenset({"time", "level", "logger", "message", "node", "term", "exception"})
 MESSAGE_CHARS_MAX: Final = 16 * 1024
-"""Of one event; a message may quote what a client sent."""
+"""Of a message, which may quote what a client sent. A trace is shown whole: its last line says most."""
 _CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 """Whatever ends a line for anyone, or tells a terminal what to do, or to show letters in another order."""
 _ESCAPES: Final = {code: ascii(chr(code))[1:-1] for code in _CONTROLS if code != ord("\t")}
