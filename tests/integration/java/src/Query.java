@@ -37,7 +37,11 @@ final class Query {
                 query.step(step++, line.split("\t", -1));
             }
         }
-        producer.shutdown(); // sends the rest of the trace
+        if (isTraced) {
+            // The trace leaves by other threads. shutdown() gives them half a second, too little on a busy machine.
+            Thread.sleep(3000);
+        }
+        producer.shutdown();
     }
 
     private void step(int number, String[] words) throws Exception {
