@@ -51,7 +51,9 @@ def test_every_view_is_labelled_readable_and_fits_a_phone(
     assert found == {}
 
 
-@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "is_dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.long)]
+)
 def test_axe_finds_nothing_grave(open_page: OpenPage, stage: Stage, is_dark: bool) -> None:
     page = open_page("#/cluster", is_dark=is_dark)
     rules = COLOURS if is_dark else ()
