@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from ledgermq.ports import is_free
 from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for
+from tests.support.debian_programs import find_program
 
 DOCKER = ROOT / "docker"
 NODES = ("172.30.98.10:10916", "172.30.98.11:10916", "172.30.98.12:10916")
@@ -85,20 +84,10 @@ class Prometheus:
             return json.load(answer)["data"]
 
 
-def find_prometheus() -> str:
-    """Debian's package `prometheus` has it; scripts/test fetches it to .cache/promtool."""
-    found = shutil.which("prometheus") or shutil.which("prometheus", path=ROOT / ".cache" / "promtool")
-    if found is None:
-        required = os.environ.get("LEDGERMQ_REQUIRE_CLIENTS", "").split(",")
-        assert "prometheus" not in required, "prometheus was found before the tests"
-        pytest.skip("there is no prometheus (Debian: in the package prometheus; scripts/test fetches it)")
-    return found
-
-
 @contextmanager
 def running(folder: Path, nodes: Sequence[str], admin: str) -> Iterator[Prometheus]:
     """Scrapes these addresses (host:port) once a second, with the rules as they are."""
-    program = find_prometheus()
+    program = find_program("prometheus")
     folder.mkdir()
     _configure(folder, nodes, admin)
     address = f"127.0.0.1:{_free_port()}"

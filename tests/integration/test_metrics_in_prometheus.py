@@ -22,8 +22,9 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from tests.integration.cluster import Cluster
-from tests.integration.prometheus import Panel, Prometheus, find_prometheus, panels, running
+from tests.integration.prometheus import Panel, Prometheus, panels, running
 from tests.integration.waiting import wait_for
+from tests.support.debian_programs import find_program
 
 pytestmark = pytest.mark.integration
 TOPIC, GROUP = "Watched", "watchers"
@@ -114,7 +115,7 @@ def loaded(cluster: Cluster) -> Iterator[Load]:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """A cluster of its own: its leader is killed."""
-    find_prometheus()
+    find_program("prometheus")
     made = Cluster(tmp_path)
     try:
         made.start()

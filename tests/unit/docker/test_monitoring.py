@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests.support.debian_programs import find_program
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCKER = ROOT / "docker"
@@ -20,19 +18,9 @@ NAME = re.compile(r"\bledgermq_\w+")
 LIMIT_S = 60
 
 
-def promtool() -> str:
-    """Debian's package `prometheus` has it; scripts/test fetches it to .cache/promtool."""
-    found = shutil.which("promtool") or shutil.which("promtool", path=ROOT / ".cache" / "promtool")
-    if found is None:
-        required = os.environ.get("LEDGERMQ_REQUIRE_CLIENTS", "").split(",")
-        assert "promtool" not in required, "promtool was found before the tests"
-        pytest.skip("there is no promtool (Debian: in the package prometheus; scripts/test fetches it)")
-    return found
-
-
 def run(*arguments: str) -> None:
     result = subprocess.run(
-        [promtool(), *arguments],
+        [find_program("promtool"), *arguments],
         cwd=DOCKER / "prometheus",
         capture_output=True,
         text=True,
