@@ -20,9 +20,8 @@ def give_way(nice: int) -> None:
     if os.getsid(0) != os.getpid():
         return
     try:
-        level = int(
-            _AUTOGROUP.read_text().split()[-1]
-        )  # of the session; it does not follow the process's own
+        # Of the session: it does not follow the process's own.
+        level = int(_AUTOGROUP.read_text().split()[-1])
         _AUTOGROUP.write_text(str(min(level + nice, NICE_MAX)))
     except (OSError, ValueError, IndexError):
         return  # a kernel that weighs no sessions
