@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +20,8 @@ from native import compiled_modules
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench/results"
 PLAIN_LIST = re.compile(r"\[\s[^\[\]{}\"]*\]")
+COMMIT_KEY = "LEDGERMQ_BENCH_COMMIT"
+NO_CODE = (":(exclude)bench/results", ":(exclude)docs")
 PACKAGES = ("ledgermq", "uvloop", "orjson", "isal", "msgpack")
 
 
@@ -37,7 +40,7 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     native = ", ".join(compiled_modules()) or "none: pure Python"
-    found = {"python": platform.python_version(), "commit": _commit(), "compiled": native}
+    found = {"python": platform.python_version(), "commit": commit_of(ROOT), "compiled": native}
     for package in PACKAGES:
         try:
             found[package] = version(package)
@@ -46,10 +49,27 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    return result.stdout.strip() or "unknown"
+def commit_of(folder: Path) -> str:
+    """The commit that is checked out there, marked where files differ from it in more than figures and pages
+    about them. A tree without git's data is told it by the environment (COMMIT_KEY); else it is unknown,
+    and why is said on stderr.
+    """
+    changes = ("status", "--porcelain", "--untracked-files=no", "--", ".", *NO_CODE)
+    try:
+        commit = _git(folder, "rev-parse", "--short", "HEAD")
+        return f"{commit}-dirty" if _git(folder, *changes) else commit
+    except (OSError, subprocess.SubprocessError) as error:
+        told = os.environ.get(COMMIT_KEY)
+        if told is None:
+            reason = str(getattr(error, "stderr", None) or error).strip()
+            print(f"the commit is unknown ({COMMIT_KEY} may name it): {reason}", file=sys.stderr)
+        return told or "unknown"
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    return found.stdout.strip()
 
 
 def save(name: str, load: dict[str, Any], result: Any, measured_on: dict[str, Any] | None = None) -> Path:
