@@ -66,7 +66,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._passed: Offsets = {}
         """Where queues begin whose earlier messages are known to be lost."""
         self._committed: Offsets = {}
-        """What the group was told."""
+        """What the group was told by this run: every queue once, even one in which nothing moves."""
         self._no_commit_before_s: dict[str, float] = {}
         """By broker, after it took no commit."""
         self._targets: Offsets | None = None
@@ -83,7 +83,6 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not common.fail_on_data_loss and any(map(len, beyond)):
             report_lost([one for one in beyond if len(one)], fails=False)
             start = {queue: min(start[queue], ends.max_offset) for queue, ends in found.items()}
-        self._committed = dict(start)  # nothing is processed yet
         return to_json(start, _start_time_ms(common.start, now_ms))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

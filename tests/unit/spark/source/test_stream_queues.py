@@ -227,16 +227,39 @@ def commits(topics: Topics) -> int:
     return sum(request.code == RequestCode.UPDATE_CONSUMER_OFFSET for request in topics.asked)
 
 
-def test_only_what_has_changed_is_committed(clock: Clock) -> None:
+def test_every_queue_is_committed_once_and_then_what_has_changed(clock: Clock) -> None:
+    """A queue in which nothing moves, too, as by stock consumers: else operators see no lag of it."""
     topics = filled(A, A1, B)
-    made = reader(topics, groupId="G")
+    made = reader(topics, groupId="G", startingOffsets='{"T": {"a:0": 0, "a:1": 10, "b:0": 0}}')
     start = made.initialOffset()
+    assert topics.committed == {}
     made.latestOffset(start, ALL)
-    assert topics.committed == {}  # nothing was processed yet
-    made.commit(offsets(a0=4, a1=0, b0=2))
-    made.commit(offsets(a0=5, a1=0, b0=2))
-    assert topics.committed == {A: 5, B: 2}
-    assert commits(topics) == 3
+    assert topics.committed == {A: 0, A1: 10, B: 0}
+    made.commit(offsets(a0=4, a1=10, b0=2))
+    made.commit(offsets(a0=5, a1=10, b0=2))
+    assert topics.committed == {A: 5, A1: 10, B: 2}
+    assert commits(topics) == 3 + 3
+
+
+def test_a_query_that_goes_on_tells_every_queue_again(clock: Clock) -> None:
+    """Somebody may have reset or removed the group meanwhile."""
+    topics = filled(A, A1)
+    begins = offsets(a0=10, a1=7)
+    made = reader(topics, groupId="G")
+    for _ in range(3):
+        made.latestOffset(begins, ALL)
+    assert topics.committed == {A: 10, A1: 7}
+    assert commits(topics) == 2
+
+
+def test_a_queue_that_joins_is_told_where_it_begins(clock: Clock) -> None:
+    topics = filled(A)
+    made = reader(topics, groupId="G")
+    end = made.latestOffset(made.initialOffset(), ALL)
+    topics.put(A1)
+    end = made.latestOffset(end, ALL)
+    made.latestOffset(end, ALL)
+    assert topics.committed == {A: 10, A1: 0}
 
 
 def test_a_broker_that_is_away_holds_up_no_commit_of_others(
