@@ -24,7 +24,7 @@ from tests.support.new_seeds import first_new_seed
 
 
 def main() -> int:
-    """Exit code 1 when a seed failed."""
+    """Exit code 1 when a seed failed, or many of them did nothing."""
     parser = argparse.ArgumentParser(
         prog="scripts/sim", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the sums there, too")
     options = parser.parse_args()
-    if options.seed is None and options.seconds is None:
+    if options.seed is None and (options.seconds is None or options.trace):
         parser.error("a SEED to repeat, or --seconds for new ones")
     if options.trace:
         return print_trace(options.seed, options.world)
@@ -50,7 +50,9 @@ def main() -> int:
     show(scoreboard, time.monotonic() - begin_s, first, is_markdown=options.markdown)
     if options.json is not None:
         options.json.write_bytes(orjson.dumps(scoreboard.as_json(), option=orjson.OPT_INDENT_2))
-    return 1 if scoreboard.failures else 0
+    idle = scoreboard.idle()
+    print(*idle, sep="\n", end="\n" if idle else "")
+    return 1 if scoreboard.failures or idle else 0
 
 
 def run_seeds(seeds: range, world: World | None, processes: int) -> Iterator[Run]:

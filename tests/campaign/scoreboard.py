@@ -8,6 +8,8 @@ from rich.table import Table
 
 from tests.campaign.worlds import Run, World
 
+IDLE_SEEDS_MIN = 10
+"""From so many seeds of a world on each of its sums must be more than nothing."""
 COLUMNS = ("world", "seeds", "simulated h", "elections", "faults", "acknowledged", "seeds failed")
 
 
@@ -53,6 +55,20 @@ class Scoreboard:
 
     def faults(self) -> Counter[str]:
         return sum((score.faults for score in self.scores.values()), Counter())
+
+    def idle(self) -> list[str]:
+        """Of which world many seeds show nothing, since something that each draws now and then never came."""
+        found = []
+        for world, score in self.scores.items():
+            parts = {
+                "elections": score.elections,
+                "faults": score.faults.total(),
+                "acknowledged": score.acknowledged,
+            }
+            missing = [name for name, count in parts.items() if not count]
+            if score.seeds - score.failed >= IDLE_SEEDS_MIN and missing:
+                found.append(f"{world}: {score.seeds} seeds without {', '.join(missing)} show nothing")
+        return found
 
     def rows(self) -> list[tuple[str, ...]]:
         """One row a world, in the order of COLUMNS, and their sum."""

@@ -24,6 +24,7 @@ from tests.node_simulation.workloads_transactions import transaction_options, tr
 from tests.simulation import options as group_options
 from tests.simulation import world as group_world
 from tests.simulation.disk_options import disk_options, make_disk_log
+from tests.support.seed_limit import seed_limit
 
 
 class World(enum.StrEnum):
@@ -77,7 +78,8 @@ def run(seed: int, world: World | None = None) -> Run:
     world = world or world_of(seed)
     gc.disable()  # collected between runs: within one it would cost a third of the time
     try:
-        return _RUNNERS[world](seed)
+        with seed_limit():
+            return _RUNNERS[world](seed)
     except Exception as error:  # noqa: BLE001 (a run may break in any way; each is a finding)
         text = " ".join(f"{type(error).__name__}: {error}".split())
         return Run(

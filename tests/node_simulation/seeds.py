@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.node_simulation.world import Summary, run_seed
+from tests.support.seed_limit import seed_limit
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
@@ -32,7 +33,8 @@ def run_one(seed: int) -> SeedOutcome:
     """Runs a seed; whatever it raises becomes its failure."""
     gc.disable()  # what is left over is collected between runs: it would cost a third of the time
     try:
-        return SeedOutcome(seed, run_seed(seed), None)
+        with seed_limit():
+            return SeedOutcome(seed, run_seed(seed), None)
     except Exception as error:  # noqa: BLE001 (a run may break in any way; each is a finding)
         return SeedOutcome(seed, None, describe_failure(seed, error))
     finally:

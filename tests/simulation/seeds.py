@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.simulation.world import Summary, run_seed
+from tests.support.seed_limit import seed_limit
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 SEEDS_PER_TASK = 10
@@ -31,7 +32,8 @@ def describe_failure(seed: int, error: BaseException, is_damaging: bool = False)
 def run_one(seed: int, is_damaging: bool = False) -> SeedOutcome:
     """Runs a seed; whatever it raises becomes its failure."""
     try:
-        return SeedOutcome(seed, run_seed(seed, is_damaging=is_damaging), None)
+        with seed_limit():
+            return SeedOutcome(seed, run_seed(seed, is_damaging=is_damaging), None)
     except Exception as error:  # noqa: BLE001 (a run may break in any way; each is a finding)
         return SeedOutcome(seed, None, describe_failure(seed, error, is_damaging))
 
