@@ -1,12 +1,16 @@
-"""What all tests share: their order, and the marker `long`."""
+"""What all tests share: their order, the marker `long`, and the figures that are shown at the end."""
 
 from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.support.lanes import SPARK, Lanes
+from tests.support.measures import lines_of
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")  # how long an example takes says how busy the machine is
@@ -18,10 +22,31 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests go first. Those marked `long` are skipped unless `scripts/test --long` asked for them."""
-    items.sort(key=lambda item: item.get_closest_marker("integration") is not None)
+    """Those marked `long` are skipped unless `scripts/test --long` asked for them."""
+    items.sort(key=_turn)
     if os.environ.get("LEDGERMQ_LONG") == "1":
         return
     for item in items:
         if item.get_closest_marker("long") is not None:
             item.add_marker(pytest.mark.skip(reason="runs only with scripts/test --long"))
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool]:
+    """Quick tests go first, then those with Spark: they take one worker for long, others fill the rest."""
+    is_integration = item.get_closest_marker("integration") is not None
+    return is_integration, is_integration and not item.nodeid.startswith(f"{SPARK}/")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None:
+    """Instead of xdist's own scheduler for `--dist loadfile`."""
+    return Lanes(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what was measured."""
+    lines = lines_of(terminalreporter.getreports("passed"))
+    if lines:
+        terminalreporter.section("measured")
+        for line in lines:
+            terminalreporter.write_line(line)

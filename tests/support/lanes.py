@@ -1,0 +1,14 @@
+"""How tests are dealt out to the workers of pytest-xdist: by file, and all those with Spark to one."""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadFileScheduling
+
+SPARK = "tests/spark"
+
+
+class Lanes(LoadFileScheduling):  # type: ignore[misc]  # xdist says nothing of its types
+    """A file stays in one worker, and so do all tests with Spark: their session is dear to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SPARK if nodeid.startswith(f"{SPARK}/") else str(super()._split_scope(nodeid))
