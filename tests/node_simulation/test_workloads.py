@@ -14,7 +14,7 @@ from commitlog.log import PutStatus
 from tests.histories.checker import check
 from tests.node_simulation.options import FaultOptions, Options, draw_options
 from tests.node_simulation.workloads import GroupWorkload, draw_group_options, group_workload
-from tests.node_simulation.world import World
+from tests.node_simulation.world import WorkloadFactory, World, plain_workload
 from tests.simulation.invariants import InvariantError
 
 pytestmark = pytest.mark.usefixtures("collect_between_runs")
@@ -50,9 +50,9 @@ def test_all_options_are_met_within_a_few_seeds() -> None:
     assert {options.producing.tries_max for options in drawn} == {1, 4, 12}
 
 
-def run_seeds(options: Options) -> None:
+def run_seeds(options: Options, workload: WorkloadFactory = group_workload) -> None:
     for seed in range(5):
-        World(replace(options, seed=seed), workload=group_workload).run()
+        World(replace(options, seed=seed), workload=workload).run()
 
 
 def test_offsets_that_are_acknowledged_and_not_stored_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,8 +61,9 @@ def test_offsets_that_are_acknowledged_and_not_stored_are_found(monkeypatch: pyt
         run_seeds(CALM)
 
 
+@pytest.mark.parametrize("workload", [plain_workload, group_workload])
 def test_messages_that_are_acknowledged_before_a_quorum_has_them_are_found(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, workload: WorkloadFactory
 ) -> None:
     """The answer leaves at once, even where the leader is cut off from the others."""
     put = SendProcessor._put
@@ -74,7 +75,7 @@ def test_messages_that_are_acknowledged_before_a_quorum_has_them_are_found(
 
     monkeypatch.setattr(SendProcessor, "_put", put_and_answer)
     with pytest.raises(InvariantError, match=r"not within|lost-write|inconsistent"):
-        run_seeds(CUTS)
+        run_seeds(CUTS, workload)
 
 
 def test_world_repeats_a_seed() -> None:
