@@ -116,6 +116,8 @@ class BrokerConfig(BaseModel):
     topics_max: int = Field(default=20_000, alias="topicsMax", ge=1, le=1_000_000)
     groups_max: int = Field(default=20_000, alias="groupsMax", ge=1, le=1_000_000)
     offsets_max: int = Field(default=1_000_000, alias="offsetsMax", ge=1, le=100_000_000)
+    reset_marks_max: int = Field(default=100_000, alias="offsetResetMarksMax", ge=1, le=1_000_000)
+    """Queues of groups that may wait at once for consumers to hear of an offset reset."""
 
     max_message_bytes: int = Field(default=4 * MIB, alias="maxMessageSize", ge=1, le=4 * MIB)
     held_sends_max: int = Field(default=10_000, alias="heldSendsMax", ge=1, le=1_000_000)

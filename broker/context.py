@@ -12,6 +12,7 @@ from broker.measures import LogMeasures
 from broker.offset_resets import OffsetResets
 from broker.put_watch import PutWatch
 from broker.replication import ReplicationEngine
+from broker.running_groups import RunningGroups
 from broker.sql92.filters import SqlFilters
 from broker.state.state import ReplicatedState
 from broker.statistics.broker_statistics import BrokerStatistics
@@ -73,7 +74,8 @@ class BrokerContext:
     """Where an entry of the replicated log begins."""
     stored_ms_of: Callable[[int], int | None] = lambda index: None
     """When an entry was stored, in ms since 1970; None when it cannot be read."""
-    offset_resets: OffsetResets = field(default_factory=OffsetResets)
+    offset_resets: OffsetResets = field(init=False)
+    running_groups: RunningGroups = field(init=False)
     log_rewriters: list[Callable[[int], None]] = field(default_factory=list)
     """Each has the leader write anew what it holds before this position, if it can."""
     may_prepare: Callable[[], bool] = lambda: True
@@ -89,6 +91,10 @@ class BrokerContext:
     services: list[Service] = field(default_factory=list)
     """Processors append what is to be started and stopped with the broker."""
     _tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.offset_resets = OffsetResets(lambda: self.config.reset_marks_max)
+        self.running_groups = RunningGroups(self.clients, self.environment.monotonic_ms)
 
     def is_undisputed(self) -> bool:
         """Of a node that leads: whether no other one can well lead already and know more than it does."""

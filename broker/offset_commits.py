@@ -79,7 +79,7 @@ class OffsetCommits:
         self, group: str, topic: str, offsets: dict[int, int], has_consumers: bool
     ) -> asyncio.Future[PutStatus]:
         """Store the offsets of several queues in one change, whatever was known; at most
-        OFFSETS_PER_CHANGE_MAX. `has_consumers`: every node is to send the group's running ones there.
+        OFFSETS_PER_CHANGE_MAX. `has_consumers`: some may run, and every node is to send them there.
         """
         self._tell(group, topic, offsets)
         for queue_id in offsets:

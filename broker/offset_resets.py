@@ -9,86 +9,151 @@ Every node that applies a reset has its marks: a consumer may read from a follow
 before the consumer has heard. A leader stores no other offset of the group in between, so the next one that
 is stored says to all nodes that the consumer is there; theirs end with it. Where the consumer is there and
 stores nothing, the next leader may send it there once more.
+
+A leader may be storing several resets of a queue at once. The last one counts from the moment it is proposed:
+nobody is sent to where an earlier one was, and nothing but its own offset is stored, until it is applied too
+or is known to have come to nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Final
 
-MARKS_MAX: Final = 100_000
-"""Queues of groups that wait for their consumer; a reset beyond them reaches running consumers only when they
-are started anew.
-"""
+from commitlog.log import PutStatus
+
 SENT_MS: Final = 30_000
 """How long a consumer that was sent to its new offset is waited for there."""
+NOT_PUT: Final = frozenset(
+    {PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.OS_PAGE_CACHE_BUSY, PutStatus.MESSAGE_ILLEGAL}
+)
+"""What was answered so is not in the log, and never will be; of all other failures that is not known."""
+
+logger = logging.getLogger(__name__)
 
 _Key = tuple[str, str, int]
 
 
 class _Stage(Enum):
-    """STORING: the reset is not committed yet. SET: the next pull is to be sent there. SENT: one was."""
+    """SET: the next pull is to be sent there. SENT: one was."""
 
-    STORING = 0
     SET = 1
     SENT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """`until_ms` is when a mark ends that nobody takes; None: it waits."""
+    """Of a reset that is stored. `until_ms` is when a mark ends that nobody takes; None: it waits."""
 
     offset: int
     stage: _Stage
     until_ms: int | None = None
-    before: "_Mark | None" = None
-    """While the reset is being stored: the mark of an earlier one, which holds if this comes to nothing."""
 
     def is_over(self, now_ms: int) -> bool:
         return self.until_ms is not None and now_ms >= self.until_ms
 
 
-class OffsetResets:
-    """Marks by group, topic and queue. Times are a monotonic clock's."""
+@dataclass(frozen=True, slots=True)
+class _Storing:
+    """A reset on its way into the log."""
 
-    def __init__(self, marks_max: int = MARKS_MAX) -> None:
+    offset: int
+    future: asyncio.Future[PutStatus]
+
+    def is_void(self) -> bool:
+        return self.future.done() and self.future.result() in NOT_PUT
+
+
+class OffsetResets:
+    """Marks by group, topic and queue, at most `marks_max()` of them. Times are a monotonic clock's."""
+
+    def __init__(self, marks_max: Callable[[], int]) -> None:
         self._marks_max = marks_max
         self._marks: dict[_Key, _Mark] = {}
+        self._storing: dict[_Key, list[_Storing]] = {}
+        """In the order in which they were proposed, which is that of the log."""
         self._callbacks: list[Callable[[str, int], None]] = []
 
     def __len__(self) -> int:
-        return len(self._marks)
+        """Queues of groups that wait for their consumer."""
+        return len(self._marks.keys() | self._storing.keys())
+
+    def __bool__(self) -> bool:
+        return bool(self._marks or self._storing)
 
     def on_mark(self, callback: Callable[[str, int], None]) -> None:
         """Have `callback` told of each (topic, queue id) with a new mark, once all of a reset are set."""
         self._callbacks.append(callback)
 
-    def begin(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """These offsets are being stored: the group's own commits must not overtake them."""
-        earlier = {queue_id: self._marks.get((group, topic, queue_id)) for queue_id in offsets}
-        self._put(group, topic, offsets, _Stage.STORING)
-        for queue_id, mark in earlier.items():
-            key = (group, topic, queue_id)
-            if mark is not None and key in self._marks:
-                before = mark.before if mark.stage is _Stage.STORING else mark
-                self._marks[key] = replace(self._marks[key], before=before)
-
-    def abandon(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
-        """They are not in the log and will not be. Where that is not known they are kept: they will be
-        applied here, or this node leads no more.
+    def has_room(
+        self,
+        group: str,
+        topic: str,
+        queue_ids: Collection[int],
+        now_ms: int,
+        runs: Callable[[str], bool],
+    ) -> bool:
+        """Whether a reset of these queues can be told to everybody it is for. Marks that are over, and those
+        of groups that run no more, make room.
         """
+        if not self._has_room(group, topic, queue_ids):
+            groups = {key[0]: runs(key[0]) for key in self._marks}
+            self._marks = {
+                key: mark for key, mark in self._marks.items() if groups[key[0]] and not mark.is_over(now_ms)
+            }
+        return self._has_room(group, topic, queue_ids)
+
+    def _has_room(self, group: str, topic: str, queue_ids: Collection[int]) -> bool:
+        keys = ((group, topic, queue_id) for queue_id in queue_ids)
+        new = sum(key not in self._marks and key not in self._storing for key in keys)
+        return len(self) + new <= self._marks_max()
+
+    def begin(
+        self, group: str, topic: str, offsets: Mapping[int, int], future: asyncio.Future[PutStatus]
+    ) -> None:
+        """These offsets were proposed just now: the group's own commits must not overtake them. `future` says
+        what becomes of them. Where that is not known they stay: they will be applied here, or this node leads
+        no more.
+        """
+        for queue_id, offset in offsets.items():
+            self._storing.setdefault((group, topic, queue_id), []).append(_Storing(offset, future))
+        future.add_done_callback(partial(self._settle, group, topic, tuple(offsets)))
+
+    def _settle(
+        self, group: str, topic: str, queue_ids: Iterable[int], future: asyncio.Future[PutStatus]
+    ) -> None:
+        if future.cancelled() or not (future.result() is PutStatus.PUT_OK or future.result() in NOT_PUT):
+            return
+        bared = []
         for queue_id in queue_ids:
             key = (group, topic, queue_id)
-            mark = self._marks.get(key)
-            if mark is not None and mark.stage is _Stage.STORING:
-                del self._marks[key]
-                if mark.before is not None:
-                    self._marks[key] = mark.before
+            rows = self._storing.get(key, [])
+            left = [storing for storing in rows if storing.future is not future]
+            self._keep_storing(key, left)
+            if rows and not left and key in self._marks:
+                bared.append(queue_id)
+        self._tell(topic, bared)
 
-    def drop(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
-        """Nobody is left who is to hear of them."""
-        for queue_id in queue_ids:
-            self._marks.pop((group, topic, queue_id), None)
+    def _keep_storing(self, key: _Key, rows: list[_Storing]) -> None:
+        if rows:
+            self._storing[key] = rows
+        else:
+            self._storing.pop(key, None)
+
+    def _tell(self, topic: str, queue_ids: Iterable[int]) -> None:
+        for callback in self._callbacks:
+            for queue_id in queue_ids:
+                callback(topic, queue_id)
+
+    def drop(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Nobody is left who is to hear of this reset; another one of the queues is not meant."""
+        for queue_id, offset in offsets.items():
+            mark = self._marks.get((group, topic, queue_id))
+            if mark is not None and mark.offset == offset:
+                del self._marks[group, topic, queue_id]
 
     def forget(self, group: str | None = None, topic: str | None = None) -> None:
         """The offsets of the group in the topic are gone; None: of every group, in every topic. A topic that
@@ -111,19 +176,39 @@ class OffsetResets:
 
     def mark(self, group: str, topic: str, offsets: Mapping[int, int], until_ms: int | None = None) -> None:
         """The group's running consumers are to go on at these offsets, which are stored. A node that does not
-        lead may never hear that they did, and says till when that matters.
+        know whether it will hear that they did says till when that matters.
         """
-        self._put(group, topic, offsets, _Stage.SET, until_ms)
-        for callback in self._callbacks:
-            for queue_id in offsets:
-                callback(topic, queue_id)
+        for queue_id, offset in offsets.items():
+            key = (group, topic, queue_id)
+            self._marks.pop(key, None)
+            self._marks[key] = _Mark(offset, _Stage.SET, until_ms)  # behind all older ones
+            self._pass_over_stored(key, offset)
+        if until_ms is not None:
+            self._drop_oldest()
+        self._tell(topic, [q for q in offsets if (group, topic, q) not in self._storing])
+
+    def _pass_over_stored(self, key: _Key, offset: int) -> None:
+        """The first that is on its way, if this node proposed it, is the one that was applied."""
+        rows = [storing for storing in self._storing.get(key, ()) if not storing.is_void()]
+        if rows and rows[0].offset == offset:
+            del rows[0]
+        self._keep_storing(key, rows)
+
+    def _drop_oldest(self) -> None:
+        """A reset that another node has let in cannot be refused any more."""
+        beyond = len(self._marks) - self._marks_max()
+        if beyond > 0:
+            logger.warning("the marks of %d offset resets are dropped: there are offsetResetMarksMax", beyond)
+            for key in list(self._marks)[:beyond]:
+                del self._marks[key]
 
     def take(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset a consumer of this queue has to be sent to, if any. Nobody waits for it there."""
-        mark = self._marks.get((group, topic, queue_id))
-        if mark is None or mark.stage is _Stage.STORING:
+        key = (group, topic, queue_id)
+        mark = self._marks.get(key)
+        if mark is None or key in self._storing:
             return None
-        del self._marks[group, topic, queue_id]
+        del self._marks[key]
         return mark.offset if mark.stage is _Stage.SET else None
 
     def send(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> int | None:
@@ -132,7 +217,7 @@ class OffsetResets:
         """
         key = (group, topic, queue_id)
         mark = self._marks.get(key)
-        if mark is None or mark.stage is _Stage.STORING:
+        if mark is None or key in self._storing:
             return None
         if mark.stage is _Stage.SET and mark.offset != offset and not mark.is_over(now_ms):
             self._marks[key] = _Mark(mark.offset, _Stage.SENT, now_ms + SENT_MS)
@@ -143,6 +228,9 @@ class OffsetResets:
     def keeps_out(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> bool:
         """Whether an offset that the group commits is from before its reset."""
         key = (group, topic, queue_id)
+        storing = self._storing.get(key)
+        if storing is not None:
+            return offset != storing[-1].offset
         mark = self._marks.get(key)
         if mark is None or offset == mark.offset:
             return False
@@ -155,34 +243,12 @@ class OffsetResets:
         """What this node was storing it may hear of from the log, or never; what waits does so no longer than
         this.
         """
-        stored = {
-            key: mark.before if mark.stage is _Stage.STORING else mark for key, mark in self._marks.items()
-        }
+        self._storing.clear()
         self._marks = {
             key: replace(mark, until_ms=until_ms if mark.until_ms is None else mark.until_ms)
-            for key, mark in stored.items()
-            if mark is not None
+            for key, mark in self._marks.items()
         }
 
     def take_leadership(self, now_ms: int) -> None:
         """Those that are over send nobody anywhere."""
         self._marks = {key: mark for key, mark in self._marks.items() if not mark.is_over(now_ms)}
-
-    def _put(
-        self,
-        group: str,
-        topic: str,
-        offsets: Mapping[int, int],
-        stage: _Stage,
-        until_ms: int | None = None,
-    ) -> None:
-        marks = {(group, topic, number): _Mark(offset, stage, until_ms) for number, offset in offsets.items()}
-        if len(self._marks) + len(marks.keys() - self._marks.keys()) > self._marks_max:
-            self._make_room()  # once for all of them: it looks at every mark there is
-        for key, mark in marks.items():
-            if key in self._marks or len(self._marks) < self._marks_max:
-                self._marks[key] = mark
-
-    def _make_room(self) -> None:
-        """Whoever was sent already goes there anyway; what another leader made is for few."""
-        self._marks = {key: mark for key, mark in self._marks.items() if mark.until_ms is None}

@@ -24,6 +24,7 @@ RUNTIME_KEYS: Final = frozenset(
         "groupsMax",
         "heldSendsMax",
         "longPollingEnable",
+        "offsetResetMarksMax",
         "offsetsMax",
         "preferredLeaderId",
         "rejectTransactionMessage",

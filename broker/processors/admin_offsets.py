@@ -5,7 +5,6 @@ A reset and a clone change the replicated state, so only the leader makes them; 
 reset with their next pull (broker/offset_resets.py).
 """
 
-import asyncio
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +13,11 @@ from broker.admin_answers import committed_answer, invalid, json_answer, message
 from broker.context import BrokerContext
 from broker.leader_requests import LeaderRequests
 from broker.offset_commits import OFFSETS_PER_CHANGE_MAX, OffsetCommits
+from broker.running_groups import HEARD_WITHIN_MS
 from broker.state.changes import Change, CommitOffsets, DeleteGroup, DeleteTopic, DropOffsets
 from broker.state.groups import group_name_error
 from broker.state.topics import TopicConfig
 from commitlog.consume_queue import Boundary
-from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -32,10 +31,6 @@ HEARD_OF_MS = 600_000
 """After so long whoever ran has heard of a reset: a node that did not make it, or meets it in the log when it
 starts, sends nobody there any more.
 """
-NOT_PUT = frozenset(
-    {PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.OS_PAGE_CACHE_BUSY, PutStatus.MESSAGE_ILLEGAL}
-)
-"""What was answered so is not in the log, and never will be; of all other failures that is not known."""
 
 
 @request_header
@@ -85,6 +80,7 @@ class OffsetAdmin:
         self._state = context.state
         self._log = context.log
         self._commits = commits
+        self._groups = context.running_groups
         self._now_ms = context.environment.monotonic_ms
 
     async def reset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
@@ -96,7 +92,7 @@ class OffsetAdmin:
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         offsets = self._targets(header, topic)
         await self._store(request, header.group, topic.name, offsets)
-        if not self._is_online(header.group):
+        if not self._groups.may_run(header.group):
             # Whoever ran when it began is gone: who comes next begins there, and what it commits counts.
             self._context.offset_resets.drop(header.group, topic.name, offsets)
         broker_name = self._context.config.broker_name
@@ -108,20 +104,28 @@ class OffsetAdmin:
     async def _store(
         self, request: RemotingCommand, group: str, topic: str, offsets: Mapping[int, int]
     ) -> None:
-        """Raises RequestError when they are not committed."""
+        """Raises RequestError when they are not committed, or the group's consumers could not be told."""
         resets = self._context.offset_resets
-        has_consumers = self._is_online(group)
-        if has_consumers:
-            resets.begin(group, topic, offsets)
+        has_consumers = self._groups.may_run(group)
+        if has_consumers and not resets.has_room(group, topic, offsets, self._now_ms(), self._groups.may_run):
+            raise RequestError(ResponseCode.SYSTEM_ERROR, self._no_room(group, len(offsets)))
         rows = list(offsets.items())
+        futures = []
         for first in range(0, len(rows), OFFSETS_PER_CHANGE_MAX):
-            future = self._commits.reset(
-                group, topic, dict(rows[first : first + OFFSETS_PER_CHANGE_MAX]), has_consumers
-            )
-            if await asyncio.shield(future) is not PutStatus.PUT_OK:
-                not_put = rows[first if future.result() in NOT_PUT else first + OFFSETS_PER_CHANGE_MAX :]
-                resets.abandon(group, topic, [queue_id for queue_id, _ in not_put])
+            part = dict(rows[first : first + OFFSETS_PER_CHANGE_MAX])
+            futures.append(self._commits.reset(group, topic, part, has_consumers))
+            if has_consumers:
+                resets.begin(group, topic, part, futures[-1])
+        for future in futures:
             await committed_answer(request, future)
+
+    def _no_room(self, group: str, count: int) -> str:
+        return (
+            f"Consumers of group {group[:255]} run and could not be told of a reset of {count} queues: "
+            f"{len(self._context.offset_resets)} queues wait for theirs to hear of earlier resets, and "
+            f"offsetResetMarksMax is {self._context.config.reset_marks_max}. Nothing was reset. Stop the "
+            "consumers, or wait until others have heard, or raise offsetResetMarksMax."
+        )
 
     def _targets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
         """The new offset of each queue that is meant."""
@@ -242,9 +246,6 @@ class OffsetAdmin:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:127]}] not exist")
         return topic
 
-    def _is_online(self, group: str) -> bool:
-        return group in self._context.clients.consumer_groups
-
     def on_applied(self, change: Change, stored_ms: int) -> None:
         """A change of the state, on any node. Where offsets go, what was to be heard of them goes too."""
         resets = self._context.offset_resets
@@ -267,13 +268,15 @@ class OffsetAdmin:
             if resets:
                 resets.end(change.group, change.topic, change.offsets)
         elif self._log.is_writable():
-            resets.mark(change.group, change.topic, change.offsets)
+            until_ms = None if self._groups.is_known(change.group) else self._now_ms() + HEARD_WITHIN_MS
+            resets.mark(change.group, change.topic, change.offsets, until_ms)
         elif left_ms > 0:
             until_ms = self._now_ms() + min(left_ms, HEARD_OF_MS)
             resets.mark(change.group, change.topic, change.offsets, until_ms)
 
     def on_writable_change(self, is_writable: bool) -> None:
         if is_writable:
+            self._groups.begin()
             self._context.offset_resets.take_leadership(self._now_ms())
         else:
             self._context.offset_resets.lose_leadership(self._now_ms() + HEARD_OF_MS)

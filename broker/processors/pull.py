@@ -133,6 +133,7 @@ class PullProcessor:
     ) -> RemotingCommand | None:
         self._check(header, group)
         wanted = self._subscriptions.wanted_by(header, group)
+        self._context.running_groups.pulled(header.consumer_group)
         counts = header.sys_flag & SYS_FLAG_COMMIT_OFFSET and header.commit_offset >= 0
         if self._resets:
             key = header.consumer_group, header.topic, header.queue_id

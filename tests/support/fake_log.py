@@ -208,9 +208,10 @@ class FakeLog:
             message.sys_flag,
         )
 
-    def commit(self) -> None:
-        """Commit all that waits: queues, then listeners, then the puts' callbacks."""
-        puts, self._waiting = list(self._waiting), deque()
+    def commit(self, count: int | None = None) -> None:
+        """Commit all that waits, or so many puts of it: queues, then listeners, then the puts' callbacks."""
+        waiting = list(self._waiting)
+        puts, self._waiting = waiting[:count], deque([] if count is None else waiting[count:])
         requests = [request for put in puts for request in put.requests]
         if not requests:
             return

@@ -9,6 +9,7 @@ from broker.offset_commits import OffsetCommits
 from broker.processors import offsets as offset_requests
 from broker.processors import pull
 from broker.processors.admin_offsets import HEARD_OF_MS
+from broker.running_groups import HEARD_WITHIN_MS
 from broker.state.changes import (
     Change,
     CommitOffsets,
@@ -25,15 +26,15 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import loads
 from tests.support.broker_context import FakeEngine
+from tests.support.group_requests import RESET, begin_reset, commit, pull_at, pull_request
 from tests.support.operator import Operator, connect_client
-
-RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 
 
 @pytest.fixture
 async def operator(tmp_path: Path) -> Operator:
     """Topic t with two queues, 5 messages in queue 1; group g has consumed 2 of them."""
     made = Operator(tmp_path, FakeEngine())
+    made.context.running_groups.heard_since_ms -= HEARD_WITHIN_MS
     await made.context.state.propose(
         PutTopic(TopicConfig("t", 2, 2)),
         PutGroup(SubscriptionGroupConfig("g")),
@@ -115,22 +116,6 @@ async def test_a_follower_names_the_leader(operator: Operator) -> None:
         assert (answer.code, "the leader is n1" in (answer.remark or "")) == (14, True)
 
 
-async def pull_at(operator: Operator, offset: int, **ext: str) -> RemotingCommand:
-    fields = {
-        "consumerGroup": "g",
-        "topic": "t",
-        "queueId": "1",
-        "queueOffset": str(offset),
-        "maxMsgNums": "32",
-        "sysFlag": "4",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        **ext,
-    }
-    return await operator.ask(RequestCode.PULL_MESSAGE, **fields)
-
-
 async def test_a_running_consumer_is_sent_to_the_new_offset_once(operator: Operator) -> None:
     pull.register(operator.context)
     connect_client(operator)
@@ -152,21 +137,7 @@ async def test_a_consumer_that_is_there_already_just_goes_on(operator: Operator)
 async def test_a_held_pull_hears_of_the_reset_at_once(operator: Operator) -> None:
     pull.register(operator.context)
     connect_client(operator)
-    held = RemotingCommand(
-        RequestCode.PULL_MESSAGE,
-        opaque=77,
-        ext_fields={
-            "consumerGroup": "g",
-            "topic": "t",
-            "queueId": "1",
-            "queueOffset": "5",
-            "maxMsgNums": "32",
-            "sysFlag": "6",
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "15000",
-            "subscription": "*",
-        },
-    )
+    held = pull_request(5, 77, sysFlag="6", suspendTimeoutMillis="15000")
     operator.context.router.dispatch([(operator.connection.as_connection, [held], held.code)])
     assert operator.connection.take_answers() == []
     request = RemotingCommand(RESET, opaque=5, ext_fields={"topic": "t", "group": "g", "timestamp": "0"})
@@ -174,13 +145,6 @@ async def test_a_held_pull_hears_of_the_reset_at_once(operator: Operator) -> Non
     answers = await operator.answers(2)
     moved = next(each for each in answers if each.opaque == 77)
     assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (21, "0")
-
-
-async def commit(operator: Operator, offset: int) -> int | None:
-    """What counts after a consumer's commit for queue 1, which is answered as a success in any case."""
-    ext = {"consumerGroup": "g", "topic": "t", "queueId": "1", "commitOffset": str(offset)}
-    assert (await operator.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **ext)).code == 0
-    return OffsetCommits.of(operator.context).current("g", "t", 1)
 
 
 async def test_what_a_consumer_had_before_a_reset_is_not_taken_till_it_comes_back(operator: Operator) -> None:
@@ -201,12 +165,7 @@ async def test_no_commit_overtakes_a_reset_that_is_on_its_way(operator: Operator
     offset_requests.register(operator.context)
     connect_client(operator)
     operator.log.auto_commit = False
-    puts = len(operator.log.put_calls)
-    ext = {"topic": "t", "group": "g", "timestamp": "0"}
-    request = RemotingCommand(RESET, opaque=6, ext_fields=ext)
-    operator.context.router.dispatch([(operator.connection.as_connection, [request], request.code)])
-    while len(operator.log.put_calls) == puts:
-        await asyncio.sleep(0)
+    await begin_reset(operator, 6)
     assert await commit(operator, 5) == 0
     operator.log.fail(PutStatus.UNKNOWN_ERROR)
     (refused,) = await operator.answers(1)
@@ -219,11 +178,7 @@ async def test_a_consumer_that_left_during_a_reset_is_not_waited_for(operator: O
     offset_requests.register(operator.context)
     client = connect_client(operator)
     operator.log.auto_commit = False
-    puts = len(operator.log.put_calls)
-    request = RemotingCommand(RESET, opaque=6, ext_fields={"topic": "t", "group": "g", "timestamp": "0"})
-    operator.context.router.dispatch([(operator.connection.as_connection, [request], request.code)])
-    while len(operator.log.put_calls) == puts:
-        await asyncio.sleep(0)
+    await begin_reset(operator, 6)
     operator.context.clients.connection_closed(client.connection_id)
     operator.log.auto_commit = True
     operator.log.commit()
@@ -318,11 +273,7 @@ async def test_a_reset_of_which_it_is_not_known_whether_it_is_stored_keeps_its_m
     offset_requests.register(operator.context)
     connect_client(operator)
     operator.log.auto_commit = False
-    puts = len(operator.log.put_calls)
-    request = RemotingCommand(RESET, opaque=6, ext_fields={"topic": "t", "group": "g", "timestamp": "0"})
-    operator.context.router.dispatch([(operator.connection.as_connection, [request], request.code)])
-    while len(operator.log.put_calls) == puts:
-        await asyncio.sleep(0)
+    await begin_reset(operator, 6)
     operator.log.time_out()
     (refused,) = await operator.answers(1)
     assert refused.code != 0
