@@ -1,14 +1,17 @@
 """How the process listens: uvicorn with one parser, and every connection bounded in number and in time.
 
 uvicorn's own limit refuses requests and goes on taking connections, and its only time-out is for a connection
-between two requests. Here a client that never ends its head, or its body, or does not read what it asked for,
-loses the connection; and where all are taken, the one that has waited longest for a request makes room.
+between two requests. Here a client that never ends its TLS handshake, its head, or its body, or does not
+read what it asked for, loses the connection; and where all are taken, the one that has waited longest for a
+request makes room.
 """
 
 import asyncio
 import socket
+import ssl
 from dataclasses import replace
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Final
 
 import h11
@@ -18,6 +21,7 @@ from uvicorn.server import ServerState
 
 from admin_api.app import AdminApp
 from admin_api.settings import Settings
+from admin_api.tls_door import TlsDoor, Waiting, make_room
 from remoting.descriptors import raise_limit, room
 
 HEAD_BYTES_MAX: Final = 32 * 1024
@@ -64,7 +68,14 @@ class BoundedConfig(uvicorn.Config):
             **where,
         )
         self.limits = settings
-        self.waiting: dict[BoundedProtocol, None] = {}
+        self.waiting: dict[Waiting, None] = {}
+
+    def load(self) -> None:
+        """As uvicorn's, but TLS begins behind our own door."""
+        super().load()
+        context, self.ssl = self.ssl, None
+        if context is not None:
+            self.http_protocol_class = partial(_tls_door, context)  # type: ignore[assignment]  # only called
 
 
 class BoundedProtocol(H11Protocol):
@@ -86,8 +97,7 @@ class BoundedProtocol(H11Protocol):
         self._stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        if len(self.connections) >= self._limits.connections_max and self._waiting:
-            next(iter(self._waiting)).give_up()
+        make_room(self.connections, self._waiting, self._limits.connections_max)
         super().connection_made(transport)
         self._enter(Phase.HEAD)
 
@@ -169,6 +179,18 @@ class BoundedProtocol(H11Protocol):
             self.give_up()
         else:
             self._watch_reader(left_bytes)
+
+
+def _tls_door(
+    context: ssl.SSLContext,
+    *,
+    config: BoundedConfig,
+    server_state: ServerState,
+    app_state: dict[str, Any],
+    _loop: asyncio.AbstractEventLoop | None = None,
+) -> TlsDoor:
+    inside = partial(BoundedProtocol, config, server_state, app_state, _loop)
+    return TlsDoor(inside, context, config.limits, server_state.connections, config.waiting)
 
 
 def fitted(settings: Settings) -> tuple[Settings, int]:

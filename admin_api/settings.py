@@ -35,7 +35,8 @@ class Settings:
     connections_max: int = 500
     """Open connections, event streams among them; fewer where the process may not open so many files."""
     head_timeout_ms: int = 10_000
-    """From the connection, or the first byte of a further request, to the end of its head;"""
+    """From the connection, or the first byte of a further request, to the end of its head, and as long before
+    that for a TLS handshake;"""
     body_timeout_ms: int = 60_000
     """from there to the end of its body; who takes longer loses the connection."""
     keep_alive_ms: int = 30_000
