@@ -29,6 +29,9 @@ REPLICATION_PORT_OFFSET = 3
 PORT_OFFSETS = (0, REPLICATION_PORT_OFFSET, 5)
 """Of a node's ports: clients, replication, metrics."""
 PORT_TRIES = 200
+PORTS_FROM, PORTS_FOR_A_WORKER, WORKERS_MAX = 21_000, 3_000, 3
+"""Below the range of outgoing connections. Workers of pytest-xdist look at one moment: each in its part."""
+FAMILY_PORTS_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,10 @@ class NodeProcess:
 
 def free_ports(nodes: int) -> tuple[int, int, int]:
     """A name server port, the first of the brokers' ports and an admin port: all free just now."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS_MAX
+    begin = PORTS_FROM + worker * PORTS_FOR_A_WORKER
     for attempt in range(PORT_TRIES):
-        first = 21_000 + (os.getpid() * 37 + attempt * 101) % 9_000  # below the range of outgoing connections
+        first = begin + (os.getpid() * 37 + attempt * 101) % (PORTS_FOR_A_WORKER - FAMILY_PORTS_MAX)
         brokers = [first + NODE_PORT_STEP * (number + 1) for number in range(nodes)]
         family = [first, first + 1, *(port + offset for port in brokers for offset in PORT_OFFSETS)]
         if all(map(is_free, family)):

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.integration.cluster import Cluster
+from tests.support.measures import MEASURED
 
 Measured = Callable[[str, object], None]
-MEASURED = pytest.StashKey[list[str]]()
+RETRY_SOON = {"messageDelayLevel": "1s 2s 3s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
+"""Of clusters whose clients fail on purpose: the first retry comes after level 3, by default ten seconds."""
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +21,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A running three-node cluster with a writable leader, shared: tests must leave it as they found it."""
     running = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
-        running.start()
+        running.start(RETRY_SOON)
         yield running
     finally:
         running.stop()
@@ -44,14 +46,4 @@ def name() -> str:
 @pytest.fixture
 def measured(request: pytest.FixtureRequest) -> Measured:
     """Takes a figure (what, how much) that is shown at the end of the run and never asserted."""
-    lines = request.config.stash.setdefault(MEASURED, [])
-    return lambda what, value: lines.append(f"{what}: {value}")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show what was measured."""
-    lines = config.stash.get(MEASURED, [])
-    if lines:
-        terminalreporter.section("measured")
-        for line in lines:
-            terminalreporter.write_line(line)
+    return lambda what, value: request.node.user_properties.append((MEASURED, f"{what}: {value}"))
