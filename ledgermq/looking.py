@@ -33,6 +33,17 @@ class Look:
     parts: dict[str, Json]
     problems: tuple[str, ...]
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether a part is missing, or something of a part."""
+        return bool(self.problems) or any(part.get("isPartial") for part in self.parts.values())
+
+    @property
+    def silent(self) -> dict[str, str]:
+        """Who gave no answer for some part, and what was said of that."""
+        told = [trouble for part in self.parts.values() for trouble in part.get("problems") or ()]
+        return {trouble["address"]: trouble["problem"] for trouble in told}
+
 
 @contextmanager
 def looker(call: Call) -> Iterator[Callable[[], Look]]:

@@ -37,11 +37,7 @@ def print_json(value: object) -> None:
     if not sys.stdout.isatty():
         print(orjson.dumps(value).decode())
         return
-    from json.encoder import encode_basestring_ascii
-
-    text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-    # JSON lets U+0080 to U+009F stand as they are, and to a terminal they are control characters.
-    print("".join(c if c.isprintable() or c == "\n" else encode_basestring_ascii(c)[1:-1] for c in text))
+    print(printable_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
 
 
 def remark(line: str) -> None:
@@ -96,6 +92,15 @@ def printable(value: object) -> str:
         if text.isprintable()
         else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
     )
+
+
+def printable_json(text: str) -> str:
+    """The same JSON for a terminal: JSON lets U+0080 to U+009F stand as they are, and to a terminal they are
+    control characters.
+    """
+    from json.encoder import encode_basestring_ascii
+
+    return "".join(c if c.isprintable() or c == "\n" else encode_basestring_ascii(c)[1:-1] for c in text)
 
 
 def _on_one_line(name: str) -> str:

@@ -1,5 +1,6 @@
 """`ledgermq dlq`: dead letters."""
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,17 @@ from ledgermq.commands.topics import show_pages
 from ledgermq.errors import UserError
 from ledgermq.lazy_group import Subcommands
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
-from ledgermq.output import Column, Json, duration, moment, number, remark, show_table
+from ledgermq.output import (
+    Column,
+    Json,
+    duration,
+    moment,
+    number,
+    printable,
+    printable_json,
+    remark,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -159,13 +170,28 @@ def export(
     query = {**window_query(start, until, limit), "format": file_format.value}
     text = _exported(call, group, query)
     if file is None:
-        print(text, end="")
+        _print(text, file_format)
         return
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}.") from error
     remark(f"Written to {file}.")
+
+
+def _print(text: str, file_format: ExportFormat) -> None:
+    """To a terminal no control character of a message: what CSV loses by that is said."""
+    if not sys.stdout.isatty():
+        print(text, end="")
+        return
+    if file_format is ExportFormat.JSONL:
+        print(printable_json(text), end="")
+        return
+    text = text.replace("\r\n", "\n")
+    shown = printable(text)
+    print(shown, end="")
+    if shown != text:
+        remark("Control characters are shown as escapes; --to FILE writes them as they are.")
 
 
 def _exported(call: Call, group: str, query: dict[str, Any]) -> str:

@@ -24,10 +24,15 @@ def status(call: Call) -> None:
 def read_cluster(call: Call) -> Json:
     """Raises: UserError when nothing is known because the name server gives no answer."""
     view = call.get("/cluster", lambda services: services.reader.read())
+    require_known(view)
+    return view
+
+
+def require_known(view: Json) -> None:
+    """Raises: UserError when nothing is known because the name server gives no answer."""
     namesrv = view["namesrv"]
     if namesrv["state"] == "down" and not view["groups"]:
         raise UserError(f"the name server {namesrv['address']} gives no answer: {namesrv['problem']}.")
-    return view
 
 
 def is_well(view: Json) -> bool:

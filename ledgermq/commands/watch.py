@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledgermq.calls import Call, remote
+from ledgermq.commands.status import require_known
+from ledgermq.errors import PARTIAL, UserError
+from ledgermq.output import print_json, remark
 
 if TYPE_CHECKING:
     from ledgermq.looking import Look
@@ -24,28 +27,44 @@ def watch(
     ] = 1.0,
 ) -> None:
     """Show the cluster live until q or Ctrl-C. Without a terminal: one look (with --json: as JSON)."""
+    from ledgermq.looking import looker
+    from ledgermq.views.watching import Watched
+
+    with looker(call) as look:
+        if call.as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
+            _once(call, look())
+        else:
+            _live(look, Watched(), every)
+
+
+def _once(call: Call, seen: "Look") -> None:
+    """Raises: UserError when nothing is known; typer.Exit when a part of it is missing."""
+    if not seen.parts:
+        raise UserError(" ".join(seen.problems))
+    if "cluster" in seen.parts:
+        require_known(seen.parts["cluster"])
+    if call.as_json:
+        print_json({**seen.parts, "problems": seen.problems, "isPartial": seen.is_partial})
+    else:
+        _print(seen)
+    if seen.is_partial:
+        raise typer.Exit(PARTIAL)
+
+
+def _print(seen: "Look") -> None:
     import time
 
-    from ledgermq.looking import looker
-    from ledgermq.output import print_json
+    from rich.console import Console
+
     from ledgermq.plain_text import FILE_WIDTH
     from ledgermq.views.watching import Watched
 
-    watched = Watched()
-    with looker(call) as look:
-        if call.as_json:
-            seen = look()
-            print_json({**seen.parts, "problems": seen.problems})
-            return
-        from rich.console import Console
-
-        printer = Console(highlight=False)
-        if not printer.is_terminal:
-            printer.width = FILE_WIDTH
-        if not (printer.is_terminal and sys.stdin.isatty()):
-            printer.print(watched.picture(look(), time.monotonic(), time.time_ns() // 1_000_000, ""))
-            return
-        _live(look, watched, every)
+    printer = Console(highlight=False)
+    if not printer.is_terminal:
+        printer.width = FILE_WIDTH
+    printer.print(Watched().picture(seen, time.monotonic(), time.time_ns() // 1_000_000, ""))
+    for address, problem in seen.silent.items():
+        remark(f"{address}: {problem}")
 
 
 def _live(look: "Callable[[], Look]", watched: "Watched", every_s: float) -> None:

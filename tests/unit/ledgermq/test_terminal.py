@@ -82,3 +82,32 @@ def test_json_at_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     print_json(value)
     assert capsys.readouterr().out == '{\n  "name": "\\u009b2J \\u202e \\udb40\\udc01 \u540d"\n}\n'
+
+
+CSV_LINES = f'group,body\r\nbilling,"{CLEAR} \u540d\nand {CSI}2J"\r\n'
+JSON_LINES = f'{{"body":"{CSI}2J \u540d"}}\n{{"body":"\\u001b[2J"}}\n'
+SAID = "Control characters are shown as escapes; --to FILE writes them as they are.\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "shown", "said"),
+    [
+        ("csv", CSV_LINES, 'group,body\nbilling,"\\x1b[2J \u540d\nand \\x9b2J"\n', SAID),
+        ("jsonl", JSON_LINES, '{"body":"\\u009b2J \u540d"}\n{"body":"\\u001b[2J"}\n', ""),
+    ],
+)
+def test_exported_dead_letters(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+    text: str,
+    shown: str,
+    said: str,
+) -> None:
+    args = ("dlq", "export", "billing", "--format", form)
+    run = CommandLine(monkeypatch, capsys)
+    with serving(lambda _: (200, text.encode())) as admin:
+        assert run(*args, "--admin", admin.url).out == text
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        ran = run(*args, "--admin", admin.url)
+    assert (ran.code, ran.out, ran.err) == (0, shown, said)
