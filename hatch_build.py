@@ -3,6 +3,7 @@ installation is editable. Where that cannot be done it says so and the installat
 """
 
 import importlib.util
+import shutil
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -15,12 +16,15 @@ class NativeBuildHook(BuildHookInterface[Any]):  # type: ignore[misc]
     """For the wheel target."""
 
     PLUGIN_NAME = "custom"
+    _made_in: Path | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """`version` is "editable" or "standard"."""
         compiler = _load(Path(self.root) / "native" / "compiler.py")
         in_place = version == "editable"
-        target = compiler.FOLDER if in_place else Path(tempfile.mkdtemp(prefix="ledgermq-native-"))
+        if not in_place:
+            self._made_in = Path(tempfile.mkdtemp(prefix="ledgermq-native-"))
+        target = self._made_in or compiler.FOLDER
         try:
             made = compiler.compile_modules(target)
         except compiler.CannotCompileError as error:
@@ -30,6 +34,11 @@ class NativeBuildHook(BuildHookInterface[Any]):  # type: ignore[misc]
             build_data["force_include"].update({str(path): f"native/{path.name}" for path in made})
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """The wheel has the modules now."""
+        if self._made_in is not None:
+            shutil.rmtree(self._made_in)
 
 
 def _load(path: Path) -> ModuleType:
