@@ -29,7 +29,6 @@ UNIT_BYTES: Final = 32
 BLANK_BYTES: Final = 8
 """Every entry leaves this much of its data file free, so that a blank fits behind it."""
 HEADER_CRC_AT: Final = 36
-BODY_CRC_AT: Final = 40
 
 HEADER: Final = struct.Struct(">iiqqqiIIi")
 UNIT: Final = struct.Struct(">iqiqq")

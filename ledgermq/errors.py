@@ -1,8 +1,7 @@
-"""The one error of the command line, and the exit codes."""
+"""The one error of the command line, and the exit codes other than 0."""
 
 from typing import Final
 
-DONE: Final = 0
 NOT_DONE: Final = 1
 """Also: looked, and it is not well (`status`, `doctor`)."""
 WRONG_USAGE: Final = 2

@@ -73,12 +73,6 @@ def min_offsets(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[Messag
     return {queue: max(offset, 0) for queue, offset in found.items()}
 
 
-def earliest_time_ms(cluster: Cluster, queue: MessageQueue) -> int:
-    """The store time of the first message that is kept, NO_TIMESTAMP without one."""
-    command = _queue_command(RequestCode.GET_EARLIEST_MSG_STORETIME, queue)
-    return _ask_number(cluster, queue, command, "timestamp")
-
-
 def search_offset(cluster: Cluster, queue: MessageQueue, timestamp_ms: int, boundary: str = "LOWER") -> int:
     """The broker's own answer to "which offset at this store time?".
 

@@ -129,12 +129,6 @@ class RecordColumns:
         """STORETIMESTAMP."""
         return self._number(self.places.store_ms, ">i8", self.places.is_whole)
 
-    def has_right_body_crc(self, number: int) -> bool:
-        """Whether the body of a whole record has its CRC."""
-        at = int(self.places.body[number])
-        body = memoryview(self.data)[at : at + int(self.places.body_bytes[number])]
-        return bool(self.heads["body_crc"][number] == isal_zlib.crc32(body) & 0x7FFFFFFF)
-
     def wrong_body_crcs(self, numbers: Int64s) -> list[int]:
         """Those of the whole records whose body does not have its CRC."""
         view = memoryview(self.data)
