@@ -25,14 +25,20 @@ HEAVY: Final = frozenset(
 
 def loaded_by(*args: str) -> set[str]:
     """The modules that are there when the command, in a process of its own, has ended."""
+    printed = printed_by(*args, after="print('LOADED', *sys.modules)")
+    return set(printed.rpartition("LOADED ")[2].split())
+
+
+def printed_by(*args: str, before: str = "", after: str = "") -> str:
+    """What the command, in a process of its own, and statements before and behind it print."""
     program = (
-        "import sys\nfrom ledgermq.cli import main\nsys.argv[0] = 'ledgermq'\n"
-        "try: main()\nexcept SystemExit: pass\nprint('LOADED', *sys.modules)"
+        f"import sys\n{before}\nfrom ledgermq.cli import main\nsys.argv[0] = 'ledgermq'\n"
+        f"try: main()\nexcept SystemExit: pass\n{after}"
     )
     result = subprocess.run(
         [sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=60, check=True
     )
-    return set(result.stdout.rpartition("LOADED ")[2].split())
+    return result.stdout
 
 
 @dataclass(frozen=True, slots=True)

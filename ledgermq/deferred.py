@@ -1,0 +1,56 @@
+"""Modules of the standard library that the libraries below import while they are imported, and that a command
+has seldom a use for: they are loaded when something of them is used.
+
+`importlib.metadata` brings all of `email` and `zipfile` with it, for a look for plugins that is turned off: a
+twelfth of a short command's time.
+"""
+
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _Deferred(ModuleType):
+    """Stands for a module until it is used; then the module takes its place."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_load(self), name)
+
+
+def defer(name: str, *functions: str) -> None:
+    """`functions` are those that others take out of the module by `from name import function`, which would be
+    a use. A module that is there already stays.
+    """
+    if name in sys.modules:
+        return
+    module = _Deferred(name)
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        module.__path__ = spec.submodule_search_locations  # asked for by each `from name import ...`
+    for function in functions:
+        setattr(module, function, _calling(module, function))
+    _put(module)
+
+
+def _calling(module: ModuleType, function: str) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(_load(module), function)(*args, **options)
+
+    return call
+
+
+def _load(module: ModuleType) -> ModuleType:
+    name = module.__name__
+    if sys.modules.get(name) is module:
+        del sys.modules[name]
+        importlib.import_module(name)
+    return sys.modules[name]
+
+
+def _put(module: ModuleType) -> None:
+    parent, _, child = module.__name__.rpartition(".")
+    if parent:
+        setattr(importlib.import_module(parent), child, module)
+    sys.modules[module.__name__] = module
