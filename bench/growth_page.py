@@ -99,7 +99,7 @@ def _soak(result: Document, load: Document, folder: Path, plots: str) -> Iterato
     yield "### Memory in time"
     yield (
         f"{load['rate']:,.0f} sends of {load['size']} B a second for {load['seconds'] / 60:g} minutes; "
-        f"p99 {result['load']['p99_ms']} ms."
+        f"p99 {result['load']['p99_ms']:,.0f} ms."
     )
     rows = [
         [node, *(f"{one[name]:,.1f}" for name in ("warm_mb", "end_mb", "peak_mb", "mb_per_minute"))]

@@ -1,8 +1,9 @@
 """Renders docs/performance.md, docs/performance-pipeline.md and their plots from the files in bench/results.
 
-usage: python -m bench.page [--compare all …]
+usage: python -m bench.page [--compare NAME …]
 
-Of several comparisons, a later one's scenarios replace an earlier's.
+Of several comparisons, a later one's scenarios replace an earlier's. The few figures in README.md are of the
+same comparisons.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench import growth_page, pipeline_page
+from bench import front_page, growth_page, pipeline_page
 from bench.plots import bars, tails
 from bench.results_file import RESULTS, ROOT, read
 from bench.summary import failed
@@ -37,7 +38,9 @@ Document = dict[str, Any]
 
 
 def merge(documents: Sequence[Document]) -> Document:
-    """One comparison of several: for each scenario the last that measured it."""
+    """One comparison of several: for each scenario the last that measured it. `runs` are those of which
+    something is left.
+    """
     first, *others = documents
     result = json.loads(json.dumps(first["result"]))
     rows = {(row["scenario"], row["rival"], row["figure"]): row for row in result["ratios"]}
@@ -51,9 +54,12 @@ def merge(documents: Sequence[Document]) -> Document:
         result["measured"] = kept + later["measured"]
         result["idle"] = later["idle"] or result["idle"]
     result["ratios"] = list(rows.values())
-    commands = "\n".join(document["load"]["command"] for document in documents)
-    load = {**documents[-1]["load"], "command": commands}
-    return {**documents[-1], "load": load, "result": result}
+    last = {scenario: document for document in documents for scenario in document["result"]["summary"]}
+    runs = [
+        (document, [scenario for scenario, source in last.items() if source is document])
+        for document in documents
+    ]
+    return {**documents[-1], "runs": [run for run in runs if run[1]], "result": result}
 
 
 def title_of(result: Document, scenario: str) -> str:
@@ -92,10 +98,20 @@ def median_rows(result: Document) -> Iterator[list[str]]:
                 yield [title_of(result, scenario), side, *cells, durability]
 
 
+def run_rows(document: Document) -> Iterator[list[str]]:
+    """Which run the figures of each work are from."""
+    for run, scenarios in document["runs"]:
+        load = run["load"]
+        works = "; ".join(title_of(document["result"], scenario) for scenario in scenarios)
+        yield [works, run["date"], run["versions"]["commit"], str(load["rounds"]), f"{load['warmup_s']:g} s"]
+
+
 def compared(document: Document) -> Iterator[str]:
-    result, load = document["result"], document["load"]
-    machine, versions = document["machine"], document["versions"]
-    yield MEASURED.format(**machine, **versions, **load, date=document["date"])
+    result, python = document["result"], document["versions"]["python"]
+    yield MEASURED.format(**document["machine"], **document["load"], python=python)
+    yield text_table(
+        ["work", "measured", "LedgerMQ at commit", "rounds", "warm-up"], list(run_rows(document))
+    )
     sides = [[name, one["title"], one["version"], one["durability"]] for name, one in result["sides"].items()]
     yield text_table(["side", "what it is", "version", "where an acknowledged message is"], sides)
     yield "## LedgerMQ ÷ rival"
@@ -186,7 +202,7 @@ def page(document: Document | None) -> str:
     parts += profiled()
     commands = [one["load"]["command"] for one in growth_page.documents(read)]
     if document is not None:
-        commands = document["load"]["command"].splitlines() + commands
+        commands = [run["load"]["command"] for run, _ in document["runs"]] + commands
     parts += [
         "## To repeat it",
         REPEAT.format(commands="\n".join(f"    .venv/bin/{line}" for line in commands)),
@@ -200,10 +216,10 @@ This page is written by `python -m bench.page` from the files in [bench/results]
 [a page of its own](performance-pipeline.md). Absolute figures belong to one machine: ratios of
 one run are what counts."""
 MEASURED = """\
-Measured {date} on {cores} cores ({cpu}), {memory_gib} GiB, {system}; LedgerMQ at commit {commit}, Python
-{python}. All nodes and the load run on this machine over loopback. Each of {rounds} rounds starts every
-side anew, the order reversed in every other one; {warmup_s:g} s of warm-up, then {seconds:g} s that count.
-Figures are medians, with the least and the most of the rounds in brackets. Bodies have 1 KiB where nothing
+Measured on {cores} cores ({cpu}), {memory_gib} GiB, {system}, Python {python}. All nodes and the load run on
+this machine over loopback. Each round starts every side anew, the order reversed in every other one; after
+the warm-up {seconds:g} s count. Figures are medians of the rounds, with the least and the most in brackets. A
+ratio is that of the medians, and in brackets are those of the single rounds. Bodies have 1 KiB where nothing
 else is said."""
 KEPT = """\
 LedgerMQ acknowledged {total:,} messages in these runs. After each load its queues' offsets were added up and
@@ -223,18 +239,33 @@ The rivals need a JDK of 17 or newer, Maven and Go; their versions are pinned in
 `ledgermq bench` gives the figures of any running cluster in a minute."""
 
 
+def comparisons(names: Sequence[str] = ()) -> Document | None:
+    """The comparisons of these names put together, or all there are in the order in which they were made."""
+    paths = [RESULTS / f"compare-{name}.json" for name in names] or list(RESULTS.glob("compare-*.json"))
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    documents.sort(key=lambda document: str(document["date"]))
+    return merge(documents) if documents else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument(
-        "--compare", nargs="*", default=["all"], metavar="NAME", help="bench/results/compare-NAME.json"
+        "--compare",
+        nargs="*",
+        default=[],
+        metavar="NAME",
+        help="bench/results/compare-NAME.json; default: all",
     )
-    found = [read(f"compare-{name}") for name in parser.parse_args().compare]
-    documents = [document for document in found if document is not None]
-    PAGE.write_text(page(merge(documents) if documents else None), encoding="utf-8")
+    document = comparisons(parser.parse_args().compare)
+    PAGE.write_text(page(document), encoding="utf-8")
     print(PAGE.relative_to(ROOT))
     pipeline = pipeline_page.write_page()
     if pipeline is not None:
         print(pipeline.relative_to(ROOT))
+    if document is not None:
+        measured = read(pipeline_page.NAME)
+        front_page.write_figures(document["result"], measured["result"] if measured else None)
+        print(front_page.PAGE.relative_to(ROOT))
 
 
 if __name__ == "__main__":

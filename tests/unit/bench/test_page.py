@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import page
+from bench import front_page, growth_page, page, pipeline_page
 from bench.growth_page import sections
 from bench.plots import bars, lines, tails
+from bench.results_file import read
 from bench.summary import ratios, summarize
 from bench.text_table import text_table
 
@@ -39,12 +41,19 @@ def document(ours: float, scenario: str = "sync64") -> dict[str, Any]:
     }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the page and its results are, with none in it."""
     monkeypatch.setattr(page, "PAGE", tmp_path / "performance.md")
     monkeypatch.setattr(page, "RESULTS", tmp_path)
-    monkeypatch.setattr(page, "bars", lambda *_: None)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (page, growth_page, pipeline_page):
+        for name in {"bars", "lines", "tails"} & set(vars(module)):
+            monkeypatch.setattr(module, name, lambda *_: None)
 
 
 def test_table_turns_columns_of_figures_to_the_right() -> None:
@@ -53,25 +62,29 @@ def test_table_turns_columns_of_figures_to_the_right() -> None:
     )
 
 
+@pytest.mark.usefixtures("folder")
 def test_page_names_ratio_aim_durability_and_command() -> None:
-    text = page.page(document(20_000.0))
+    text = page.page(page.merge([document(20_000.0)]))
     assert (
         "| 64 threads sync | messages/s | java-dledger | 20,000 | 1,000 | **20** (20 to 20) | ≥ 15 | yes |"
         in text
     )
     assert "| 64 threads sync | ledgermq | 20,000 (20,000 to 20,000) |" in text
+    assert "| 64 threads sync | 2026-01-01 00:00 UTC | abc | 1 | 3 s |" in text
     assert text.count("on some disk") == 4
     assert "    .venv/bin/python -m bench.compare" in text
     assert "acknowledged 7 messages" in text
 
 
+@pytest.mark.usefixtures("folder")
 def test_missed_aim_is_said() -> None:
-    assert "| ≥ 15 | no |" in page.page(document(14_000.0))
+    assert "| ≥ 15 | no |" in page.page(page.merge([document(14_000.0)]))
 
 
 def test_later_comparison_replaces_its_scenarios_only() -> None:
     whole = page.merge([document(1.0), document(2_000.0), document(3.0, "drain")])
-    assert whole["load"]["command"].count("bench.compare") == 3, "each has to be repeated"
+    runs = [(run["result"]["summary"].keys(), scenarios) for run, scenarios in whole["runs"]]
+    assert runs == [({"sync64"}, ["sync64"]), ({"drain"}, ["drain"])], "of the first nothing is left"
     merged = whole["result"]
     found = {(row["scenario"], row["ours"]) for row in merged["ratios"]}
     assert found == {("sync64", 2_000.0), ("drain", 3.0)}
@@ -79,6 +92,37 @@ def test_later_comparison_replaces_its_scenarios_only() -> None:
     assert len(merged["measured"]) == 4
 
 
+def test_every_comparison_that_was_saved_is_on_the_page(folder: Path) -> None:
+    for name, date, found in (("b", "2026-01-02", 2.0), ("a", "2026-01-03", 3.0)):
+        text = json.dumps({**document(found), "date": date})
+        (folder / f"compare-{name}.json").write_text(text, encoding="utf-8")
+    whole = page.comparisons()
+    assert whole is not None
+    assert [row["ours"] for row in whole["result"]["ratios"]] == [3.0], "the last by its date"
+    named = page.comparisons(["b"])
+    assert named is not None
+    assert [row["ours"] for row in named["result"]["ratios"]] == [2.0]
+
+
+def test_pages_say_what_the_results_say() -> None:
+    """Otherwise: python -m bench.page."""
+    document = page.comparisons()
+    assert document is not None
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(document)
+    pipeline = read(pipeline_page.NAME)
+    assert pipeline is not None
+    assert pipeline_page.PAGE.read_text(encoding="utf-8") == pipeline_page.page(pipeline, Path())
+    front = front_page.PAGE.read_text(encoding="utf-8")
+    table = front_page.figures_table(document["result"], pipeline["result"])
+    assert front == front_page.with_figures(front, table)
+
+
+def test_front_page_without_its_marks_is_not_written_over() -> None:
+    with pytest.raises(ValueError, match="lacks the marks"):
+        front_page.with_figures("# A page\n", "| table |")
+
+
+@pytest.mark.usefixtures("folder")
 def test_page_without_results_still_tells_how_to_measure() -> None:
     assert "bench/get_rivals.sh" in page.page(None)
 
