@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -32,9 +32,6 @@ class QueueBounds:
 
     min_offset: int
     max_offset: int
-
-
-NO_TIMESTAMP: Final = -1
 
 
 def min_offset(cluster: Cluster, queue: MessageQueue) -> int:
