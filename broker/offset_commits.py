@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from broker.context import BrokerContext
+from broker.offset_resets import NOT_PUT
 from broker.state.changes import CommitOffsets
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog, PutStatus
@@ -33,6 +34,9 @@ class OffsetCommits:
         self._state = state
         self._in_flight: dict[Key, tuple[int, asyncio.Future[PutStatus]]] = {}
         self._noted: dict[Key, int] = {}
+        self._in_doubt: set[Key] = set()
+        """What was proposed may yet be applied, though it was answered as failed: what is stored now says
+        nothing. Until a later offset is applied, or the leadership is gone."""
         self._timer: asyncio.TimerHandle | None = None
         self._commit_callbacks: list[Callable[[str, str, int, int], None]] = []
         log.on_writable_change(self._on_writable_change)
@@ -71,7 +75,8 @@ class OffsetCommits:
         in_flight = self._in_flight.get(key)
         if in_flight is not None and in_flight[0] == offset:
             return in_flight[1]
-        if in_flight is None and self._state.offsets.get(group, topic, queue_id) == offset:
+        is_known = in_flight is None and key not in self._in_doubt
+        if is_known and self._state.offsets.get(group, topic, queue_id) == offset:
             return None
         return self._propose(group, topic, {queue_id: offset})
 
@@ -143,12 +148,19 @@ class OffsetCommits:
     def _settle(
         self, group: str, topic: str, offsets: Iterable[int], future: asyncio.Future[PutStatus]
     ) -> None:
-        for queue_id in offsets:
-            in_flight = self._in_flight.get((group, topic, queue_id))
+        keys = [(group, topic, queue_id) for queue_id in offsets]
+        for key in keys:
+            in_flight = self._in_flight.get(key)
             if in_flight is not None and in_flight[1] is future:
-                del self._in_flight[group, topic, queue_id]
+                del self._in_flight[key]
+        status = future.result()
+        if status is PutStatus.PUT_OK:
+            self._in_doubt.difference_update(keys)
+        elif status not in NOT_PUT:
+            self._in_doubt.update(keys)
 
     def _on_writable_change(self, is_writable: bool) -> None:
         """Offsets noted under one leadership are not the next one's to propose."""
         if not is_writable:
             self._noted.clear()
+            self._in_doubt.clear()

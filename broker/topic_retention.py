@@ -5,6 +5,7 @@ The leader decides (TrimQueues, DropOffsets), so that the first message shown is
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from broker.context import BrokerContext
@@ -70,25 +71,41 @@ class TopicRetention:
         return kept
 
     async def drop_stale_offsets(self) -> None:
-        """On the leader: the offsets of deleted groups, and in deleted topics, once all that they speak of is
-        gone.
+        """On the leader: the offsets of groups that do not exist, once the messages they name are gone, and
+        those in deleted topics, once nothing is left of these.
         """
         context, state = self._context, self._context.state
         if not context.log.is_writable():
             return
         stale = []
         for number, (topic, group, offsets) in enumerate(list(state.offsets.items()), 1):
-            is_gone = group not in state.groups or (topic not in state.topics and not is_system(topic))
-            if is_gone and self._are_behind(topic, dict(offsets)):
-                stale.append(DropOffsets(group, topic))
+            if self._is_stale(group, topic, offsets):
+                stale.append((group, topic))
             if number % LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        if stale:
-            await state.propose(*stale[:CHANGES_AT_ONCE])
+        # Meanwhile a group may have come back, or a consumer have stored something else.
+        rows = [(group, topic, state.offsets.queues(group, topic)) for group, topic in stale]
+        drops = [
+            DropOffsets(group, topic)
+            for group, topic, offsets in rows
+            if self._is_stale(group, topic, offsets)
+        ]
+        if drops:
+            await state.propose(*drops[:CHANGES_AT_ONCE])
 
-    def _are_behind(self, topic: str, offsets: dict[int, int]) -> bool:
-        for queue_id, offset in offsets.items():
-            queue = self._context.log.queues.get(topic, queue_id)
-            if queue is not None and offset > queue.min_offset:
-                return False
-        return True
+    def _is_stale(self, group: str, topic: str, offsets: Mapping[int, int]) -> bool:
+        state = self._context.state
+        if topic not in state.topics and not is_system(topic):
+            return all(self._is_empty(topic, queue_id) for queue_id in offsets)
+        return group not in state.groups and all(
+            self._is_behind(topic, queue_id, offset) for queue_id, offset in offsets.items()
+        )
+
+    def _is_empty(self, topic: str, queue_id: int) -> bool:
+        queue = self._context.log.queues.get(topic, queue_id)
+        return queue is None or queue.min_offset >= queue.max_offset
+
+    def _is_behind(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a group that begins anew misses nothing that it would have got from there."""
+        queue = self._context.log.queues.get(topic, queue_id)
+        return queue is None or offset < queue.min_offset

@@ -13,9 +13,12 @@ from broker.admin_answers import committed_answer, invalid, json_answer, message
 from broker.context import BrokerContext
 from broker.leader_requests import LeaderRequests
 from broker.offset_commits import OFFSETS_PER_CHANGE_MAX, OffsetCommits
+from broker.put_errors import put_error
 from broker.running_groups import HEARD_WITHIN_MS
 from broker.state.changes import Change, CommitOffsets, DeleteGroup, DeleteTopic, DropOffsets
 from broker.state.groups import group_name_error
+from broker.state.resets import HEARD_OF_MS
+from broker.state.state import StateChangeError
 from broker.state.topics import TopicConfig
 from commitlog.consume_queue import Boundary
 from remoting.codes import RequestCode, ResponseCode
@@ -24,13 +27,8 @@ from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
 from remoting.header_fields import Int, Long, RequestHeader, request_header, wire_name
-from remoting.router import HandlerResult
 
 JAVA_LONG_MAX = 2**63 - 1
-HEARD_OF_MS = 600_000
-"""After so long whoever ran has heard of a reset: a node that did not make it, or meets it in the log when it
-starts, sends nobody there any more.
-"""
 
 
 @request_header
@@ -159,21 +157,30 @@ class OffsetAdmin:
             return queue.max_offset
         return queue.offset_by_time(timestamp_ms, Boundary.LOWER)
 
-    def clone(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
-        """314: the destination goes on where the source is."""
+    async def clone(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """314: the destination goes on where the source is. It is made if it may be: the offsets of a group
+        that does not exist would go with the first old messages.
+        """
         header = CloneGroupOffsetRequestHeader.parse(request.ext_fields)
         error = group_name_error(header.dest_group)
         if error is not None:
             raise invalid(error)
-        topics = [header.topic] if header.topic else self._state.offsets.topics_of(header.src_group)
-        changes = []
-        for topic in topics:
-            offsets = self._current(header.src_group, topic)
-            if offsets:
-                changes.append(CommitOffsets(header.dest_group, topic, offsets))
-        if not changes:
+        if not self._cloned(header):
             return success_response(request)
-        return committed_answer(request, self._state.propose(*changes))
+        try:
+            group = await self._state.ensure_group(header.dest_group)
+        except StateChangeError as failure:
+            raise RequestError(*put_error(failure.status)) from failure
+        if group is None:
+            remark = f"Group {header.dest_group} does not exist, and groups are not created by themselves"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return await committed_answer(request, self._state.propose(*self._cloned(header)))
+
+    def _cloned(self, header: CloneGroupOffsetRequestHeader) -> list[CommitOffsets]:
+        """What the destination gets, of each topic that the source has consumed."""
+        topics = [header.topic] if header.topic else self._state.offsets.topics_of(header.src_group)
+        known = ((topic, self._current(header.src_group, topic)) for topic in topics)
+        return [CommitOffsets(header.dest_group, topic, offsets) for topic, offsets in known if offsets]
 
     def _current(self, group: str, topic: str) -> dict[int, int]:
         """The group's offsets in a topic that is here, those on their way into the log among them."""
@@ -263,16 +270,26 @@ class OffsetAdmin:
 
     def _on_offsets(self, change: CommitOffsets, stored_ms: int) -> None:
         resets = self._context.offset_resets
-        left_ms = HEARD_OF_MS - (self._context.clock() - stored_ms)
         if not change.is_reset:
             if resets:
                 resets.end(change.group, change.topic, change.offsets)
         elif self._log.is_writable():
             until_ms = None if self._groups.is_known(change.group) else self._now_ms() + HEARD_WITHIN_MS
             resets.mark(change.group, change.topic, change.offsets, until_ms)
-        elif left_ms > 0:
+        else:
+            self._mark_until_heard(change.group, change.topic, change.offsets, stored_ms)
+
+    def _mark_until_heard(self, group: str, topic: str, offsets: Mapping[int, int], stored_ms: int) -> None:
+        left_ms = HEARD_OF_MS - (self._context.clock() - stored_ms)
+        if left_ms > 0:
             until_ms = self._now_ms() + min(left_ms, HEARD_OF_MS)
-            resets.mark(change.group, change.topic, change.offsets, until_ms)
+            self._context.offset_resets.mark(group, topic, offsets, until_ms)
+
+    def take_pending(self) -> None:
+        """The state was not made of records that were applied here, but taken from a snapshot."""
+        self._context.offset_resets.forget()
+        for (group, topic, queue_id), reset in self._state.resets.items():
+            self._mark_until_heard(group, topic, {queue_id: reset.offset}, reset.stored_ms)
 
     def on_writable_change(self, is_writable: bool) -> None:
         if is_writable:
@@ -292,4 +309,6 @@ def register(context: BrokerContext) -> None:
     router.register(RequestCode.QUERY_CONSUME_TIME_SPAN, admin.time_spans)
     router.register(RequestCode.QUERY_CORRECTION_OFFSET, admin.corrections)
     context.state.on_applied = admin.on_applied
+    context.state.on_replaced = admin.take_pending
+    admin.take_pending()
     context.log.on_writable_change(admin.on_writable_change)

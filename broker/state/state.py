@@ -19,22 +19,21 @@ from broker.runtime_settings import take_settings
 from broker.state.base import BaseKeeper
 from broker.state.changes import (
     Change,
-    CommitOffsets,
     InvalidChangeError,
-    LockQueues,
     PutGroup,
     PutSettings,
     PutTopic,
-    SetRequestMode,
     decode_changes,
     encode_change,
 )
 from broker.state.checkpoints import Base
 from broker.state.groups import SubscriptionGroupConfig, group_name_error, static_groups
-from broker.state.locks import QUEUE_LOCKS_MAX, QueueLocks
+from broker.state.locks import QueueLocks
 from broker.state.offsets import OffsetTable
 from broker.state.proposals import ProposalQueue
-from broker.state.request_modes import REQUEST_MODES_MAX, RequestModes
+from broker.state.request_modes import RequestModes
+from broker.state.resets import PendingResets
+from broker.state.room import check_room
 from broker.state.snapshot import (
     CorruptSnapshotError,
     Snapshot,
@@ -85,6 +84,8 @@ class ReplicatedState:
         self._topic_callbacks: list[Callable[[], None]] = []
         self.on_applied: Callable[[Change, int], None] = lambda change, stored_ms: None
         """Told of each change that was applied, in order, and of its record's store time."""
+        self.on_replaced: Callable[[], None] = lambda: None
+        """Told when all tables were replaced by those of a checkpoint."""
         self._snapshot_path: Path = config.store_path_root_dir / "state" / "snapshot"
         self._snapshot_task: asyncio.Task[None] | None = None
         self._snapshot_write: asyncio.Task[None] | None = None
@@ -109,6 +110,11 @@ class ReplicatedState:
     def offsets(self) -> OffsetTable:
         """Read only: changed by CommitOffsets."""
         return self._tables.offsets
+
+    @property
+    def resets(self) -> PendingResets:
+        """Read only: changed by CommitOffsets."""
+        return self._tables.resets
 
     @property
     def delay_offsets(self) -> Mapping[int, int]:
@@ -173,39 +179,13 @@ class ReplicatedState:
         """
         try:
             for change in changes:
-                self._check_room(change)
+                check_room(change, self._tables, self._config)
             return self._proposals.add([encode_change(change) for change in changes])
         except InvalidChangeError as error:
             logger.warning("state change refused: %s", error)
             future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
             future.set_result(PutStatus.MESSAGE_ILLEGAL)
             return future
-
-    def _check_room(self, change: Change) -> None:
-        tables, config = self._tables, self._config
-        match change:
-            case PutTopic(topic) if (
-                topic.name not in tables.topics and len(tables.topics) >= config.topics_max
-            ):
-                raise InvalidChangeError(f"there are topicsMax ({config.topics_max}) topics")
-            case PutGroup(group) if (
-                group.name not in tables.groups and len(tables.groups) >= config.groups_max
-            ):
-                raise InvalidChangeError(f"there are groupsMax ({config.groups_max}) groups")
-            case CommitOffsets(group_name, topic_name, offsets):
-                known = tables.offsets.queues(group_name, topic_name)
-                new = sum(queue_id not in known for queue_id in offsets)
-                if new and len(tables.offsets) + new > config.offsets_max:
-                    raise InvalidChangeError(f"there are offsetsMax ({config.offsets_max}) consumer offsets")
-            case LockQueues(group_name, _, queues, True):
-                keys = ((group_name, (topic, queue)) for topic, ids in queues.items() for queue in ids)
-                if len(tables.locks) + sum(key not in tables.locks for key in keys) > QUEUE_LOCKS_MAX:
-                    raise InvalidChangeError(f"there are {QUEUE_LOCKS_MAX} locked queues")
-            case SetRequestMode(mode) if tables.request_modes.get(mode.topic, mode.group) is None:
-                if len(tables.request_modes) >= REQUEST_MODES_MAX:
-                    raise InvalidChangeError(f"there are {REQUEST_MODES_MAX} message request modes")
-            case _:
-                pass
 
     async def ensure_topic_config(self, config: TopicConfig) -> TopicConfig:
         """The topic of that name, created as `config` when it is missing. Raises StateChangeError."""
@@ -289,6 +269,7 @@ class ReplicatedState:
         self._log.give_again(self._on_dispatch, snapshot.applied_index + 1)
         self._tables.load_json(snapshot.tables)
         take_settings(self._config, self._tables.settings)
+        self.on_replaced()
         self._keeper.begin_behind(snapshot)
         logger.info("the state is taken from the checkpoint of entry %d", snapshot.applied_index)
         self.applied_index = snapshot.applied_index

@@ -29,6 +29,7 @@ from broker.state.groups import SubscriptionGroupConfig
 from broker.state.locks import QueueLocks
 from broker.state.offsets import OffsetTable
 from broker.state.request_modes import RequestModes
+from broker.state.resets import PendingResets
 from broker.state.topics import DataVersion, TopicConfig
 from broker.state.writers import WriterTable
 from commitlog.sequences import writer_key
@@ -49,6 +50,7 @@ class StateTables:
         self.topics: dict[str, TopicConfig] = dict(static_topics)
         self.groups: dict[str, SubscriptionGroupConfig] = dict(static_groups)
         self.offsets = OffsetTable()
+        self.resets = PendingResets()
         self.delay_offsets: dict[int, int] = {}
         self.settings: dict[str, str] = {}
         self.writers = WriterTable()
@@ -74,12 +76,13 @@ class StateTables:
                 self.groups_version = self.groups_version.next(timestamp_ms)
             case DeleteGroup(name, clean_offsets):
                 self._delete_group(name, clean_offsets, timestamp_ms)
-            case CommitOffsets(group, topic, offsets):
-                self.offsets.commit(group, topic, offsets)
+            case CommitOffsets():
+                self._commit(change, timestamp_ms)
             case SetDelayOffset(level, offset):
                 self.delay_offsets[level] = offset
             case DropOffsets(group, topic):
                 self.offsets.drop(group, topic)
+                self.resets.drop(group, topic)
             case TrimLog(position):
                 self.trim_position = max(self.trim_position, position)
             case TrimQueues(topic, offsets):
@@ -92,6 +95,13 @@ class StateTables:
                 self.request_modes.put(mode)
             case LockQueues(group, client_id, queues, is_held):
                 (self.locks.put if is_held else self.locks.drop)(group, client_id, queues)
+
+    def _commit(self, change: CommitOffsets, timestamp_ms: int) -> None:
+        self.offsets.commit(change.group, change.topic, change.offsets)
+        if change.is_reset:
+            self.resets.put(change.group, change.topic, change.offsets, timestamp_ms)
+        elif self.resets:
+            self.resets.end(change.group, change.topic, change.offsets)
 
     def _hide(self, topic: str, offsets: Mapping[int, int]) -> None:
         if topic not in self.topics:
@@ -106,12 +116,14 @@ class StateTables:
         self.locks.drop_topic(name)
         self.request_modes.drop_topic(name)
         self.offsets.drop_topic(name)  # a late consumer commits to a topic that is gone, too
+        self.resets.drop(topic=name)
         if self.topics.pop(name, None) is not None:
             self.topics_version = self.topics_version.next(timestamp_ms)
 
     def _delete_group(self, name: str, clean_offsets: bool, timestamp_ms: int) -> None:
         if clean_offsets:
             self.offsets.drop_group(name)
+            self.resets.drop(group=name)
         self.locks.drop_group(name)
         self.request_modes.drop_group(name)
         if name not in self.static_groups and self.groups.pop(name, None) is not None:
@@ -121,7 +133,7 @@ class StateTables:
         """What stands here now, unmoved by later changes. Cheap: the rows are shared until they change."""
         other = StateTables(self.static_topics, self.static_groups)
         other.topics, other.groups = dict(self.topics), dict(self.groups)
-        other.offsets = self.offsets.copy()
+        other.offsets, other.resets = self.offsets.copy(), self.resets.copy()
         other.delay_offsets = dict(self.delay_offsets)
         other.settings = dict(self.settings)
         other.writers = self.writers.copy()
@@ -145,6 +157,7 @@ class StateTables:
                 if group != self.static_groups.get(name)
             ),
             "offsets": self.offsets.rows(),
+            "resets": self.resets.rows(),
             "delayOffsets": iter(sorted(self.delay_offsets.items())),
             "settings": iter(sorted(self.settings.items())),
             "writers": self.writers.rows(),
@@ -168,6 +181,7 @@ class StateTables:
         topics = [TopicConfig.from_json(row) for row in data["topics"]]
         groups = [SubscriptionGroupConfig.from_json(row) for row in data["groups"]]
         offsets = OffsetTable.from_json(data["offsets"])
+        resets = PendingResets.from_json(data.get("resets", []))  # older snapshots had none
         delay_offsets = {index(level): index(offset) for level, offset in data["delayOffsets"]}
         [trim_position] = data.get("trimPosition", [0])
         first_shown = {
@@ -183,7 +197,7 @@ class StateTables:
         groups_version = DataVersion(*map(index, data["groupsVersion"]))
         self.topics = {**self.static_topics, **{topic.name: topic for topic in topics}}
         self.groups = {**self.static_groups, **{group.name: group for group in groups}}
-        self.offsets = offsets
+        self.offsets, self.resets = offsets, resets
         self.delay_offsets = delay_offsets
         self.settings = settings
         self.writers = writers

@@ -10,7 +10,7 @@ from tests.support.operator import Operator
 RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 
 
-def pull_request(offset: int, opaque: int = 5, **ext: str) -> RemotingCommand:
+def pull_request(offset: int, opaque: int, **ext: str) -> RemotingCommand:
     fields = {
         "consumerGroup": "g",
         "topic": "t",
@@ -27,7 +27,7 @@ def pull_request(offset: int, opaque: int = 5, **ext: str) -> RemotingCommand:
 
 
 async def pull_at(operator: Operator, offset: int, **ext: str) -> RemotingCommand:
-    request = pull_request(offset, **ext)
+    request = pull_request(offset, 5, **ext)
     return await operator.ask(RequestCode.PULL_MESSAGE, **request.ext_fields)
 
 

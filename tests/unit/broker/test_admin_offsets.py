@@ -8,7 +8,6 @@ import pytest
 from broker.offset_commits import OffsetCommits
 from broker.processors import offsets as offset_requests
 from broker.processors import pull
-from broker.processors.admin_offsets import HEARD_OF_MS
 from broker.running_groups import HEARD_WITHIN_MS
 from broker.state.changes import (
     Change,
@@ -20,6 +19,7 @@ from broker.state.changes import (
     PutTopic,
 )
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.resets import HEARD_OF_MS
 from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode
@@ -306,6 +306,43 @@ async def test_offsets_are_cloned(operator: Operator) -> None:
     assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **nothing)).code == 0
     bad = {"srcGroup": "g", "destGroup": "no group!", "topic": "t"}
     assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **bad)).code == 29
+
+
+async def test_a_clone_makes_its_group_or_is_refused(operator: Operator) -> None:
+    """The offsets of a group that does not exist go with the first old messages."""
+    cloned = {"srcGroup": "g", "destGroup": "h", "topic": "t"}
+    assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **cloned)).code == 0
+    assert "h" in operator.context.state.groups
+    operator.context.config.__dict__["auto_create_subscription_group"] = False
+    refused = await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **{**cloned, "destGroup": "k"})
+    assert (refused.code, offsets(operator, "k")) == (26, {})
+    assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **cloned)).code == 0
+
+
+async def test_a_reset_by_time_goes_to_what_the_leader_finds_when_it_does_it(operator: Operator) -> None:
+    """Messages at times 10 and 20 s, two each, in queue 1; queue 0 has none."""
+    began_ms = operator.log.now_ms
+    queue = operator.log.fake_queues.by_key["t", 1]
+    queue.drop_before(5)
+    for second in (10, 20):
+        operator.log.now_ms = began_ms + second * 1_000
+        await operator.store("t", 1, 2)
+
+    async def reset_to(after_ms: int) -> dict[int, int]:
+        return await reset(operator, timestamp=str(began_ms + after_ms))
+
+    assert await reset_to(0) == {0: 0, 1: 5}, "before the first message: the first"
+    assert await reset_to(10_000) == {0: 0, 1: 5}, "the first of those stored then"
+    assert await reset_to(10_001) == {0: 0, 1: 7}, "between: the next one"
+    assert await reset_to(20_001) == {0: 0, 1: 9}, "after the last: behind it"
+    operator.log.now_ms = began_ms + 30_000
+    await operator.store("t", 1, 1)
+    assert await reset_to(20_001) == {0: 0, 1: 9}, "what came since is consumed"
+    assert await reset_to(40_000) == {0: 0, 1: 10}, "a time to come: what comes till then is consumed, too"
+    await operator.store("t", 1, 1)
+    assert offsets(operator) == {0: 0, 1: 10}
+    queue.drop_before(11)
+    assert await reset_to(40_000) == {0: 0, 1: 11}, "no message is left: behind all there were"
 
 
 async def test_all_offsets_are_shown_as_rocketmqs_files_hold_them(operator: Operator) -> None:

@@ -118,6 +118,29 @@ async def test_an_update_that_fails_is_answered_so_and_does_not_count(bench: Con
     assert await offset_of(bench, query()) == 0
 
 
+async def test_going_back_while_it_is_not_known_whether_an_offset_is_stored_still_counts(
+    bench: ConsumeBench,
+) -> None:
+    """What is stored now says nothing: the one that timed out may be applied yet."""
+    assert (await bench.ask(update(5))).code == 0
+    bench.log.auto_commit = False
+    bench.start(update(9))
+    await bench.settle()
+    bench.log.time_out()
+    await bench.settle()
+    assert bench.connection.take_answers()[0].code != 0
+    bench.start(update(5))
+    await bench.settle()
+    assert bench.connection.answers == [], "it is not known yet"
+    bench.log.commit()
+    await bench.settle()
+    assert bench.connection.take_answers()[0].code == 0
+    assert bench.context.state.offsets.get("g", "t", 0) == 5
+    puts = bench.state_puts
+    assert (await bench.ask(update(5))).code == 0
+    assert bench.state_puts == puts, "now it is known again"
+
+
 async def test_updates_for_unknown_topics_and_impossible_offsets_are_refused(bench: ConsumeBench) -> None:
     assert (await bench.ask(update(1, topic="absent"))).code == 17
     assert (await bench.ask(update(-1))).code == 1

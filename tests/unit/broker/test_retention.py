@@ -1,5 +1,6 @@
 """What may be deleted, when, and who decides: against a log whose files the test makes up."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -283,6 +284,55 @@ async def test_offsets_of_a_group_that_is_gone_go_with_what_they_speak_of(tmp_pa
     assert sorted((topic, group) for topic, group, _ in context.state.offsets.items()) == [
         ("T", "here"), ("U", "gone"), ("U", "here"),
     ]  # fmt: skip
+
+
+async def test_an_offset_at_the_first_message_there_is_stays(tmp_path: Path) -> None:
+    """A group that comes back would begin at the end of the queue, and miss what came after it left."""
+    log = FakeLog()
+    context = make_context(tmp_path, log)
+    await context.state.propose(PutTopic(TopicConfig("T")))
+    for _ in range(4):
+        log.put([Message("T", 0, b"")], lambda _: None)
+    log.commit()
+    log.fake_queues.by_key["T", 0].drop_before(2)
+    await context.state.propose(*(CommitOffsets(f"gone{offset}", "T", {0: offset}) for offset in (1, 2, 4)))
+    await TopicRetention(context).drop_stale_offsets()
+    assert [group for _, group, _ in context.state.offsets.items()] == ["gone2", "gone4"]
+
+
+async def test_an_offset_beyond_the_end_of_a_deleted_topic_does_not_stay_for_ever(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [])
+    state, queues = bench.context.state, bench.log.fake_queues
+    await state.propose(PutGroup(SubscriptionGroupConfig("here")))
+    queues.raise_to("GONE", 0, 5, 0)
+    queues.raise_to("LEFT", 0, 5, 0)
+    queues.by_key["LEFT", 0].rows.append((0, 0, 0))
+    await state.propose(CommitOffsets("here", "GONE", {0: 9}), CommitOffsets("here", "LEFT", {0: 1}))
+    await TopicRetention(bench.context).drop_stale_offsets()
+    assert [topic for topic, _, _ in state.offsets.items()] == ["LEFT"]
+    assert await bench.retention.clean_unused_topics() == 1
+
+
+async def test_a_group_that_comes_back_while_offsets_are_looked_through_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.topic_retention.LOOKED_AT_ONCE", 1)
+    log = FakeLog()
+    context = make_context(tmp_path, log)
+    await context.state.propose(PutTopic(TopicConfig("T")))
+    log.put([Message("T", 0, b"")] * 3, lambda _: None)
+    log.commit()
+    log.fake_queues.by_key["T", 0].drop_before(2)
+    await context.state.propose(*(CommitOffsets(group, "T", {0: 1}) for group in ("back", "gone", "other")))
+    dropping = asyncio.create_task(TopicRetention(context).drop_stale_offsets())
+    await asyncio.sleep(0)
+    log.auto_commit = False
+    context.state.propose(PutGroup(SubscriptionGroupConfig("back")))
+    await asyncio.sleep(0)
+    log.commit()
+    log.auto_commit = True
+    await dropping
+    assert [group for _, group, _ in context.state.offsets.items()] == ["back"]
 
 
 async def test_queues_of_a_deleted_topic_are_forgotten_when_no_offset_speaks_of_them(tmp_path: Path) -> None:

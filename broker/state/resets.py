@@ -1,0 +1,81 @@
+"""Offset resets of which the log does not say that the consumers have heard: what a node that takes its state
+from a snapshot makes its marks of (broker/offset_resets.py). Pure: no clock, the same on every node.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from operator import index
+from typing import Any, Final, NamedTuple
+
+PENDING_RESETS_MAX: Final = 100_000
+"""Queues of groups; beyond them the oldest go. No setting: nodes that disagreed here would hold others."""
+HEARD_OF_MS: Final = 600_000
+"""After so long whoever ran has heard of a reset: a node that did not make it, or meets it in the log when it
+starts, sends nobody there any more.
+"""
+
+_Key = tuple[str, str, int]
+"""Group, topic and queue id."""
+
+
+class PendingReset(NamedTuple):
+    offset: int
+    stored_ms: int
+    """The store time of its record."""
+
+
+class PendingResets:
+    """The last reset of each queue, the latest at the end. Changed only by records of the log."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: dict[_Key, PendingReset] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def items(self) -> Iterator[tuple[_Key, PendingReset]]:
+        return iter(self._rows.items())
+
+    def put(self, group: str, topic: str, offsets: Mapping[int, int], stored_ms: int) -> None:
+        """A reset was stored; those of long before it are over."""
+        for queue_id, offset in offsets.items():
+            self._rows.pop((group, topic, queue_id), None)
+            self._rows[group, topic, queue_id] = PendingReset(offset, stored_ms)
+        while self._rows:
+            oldest = next(iter(self._rows))
+            is_over = self._rows[oldest].stored_ms + HEARD_OF_MS <= stored_ms
+            if not is_over and len(self._rows) <= PENDING_RESETS_MAX:
+                break
+            del self._rows[oldest]
+
+    def end(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """The group stored these offsets: whoever did is where the reset sent it."""
+        for queue_id, offset in offsets.items():
+            row = self._rows.get((group, topic, queue_id))
+            if row is not None and row.offset != offset:
+                del self._rows[group, topic, queue_id]
+
+    def drop(self, group: str | None = None, topic: str | None = None) -> None:
+        """The offsets of the group in the topic are gone; None: of every group, in every topic."""
+        for key in [key for key in self._rows if group in (None, key[0]) and topic in (None, key[1])]:
+            del self._rows[key]
+
+    def copy(self) -> "PendingResets":
+        other = PendingResets()
+        other._rows = dict(self._rows)
+        return other
+
+    def rows(self) -> Iterator[list[Any]]:
+        """For a snapshot, in order."""
+        for key, row in self._rows.items():
+            yield [*key, *row]
+
+    @classmethod
+    def from_json(cls, rows: Iterable[list[Any]]) -> "PendingResets":
+        """Raises ValueError or TypeError when the rows are none of these."""
+        resets = cls()
+        for group, topic, queue_id, offset, stored_ms in rows:
+            key = str(group), str(topic), index(queue_id)
+            resets._rows[key] = PendingReset(index(offset), index(stored_ms))
+        return resets
