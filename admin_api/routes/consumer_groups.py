@@ -9,16 +9,10 @@ from admin_api import group_examples as examples
 from admin_api.routes.changes import MakeDep, changing
 from admin_api.routes.parts import PageDep, ServicesDep, answer, problems
 from admin_api.schemas.base import Page
-from admin_api.schemas.consumer_groups import (
-    ConsumeModeChange,
-    ConsumerGroupItem,
-    ConsumerGroupView,
-    GroupSettingsChange,
-    GroupSort,
-    MemberRunningView,
-    MembersView,
-    ProgressView,
-)
+from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupSort
+from admin_api.schemas.group_details import ConsumerGroupView, MemberRunningView, MembersView
+from admin_api.schemas.group_orders import ConsumeModeChange, GroupSettingsChange
+from admin_api.schemas.group_progress import ProgressView
 from admin_api.schemas.offsets import OffsetClone, OffsetReset, OffsetSkip
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role

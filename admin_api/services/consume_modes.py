@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
 from admin_api.gateway import Gateway
-from admin_api.schemas.consumer_groups import ConsumeMode, ConsumeModeChange, ConsumeModeView
+from admin_api.schemas.group_details import ConsumeModeView
+from admin_api.schemas.group_orders import ConsumeMode, ConsumeModeChange
 from admin_api.services.group_changes import outcome_of
 from admin_api.services.group_overview import GroupOverview, joined, on_masters
 from admin_api.services.partial import missing

@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from admin_api.gateway import AskError, Gateway, Trouble
 from admin_api.schemas.base import Page
-from admin_api.schemas.consumer_groups import (
-    BrokerSettings,
-    ConsumeModeChange,
-    ConsumerGroupItem,
-    ConsumerGroupView,
-    GroupPresence,
-    GroupSettingsChange,
-    GroupSort,
-    MemberRunningView,
-    MembersView,
-    ProgressView,
-)
+from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupPresence, GroupSort
 from admin_api.services.errors import InvalidError, UnavailableError
 from admin_api.services.group_items import make_item, ordered, total
 from admin_api.services.group_overview import (
@@ -31,17 +20,20 @@ from admin_api.services.group_overview import (
     joined,
     on_masters,
 )
-from admin_api.services.group_progress import GroupProgressReader, TopicRows, queue_clients, topic_views
-from admin_api.services.group_views import member_views, running_view, settings_of, subscription_views
 from admin_api.services.partial import PageWanted, missing, partial_fields
 from admin_api.sources.bodies import QueueKey
 from admin_api.sources.brokers import Brokers, BrokerSet
 from admin_api.sources.consumer_groups import Connections, GroupSource, Running
 from admin_api.sources.offsets import OffsetSource
 
-if TYPE_CHECKING:  # what changes a group is imported by the change: the list and the views do without it
+if TYPE_CHECKING:
+    # Imported by the methods that use it: the list, which `doctor` and `watch` take too, does without.
+    from admin_api.schemas.group_details import ConsumerGroupView, MemberRunningView, MembersView
+    from admin_api.schemas.group_orders import ConsumeModeChange, GroupSettingsChange
+    from admin_api.schemas.group_progress import ProgressView
     from admin_api.services.consume_modes import ConsumeModes, SetConsumeMode
     from admin_api.services.group_changes import DeleteGroup, PutGroup
+    from admin_api.services.group_progress import GroupProgressReader, TopicRows
 
 STOCK_PAGE_MAX: Final = 100
 """Of a longer page, stock brokers are not asked who is connected: that is one request a group."""
@@ -79,8 +71,13 @@ class ConsumerGroups:
         self._now_ms = now_ms
         self.overview = GroupOverview(gateway, directory)
         self._source = GroupSource(gateway)
-        self._progress = GroupProgressReader(gateway, OffsetSource(gateway))
         self._items: tuple[Overview, list[ConsumerGroupItem]] | None = None
+
+    @cached_property
+    def _progress(self) -> "GroupProgressReader":
+        from admin_api.services.group_progress import GroupProgressReader
+
+        return GroupProgressReader(self._gateway, OffsetSource(self._gateway))
 
     @cached_property
     def _modes(self) -> "ConsumeModes":
@@ -137,8 +134,11 @@ class ConsumerGroups:
         gathered = await self._gateway.ask_each(brokers.masters if names is None else names, ask)
         return gathered.answers, gathered.troubles
 
-    async def view(self, group: str) -> ConsumerGroupView:
+    async def view(self, group: str) -> "ConsumerGroupView":
         """Raises: NotFoundError."""
+        from admin_api.schemas.group_details import ConsumerGroupView
+        from admin_api.services.group_views import has_same, member_views, settings_rows, subscription_views
+
         overview = await self.overview.look()
         (clients, failed), progress, modes = await asyncio.gather(
             self._clients(overview.brokers, group),
@@ -151,7 +151,7 @@ class ConsumerGroups:
         online = online_part(clients)
         is_broadcast = None if online is None else online.message_model == BROADCASTING
         item = make_item(overview, group)
-        settings = _settings(overview, group)
+        settings = settings_rows(overview, group)
         return ConsumerGroupView(
             group=group,
             is_system=is_system_group(group),
@@ -165,7 +165,7 @@ class ConsumerGroups:
             unknown_queues=None if is_broadcast else item.unknown_queues,
             consume_tps=item.consume_tps,
             pop_in_flight=item.pop_in_flight,
-            has_same_settings=_has_same(settings, overview),
+            has_same_settings=has_same(settings, overview),
             brokers=settings,
             consume_modes=modes,
             members=member_views(clients) if clients else None,
@@ -173,8 +173,11 @@ class ConsumerGroups:
             **partial_fields(troubles),
         )
 
-    async def members(self, group: str) -> MembersView:
+    async def members(self, group: str) -> "MembersView":
         """Raises: NotFoundError."""
+        from admin_api.schemas.group_details import MembersView
+        from admin_api.services.group_views import member_views, subscription_views
+
         overview = await self.overview.look()
         clients, failed = await self._clients(overview.brokers, group)
         troubles = joined(overview.brokers.troubles, failed)
@@ -191,8 +194,10 @@ class ConsumerGroups:
             **partial_fields(troubles),
         )
 
-    async def running(self, group: str, client_id: str, *, with_stack: bool = False) -> MemberRunningView:
+    async def running(self, group: str, client_id: str, *, with_stack: bool = False) -> "MemberRunningView":
         """What one consumer says of itself. Raises: NotFoundError when it is not connected."""
+        from admin_api.services.group_views import running_view
+
         brokers = await self.overview.brokers()
         clients, failed = await self._clients(brokers, group)
         troubles = joined(brokers.troubles, failed)
@@ -208,8 +213,11 @@ class ConsumerGroups:
 
     async def progress(
         self, group: str, topic: str | None = None, *, with_clients: bool = True
-    ) -> ProgressView:
+    ) -> "ProgressView":
         """Raises: NotFoundError."""
+        from admin_api.schemas.group_progress import ProgressView
+        from admin_api.services.group_progress import queue_clients, topic_views
+
         overview = await self.overview.look()
         (clients, failed), rows = await asyncio.gather(
             self._clients(overview.brokers, group), self._progress.rows(overview.brokers, group, topic)
@@ -259,7 +267,7 @@ class ConsumerGroups:
         await asyncio.gather(*late, return_exceptions=True)
         return found
 
-    def put(self, group: str, settings: GroupSettingsChange) -> "PutGroup":
+    def put(self, group: str, settings: "GroupSettingsChange") -> "PutGroup":
         """Creates the group, or changes the settings that are named. Raises: InvalidError."""
         if is_system_group(group):
             raise InvalidError(f"{group} is one of RocketMQ's own groups.")
@@ -267,7 +275,7 @@ class ConsumerGroups:
 
         return PutGroup(self._gateway, self.overview, group, settings)
 
-    def set_mode(self, group: str, wanted: ConsumeModeChange) -> "SetConsumeMode":
+    def set_mode(self, group: str, wanted: "ConsumeModeChange") -> "SetConsumeMode":
         """Whether its consumers pull or pop a topic."""
         from admin_api.services.consume_modes import SetConsumeMode
 
@@ -293,7 +301,7 @@ class ConsumerGroups:
         raise missing(f"the consumer group {group}", troubles)
 
 
-def total_tps(tables: Mapping[str, TopicRows]) -> float | None:
+def total_tps(tables: "Mapping[str, TopicRows]") -> float | None:
     known = [rows.tps for rows in tables.values() if rows.tps is not None]
     return sum(known) if known else None
 
@@ -311,18 +319,3 @@ def presence(clients: Mapping[str, Connections | None], is_silent: bool) -> Grou
 
 def _has(connections: Connections, client_id: str) -> bool:
     return any(row.client_id == client_id for row in connections.connection_set)
-
-
-def _settings(overview: Overview, group: str) -> list[BrokerSettings]:
-    rows = []
-    for name in sorted(overview.configs):
-        config = overview.configs[name].get(group)
-        settings = None if config is None else settings_of(config)
-        rows.append(BrokerSettings(broker_name=name, settings=settings))
-    return rows
-
-
-def _has_same(rows: Sequence[BrokerSettings], overview: Overview) -> bool | None:
-    if len({row.model_dump_json(exclude={"broker_name"}) for row in rows}) > 1:
-        return False
-    return None if overview.brokers.masters.keys() - overview.configs.keys() else True

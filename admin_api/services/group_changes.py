@@ -5,7 +5,7 @@ from typing import Any
 
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
 from admin_api.gateway import AskError, Gateway, Trouble
-from admin_api.schemas.consumer_groups import GroupSettingsChange
+from admin_api.schemas.group_orders import GroupSettingsChange
 from admin_api.services.errors import InvalidError, UnavailableError
 from admin_api.services.group_items import make_item
 from admin_api.services.group_overview import GroupOverview, Overview, joined, on_masters, sentence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from admin_api.gateway import Gateway, Gathered, Trouble
-from admin_api.schemas.consumer_groups import QueueProgress, TopicProgressView
+from admin_api.schemas.group_progress import QueueProgress, TopicProgressView
 from admin_api.services.group_items import total
 from admin_api.services.group_overview import joined, on_masters
 from admin_api.sources.bodies import QueueKey

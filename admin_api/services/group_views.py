@@ -1,8 +1,9 @@
 """Settings, members and running consumers as they are shown. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from admin_api.schemas.consumer_groups import (
+from admin_api.schemas.group_details import (
+    BrokerSettings,
     GroupSettings,
     MemberQueue,
     MemberRates,
@@ -11,6 +12,7 @@ from admin_api.schemas.consumer_groups import (
     SubscriptionView,
 )
 from admin_api.security.masking import masked
+from admin_api.services.group_overview import Overview
 from admin_api.sources.bodies import QueueKey
 from admin_api.sources.client_versions import version_name
 from admin_api.sources.consumer_groups import Connections, GroupConfig, ProcessQueue, Running, SubscriptionRow
@@ -105,3 +107,20 @@ def _queue(key: QueueKey, row: ProcessQueue, *, is_pop: bool) -> MemberQueue:
         last_pull_at_ms=(row.last_pop_timestamp if is_pop else row.last_pull_timestamp) or None,
         last_consume_at_ms=row.last_consume_timestamp or None,
     )
+
+
+def settings_rows(overview: Overview, group: str) -> list[BrokerSettings]:
+    """Of every broker that told its groups."""
+    rows = []
+    for name in sorted(overview.configs):
+        config = overview.configs[name].get(group)
+        settings = None if config is None else settings_of(config)
+        rows.append(BrokerSettings(broker_name=name, settings=settings))
+    return rows
+
+
+def has_same(rows: Sequence[BrokerSettings], overview: Overview) -> bool | None:
+    """Whether all brokers have the same settings; None while one is silent."""
+    if len({row.model_dump_json(exclude={"broker_name"}) for row in rows}) > 1:
+        return False
+    return None if overview.brokers.masters.keys() - overview.configs.keys() else True

@@ -223,7 +223,7 @@ def create(
     body = {name: value for name, value in given.items() if value is not None}
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.consumer_groups import GroupSettingsChange
+        from admin_api.schemas.group_orders import GroupSettingsChange
 
         return services.consumer_groups.put(group, GroupSettingsChange.model_validate(body))
 

@@ -6,13 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from admin_api.changes import ChangeRefusedError
-from admin_api.schemas.consumer_groups import (
-    ConsumeMode,
-    ConsumeModeChange,
-    GroupPresence,
-    GroupSettingsChange,
-    GroupSort,
-)
+from admin_api.schemas.consumer_groups import GroupPresence, GroupSort
+from admin_api.schemas.group_orders import ConsumeMode, ConsumeModeChange, GroupSettingsChange
 from admin_api.services.consumer_groups import ConsumerGroups, GroupQuery
 from admin_api.services.context import Services
 from admin_api.services.errors import NotFoundError, UnavailableError

@@ -11,13 +11,9 @@ from admin_api import group_examples as examples
 from admin_api.app import create_app
 from admin_api.schemas.base import Page, Schema
 from admin_api.schemas.changes import ChangeResult
-from admin_api.schemas.consumer_groups import (
-    ConsumerGroupItem,
-    ConsumerGroupView,
-    MemberRunningView,
-    MembersView,
-    ProgressView,
-)
+from admin_api.schemas.consumer_groups import ConsumerGroupItem
+from admin_api.schemas.group_details import ConsumerGroupView, MemberRunningView, MembersView
+from admin_api.schemas.group_progress import ProgressView
 from admin_api.schemas.offsets import OffsetReset
 from admin_api.settings import Settings
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS

@@ -28,6 +28,24 @@ def test_a_command_imports_its_own_service(command: list[str], service: str) -> 
     assert "http.client" not in loaded
 
 
+@pytest.mark.parametrize(
+    ("command", "needed", "others"),
+    [
+        (["group", "list"], "consumer_groups", {"group_details", "group_progress", "group_orders"}),
+        (["offset", "show", "g"], "consumer_groups", {"group_details", "group_orders", "offsets"}),
+        (["doctor"], "doctor", {"group_details", "group_progress", "group_orders", "messages"}),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_makes_no_model_of_what_it_does_not_show(
+    command: list[str], needed: str, others: set[str]
+) -> None:
+    loaded = loaded_by(*command, "--namesrv", "127.0.0.1:1")
+    models = {name.removeprefix("admin_api.schemas.") for name in loaded if "admin_api.schemas." in name}
+    assert needed in models
+    assert not models & others
+
+
 def test_version_imports_no_service() -> None:
     loaded = loaded_by("version")
     assert not loaded & HEAVY
