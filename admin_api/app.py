@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from fastapi.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Scope
 
 from admin_api.audit import AuditLog
 from admin_api.auditing import Auditor, Refusals
@@ -76,6 +77,15 @@ class AdminApp(FastAPI):
         guard = Guard(super().build_middleware_stack(), self.policy, record)
         return CountedRequests(guard, self.metrics)
 
+    async def warm_up(self) -> None:
+        """FastAPI builds what a route needs for the first request that passes by it, and anyio loads its part
+        for threads with the first: 0.1 s of CPU time and more, which the first who asks would wait for.
+        """
+        nowhere: Scope = {"type": "http", "method": "GET", "path": "/none", "root_path": "", "headers": []}
+        for route in self.routes:
+            route.matches(nowhere)
+        await run_in_threadpool(int)
+
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             self.openapi_schema = completed(super().openapi(), [r for m in _ROUTES for r in m.router.routes])
@@ -99,8 +109,10 @@ def create_app(
     refusals = Refusals(auditor, Action.REQUEST)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: AdminApp) -> AsyncIterator[None]:
         async with open_services(settings, client, lambda own: CountedClient(own, figures)) as services:
+            services.make_all()
+            await app.warm_up()
             await figures.delay.start()
             app.state.services = services
             app.state.feed = Feed(services.reader.read, settings)

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from admin_api.breaker import Breaker
 from admin_api.settings import Settings
@@ -31,6 +31,10 @@ _RELAYED = frozenset(
     }
 )
 """Requests that a broker passes on to a client: silence may be the client's."""
+
+
+UNSUPPORTED_REMEMBERED_S: Final = 60.0
+"""How long a request is not sent again to a broker that does not know its code."""
 
 
 class Invoker(Protocol):
@@ -77,6 +81,10 @@ class _Line:
     breaker: Breaker = field(default_factory=Breaker)
     probe: asyncio.Task[None] | None = None
     users: int = 0
+    version: int = 0
+    """RocketMQ's MQVersion, by the last answer; 0 before the first."""
+    unsupported_until_s: dict[int, float] = field(default_factory=dict)
+    """By request code: what it said that it does not know."""
 
 
 class Gateway:
@@ -104,7 +112,8 @@ class Gateway:
         """The answer to one request, whose code is one of `accept`.
 
         The time-out (`ask_timeout_ms` unless told) counts from the sending; the wait before it ends at the
-        latest when the asks in front of it do.
+        latest when the asks in front of it do. What the broker said not to know is not sent for a while: the
+        answer is the same.
 
         Raises: AskError.
         """
@@ -112,17 +121,20 @@ class Gateway:
         command = RemotingCommand(code=code, ext_fields=dict(ext or {}), body=body)
         timeout_s = (self._settings.ask_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         self._refuse_if_silent(address, line)
-        line.users += 1
-        try:
-            async with line.places, self._places:
-                self._refuse_if_silent(address, line)
-                answer = await self._send(address, line, command, timeout_s)
-        finally:
-            line.users -= 1
+        if line.unsupported_until_s.get(code, 0.0) > self._now_s():
+            answer = RemotingCommand(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"no request code {code:d}"
+            )
+        else:
+            answer = await self._wait_and_send(address, line, command, timeout_s)
         if answer.code not in accept:
             problem = f"{address} answered code {answer.code}: {answer.remark or 'no remark'}"
             raise AskError(address, problem, answer.code)
         return answer
+
+    def version_of(self, address: str) -> int:
+        """RocketMQ's MQVersion, as the broker's last answer has it; 0 where there was none yet."""
+        return self._line_of(address).version
 
     async def ask_each(self, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> Gathered[K, T]:
         """`ask` of every key (an address, or what stands for one), all at once; what fails is a Trouble.
@@ -130,7 +142,7 @@ class Gateway:
         Answers stand in the order of the keys. Several troubles of one address with the same words are one.
         """
         wanted = list(dict.fromkeys(keys))
-        outcomes = await asyncio.gather(*(_outcome(ask(key)) for key in wanted))
+        outcomes = await asyncio.gather(*(outcome(ask(key)) for key in wanted))
         answers: dict[K, T] = {}
         troubles: dict[Trouble, None] = {}
         for key, (answer, error) in zip(wanted, outcomes, strict=True):
@@ -160,6 +172,17 @@ class Gateway:
             if not line.users and line.probe is None:
                 del self._lines[address]
 
+    async def _wait_and_send(
+        self, address: str, line: _Line, command: RemotingCommand, timeout_s: float
+    ) -> RemotingCommand:
+        line.users += 1
+        try:
+            async with line.places, self._places:
+                self._refuse_if_silent(address, line)
+                return await self._send(address, line, command, timeout_s)
+        finally:
+            line.users -= 1
+
     def _refuse_if_silent(self, address: str, line: _Line) -> None:
         if not line.breaker.is_silent:
             return
@@ -186,6 +209,7 @@ class Gateway:
         try:
             answer = await self._client.invoke(address, command, timeout_s=timeout_s)
         except ConnectFailedError as error:
+            line.unsupported_until_s.clear()  # another release may come up there
             if isinstance(error.__context__, TimeoutError):
                 line.breaker.timed_out(asked_at_s, self._now_s())
             else:
@@ -198,10 +222,14 @@ class Gateway:
         except RemotingError as error:
             raise AskError(address, str(error)) from error
         line.breaker.heard(self._now_s())
+        line.version = answer.version
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and command.code not in _RELAYED:
+            line.unsupported_until_s[command.code] = self._now_s() + UNSUPPORTED_REMEMBERED_S
         return answer
 
 
-async def _outcome(asking: Awaitable[T]) -> tuple[T | None, AskError | None]:
+async def outcome(asking: Awaitable[T]) -> tuple[T | None, AskError | None]:
+    """The answer, or why there is none."""
     try:
         return await asking, None
     except AskError as error:

@@ -1,5 +1,6 @@
 """Asks the name server and every node for the picture of the cluster."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 
@@ -24,15 +25,18 @@ class ClusterReader:
     async def read(self) -> ClusterView:
         """One look at everything. Never raises for what a broker or the name server does or fails to do."""
         now_ms = self._now_ms()
-        namesrv = await self._read_namesrv()
-        answers: dict[str, Answer] = {}
-        await self._ask_all({entry.address for entry in self._listed} | self._memory.addresses(), answers)
-        statuses = [answer.status for answer in answers.values() if answer.status is not None]
-        await self._ask_all(peer_addresses(statuses), answers)
+        round_ = _Round(self._gateway, self._settings.nodes_max)
+        namesrv, _ = await asyncio.gather(self._ask_listed(round_), round_.ask(self._memory.addresses()))
+        answers = dict(sorted(round_.answers.items()))
         for answer in answers.values():
             if answer.status is not None:
                 self._memory.remember(answer.status, now_ms)
         return assemble(namesrv, self._listed, answers, self._memory, now_ms)
+
+    async def _ask_listed(self, round_: "_Round") -> NamesrvView:
+        namesrv = await self._read_namesrv()
+        await round_.ask(entry.address for entry in self._listed)
+        return namesrv
 
     async def _read_namesrv(self) -> NamesrvView:
         """Refreshes the list of brokers; without an answer the one known before stays in use."""
@@ -43,16 +47,33 @@ class ClusterReader:
             return NamesrvView(address=address, state=NodeState.DOWN, problem=str(error))
         return NamesrvView(address=address, state=NodeState.UP)
 
-    async def _ask_all(self, addresses: Iterable[str], answers: dict[str, Answer]) -> None:
-        new = sorted(set(addresses) - answers.keys())[: self._settings.nodes_max]
-        for answer in (await self._gateway.ask_each(new, self._ask_node)).answers.values():
-            answers[answer.address] = answer
 
-    async def _ask_node(self, address: str) -> Answer:
+class _Round:
+    """One look at all nodes: each is asked once, as soon as anybody names it. So all that hang are waited for
+    together.
+    """
+
+    def __init__(self, gateway: Gateway, nodes_max: int) -> None:
+        self.answers: dict[str, Answer] = {}
+        self._gateway = gateway
+        self._nodes_max = nodes_max
+        self._asked: set[str] = set()
+
+    async def ask(self, addresses: Iterable[str]) -> None:
+        """These, and those that they name for their peers."""
+        room = self._nodes_max - len(self._asked)
+        new = sorted(set(addresses) - self._asked)[:room]
+        self._asked.update(new)
+        await asyncio.gather(*map(self._ask_node, new))
+
+    async def _ask_node(self, address: str) -> None:
         try:
-            return Answer(address, await read_node_status(self._gateway, address))
+            status = await read_node_status(self._gateway, address)
         except AskError as error:
-            return Answer(address, None, str(error), is_stock=error.code is not None)
+            self.answers[address] = Answer(address, None, str(error), is_stock=error.code is not None)
+        else:
+            self.answers[address] = Answer(address, status)
+            await self.ask(peer_addresses([status]))
 
 
 def _unix_ms() -> int:

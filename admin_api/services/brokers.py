@@ -1,7 +1,7 @@
 """Brokers for operators: figures, configuration, storage."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from admin_api.cached import Cached
@@ -25,7 +25,7 @@ from admin_api.services.errors import UnavailableError
 from admin_api.services.partial import PageWanted, missing, partial_fields
 from admin_api.settings import Settings
 from admin_api.sources.broker_config import ConfigSource
-from admin_api.sources.brokers import Brokers, BrokerSet
+from admin_api.sources.brokers import Brokers, BrokerSet, peer_addresses
 from admin_api.sources.runtime import Runtime, RuntimeSource
 from broker.admin_types import NodeStatusMessage
 from remoting.route import MASTER_ID
@@ -40,6 +40,9 @@ class _Answer:
     status: NodeStatusMessage | None = None
     runtime: Runtime = _NOBODY
     problem: str | None = None
+
+
+_NOT_YET = _Answer(problem="it has not answered yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +126,32 @@ class BrokerService:
         return seen
 
     async def _look(self) -> _Seen:
-        found = await self._directory.look()
-        answers = (await self._gateway.ask_each(found.addresses, self._ask)).answers
+        answers: dict[str, _Answer] = {}
+        found, _ = await asyncio.gather(self._directory.look(), self._ask_listed(answers))
+        await self._ask_all(found.addresses, answers)
+        answers = {address: answers[address] for address in found.addresses}
         rows = sorted((_row(address, answers[address], found) for address in answers), key=_order)
         return _Seen(found, {row.address: row for row in rows}, answers)
+
+    async def _ask_listed(self, answers: dict[str, _Answer]) -> None:
+        """Those who are known before it is known who of them leads."""
+        try:
+            listed = await self._directory.listed()
+        except AskError:
+            return  # the look says so, or goes on with the list from before
+        await self._ask_all([entry.address for entry in listed], answers)
+
+    async def _ask_all(self, addresses: Iterable[str], answers: dict[str, _Answer]) -> None:
+        """Those that were not asked yet, and whom they name for their peers as soon as they do."""
+        new = [address for address in addresses if address not in answers]
+        answers |= dict.fromkeys(new, _NOT_YET)
+
+        async def ask(address: str) -> None:
+            answers[address] = answer = await self._ask(address)
+            if answer.status is not None:
+                await self._ask_all(peer_addresses([answer.status]), answers)
+
+        await asyncio.gather(*map(ask, new))
 
     async def _ask(self, address: str) -> _Answer:
         try:

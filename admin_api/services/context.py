@@ -147,6 +147,12 @@ class Services:
 
         return BrokerChanger(self.gateway, self.directory, self.brokers)
 
+    def make_all(self) -> None:
+        """Imports and makes every service now, for a process that answers whoever asks first."""
+        for name, part in vars(type(self)).items():
+            if isinstance(part, cached_property):
+                getattr(self, name)
+
     async def close(self) -> None:
         """Ends what runs in the background."""
         await self.gateway.close()

@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final
 
 from pydantic import ValidationError
 
 from admin_api.cached import Cached
-from admin_api.gateway import AskError, Gateway, Trouble
+from admin_api.gateway import AskError, Gateway, Trouble, outcome
 from admin_api.settings import Settings
 from broker.admin_types import NodeRole, NodeStatusMessage
 from remoting.codes import RequestCode
@@ -18,6 +19,8 @@ from remoting.route import MASTER_ID, RouteError, parse_cluster_info
 STATUS_BYTES_MAX = 1024 * 1024
 STOCK_REMEMBERED_S = 60.0
 """How long a broker that does not know LEDGERMQ_NODE_STATUS is not asked for it again."""
+OTHERS_AFTER_S: Final = 0.2
+"""A listed master that says nothing for so long may hang: the other nodes are asked before that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,15 @@ class Brokers:
         self._now_s = now_s
         self._listed: tuple[Listed, ...] = ()
         self._stock_until_s: dict[str, float] = {}
+        self._list = Cached(self._read_list, 0.0, now_s)
         self._set = Cached(self._read, settings.brokers_cache_ms / 1000, now_s)
+
+    async def listed(self) -> tuple[Listed, ...]:
+        """What the name server lists now: it is read once for all who ask for it, or look, at the same time.
+
+        Raises: AskError.
+        """
+        return await self._list.get()
 
     async def look(self) -> BrokerSet:
         """Raises: AskError when the name server says nothing and no list is known from before."""
@@ -103,10 +114,13 @@ class Brokers:
         """Lets the next asker look again."""
         self._set.forget()
 
+    async def _read_list(self) -> tuple[Listed, ...]:
+        return await read_listed(self._gateway, self._settings)
+
     async def _read(self) -> BrokerSet:
         troubles: list[Trouble] = []
         try:
-            self._listed = await read_listed(self._gateway, self._settings)
+            self._listed = await self.listed()
         except AskError as error:
             if not self._listed:
                 raise
@@ -134,16 +148,14 @@ class Brokers:
         first = next((entry.address for entry in entries if entry.broker_id == MASTER_ID), None)
         problem = "the name server lists no master"
         if first is not None:
-            try:
-                status = await self.status_of(first)
-            except AskError as error:
-                problem = str(error)
-            else:
-                if status is None or leads(status):
-                    statuses.update({} if status is None else {first: status})
-                    return first
+            status, error = await self._ask_first(first, entries, statuses)
+            if status is not None:
                 statuses[first] = status
                 problem = f"{first} is {status.role} and takes no writes"
+            if error is not None:
+                problem = str(error)
+            elif status is None or leads(status):
+                return first
         await self._ask_others(entries, first, statuses)
         own = [status for status in statuses.values() if status.broker_name == entries[0].broker_name]
         leader = max(filter(leads, own), key=_term, default=None)
@@ -152,6 +164,19 @@ class Brokers:
         if first is not None and not own:
             return first
         return Trouble(first or entries[0].address, f"{entries[0].broker_name} takes no writes: {problem}")
+
+    async def _ask_first(
+        self, first: str, entries: Sequence[Listed], statuses: dict[str, NodeStatusMessage]
+    ) -> tuple[NodeStatusMessage | None, AskError | None]:
+        """Its answer, or why there is none. Where that takes a while, the others are asked meanwhile."""
+        asking = asyncio.ensure_future(outcome(self.status_of(first)))
+        try:
+            answered, _ = await asyncio.wait([asking], timeout=OTHERS_AFTER_S)
+            if not answered:
+                await self._ask_others(entries, first, statuses)
+            return await asking
+        finally:
+            asking.cancel()
 
     async def _ask_others(
         self, entries: Sequence[Listed], first: str | None, statuses: dict[str, NodeStatusMessage]

@@ -4,6 +4,8 @@ from typing import Final
 
 _V4_0_0_SNAPSHOT: Final = 212
 """From here on each release is a snapshot and the release itself, patch 0 to 9, minor 0 to 9."""
+VERSION_5: Final = _V4_0_0_SNAPSHOT + 2 * 100
+"""5.0.0-SNAPSHOT"""
 _HIGHEST: Final = _V4_0_0_SNAPSHOT + 2 * 200 - 1
 
 

@@ -106,6 +106,35 @@ async def test_ask_code_not_wanted_is_an_error_that_has_it() -> None:
     assert (await gateway.ask(A, CODE, accept=(0, 17))).code == 17
 
 
+async def test_ask_code_that_a_broker_does_not_know_is_not_sent_again_for_a_while() -> None:
+    brokers, clock = two_brokers(), Clock()
+    brokers.refusing[A, CODE] = (3, "request type not supported")
+    gateway = gateway_of(brokers, clock)
+    for _ in range(3):
+        with pytest.raises(AskError, match=f"{A} answered code 3: ") as caught:
+            await gateway.ask(A, CODE)
+        assert caught.value.code == 3
+        assert (await gateway.ask(A, CODE, accept=(0, 3))).code == 3
+    assert brokers.asked[A, CODE] == 1
+    assert (await gateway.ask(B, CODE)).code == 0
+    del brokers.refusing[A, CODE]
+    clock.now_s += 61.0
+    assert (await gateway.ask(A, CODE)).code == 0
+
+
+async def test_ask_broker_that_was_away_may_know_the_code_when_it_is_back() -> None:
+    brokers = two_brokers()
+    brokers.refusing[A, CODE] = (3, "request type not supported")
+    gateway = gateway_of(brokers)
+    other = RequestCode.GET_BROKER_RUNTIME_INFO
+    for code in (CODE, other):
+        brokers.dead = {A} if code is other else set()
+        with pytest.raises(AskError):
+            await gateway.ask(A, code)
+    brokers.dead, brokers.refusing = set(), {}
+    assert (await gateway.ask(A, CODE)).code == 0
+
+
 async def test_ask_each_keeps_its_bounds_of_broker_and_process() -> None:
     brokers = two_brokers()
     brokers.holds = True

@@ -18,11 +18,16 @@ ROW = '{"brokerOffset":7,"consumerOffset":3,"lastTimestamp":0}'
 class Saying:
     """In place of the client: a broker that answers everything with one body."""
 
-    def __init__(self, body: str) -> None:
+    def __init__(self, body: str, version: int = 407) -> None:
         self.body = body
+        self.version = version
+        self.asked: list[int] = []
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
-        return RemotingCommand(code=0, body=self.body.encode())
+        self.asked.append(command.code)
+        return RemotingCommand(
+            code=0, body=self.body.encode(), version=self.version, ext_fields={"offset": "0"}
+        )
 
 
 def gateway(body: str) -> Gateway:
@@ -60,6 +65,15 @@ async def test_a_nought_that_is_not_stored_is_none() -> None:
     stored = source('{"offsetTable":{"t@g":{0:0}}}')
     assert await stored.without_missing(ADDRESS, "g", {QUEUE: 0}) == {QUEUE: 0}
     assert await stored.without_missing(ADDRESS, "other", {QUEUE: 0}) == {QUEUE: None}
+
+
+@pytest.mark.parametrize(("version", "asks"), [(407, [14, 43]), (413, [14])], ids=["4.9.7", "5.0.0"])
+async def test_what_is_stored_is_asked_only_of_brokers_that_mix_it_up(version: int, asks: list[int]) -> None:
+    broker = Saying('{"offsetTable":{"t@g":{0:0}}}', version)
+    offsets = OffsetSource(Gateway(broker, Settings("127.0.0.1:9876")))
+    told = {QUEUE: await offsets.committed(ADDRESS, "g", "t", 0)}
+    assert await offsets.without_missing(ADDRESS, "g", told) == {QUEUE: 0}
+    assert broker.asked == asks
 
 
 @pytest.mark.parametrize("body", ["{}", '{"offsetTable":null}', '{"offsetTable":{"t@g":3}}'])
