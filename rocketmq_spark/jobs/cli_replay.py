@@ -74,7 +74,8 @@ def replay(
         int, typer.Option(min=0, help="Make a missing topic with so many queues.", show_default="do not")
     ] = 0,
     batch_messages: Annotated[
-        int | None, typer.Option(min=1, help="Messages in one batch.", show_default="30 s, 50,000 at most")
+        int | None,
+        typer.Option(min=1, help="Messages in one batch.", show_default="1 m; 50,000 without a rate"),
     ] = None,
     state: State = None,
     request_timeout: RequestTimeout = None,

@@ -6,12 +6,18 @@ run at the same time. A task that is late does not catch up faster than its shar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 BURST_S: Final = 0.1
 """What may pass at once: as much as the rate allows in this time, and one message at least."""
+TASK_MESSAGES: Final = 5_000.0
+TASK_BYTES: Final = 4.0 * 1024 * 1024
+"""A second, which one task sends with ease. Where it suffices, one task has the whole rate: shares of several
+rest on what each has to send, which is known in the mean only.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +38,35 @@ class Rate:
             None if self.body_bytes is None else self.body_bytes * part,
         )
 
-    def seconds_for(self, messages: int, body_bytes: int) -> float:
+    def seconds_for(self, messages: int, body_bytes: float) -> float:
         """How long so much takes at this rate."""
         by_count = messages / self.messages if self.messages is not None else 0.0
         by_bytes = body_bytes / self.body_bytes if self.body_bytes is not None else 0.0
         return max(by_count, by_bytes)
 
-    def messages_in(self, seconds: float) -> int | None:
-        """How many messages may pass in so long a time, one at least; None without such a bound."""
-        return None if self.messages is None else max(1, int(self.messages * seconds))
+    def messages_in(self, seconds: float, message_bytes: float = 0.0) -> int | None:
+        """How many messages may pass in so long a time, one at least; None without a bound. message_bytes:
+        of a body in the mean, 0 if that is unknown: then a bound in bytes says nothing of messages.
+        """
+        bounds = []
+        if self.messages is not None:
+            bounds.append(self.messages * seconds)
+        if self.body_bytes is not None and message_bytes > 0:
+            bounds.append(self.body_bytes * seconds / message_bytes)
+        return max(1, int(min(bounds))) if bounds else None
+
+    def tasks(self, tasks_max: int) -> int:
+        """How many tasks such a rate takes, `tasks_max` at most and without a bound."""
+        needed = [tasks_max]
+        if self.messages is not None:
+            needed.append(math.ceil(self.messages / TASK_MESSAGES))
+        if self.body_bytes is not None:
+            needed.append(math.ceil(self.body_bytes / TASK_BYTES))
+        return max(1, min(needed))
 
 
-def shares(rate: Rate, weights: Sequence[int]) -> list[Rate]:
-    """The rate divided by the weights (what each task has to send), so that all end at the same time."""
+def shares(rate: Rate, weights: Sequence[float]) -> list[Rate]:
+    """The rate divided by the weights (how long each task's messages take), so that all end together."""
     total = sum(weights)
     return [rate.share(weight / total) if total else rate for weight in weights]
 

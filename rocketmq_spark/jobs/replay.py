@@ -8,14 +8,15 @@ sink then drops what is stored already; other brokers may store a batch's messag
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_spark import register
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import bounds
+from rocketmq_spark.client.queues import MessageQueue, bounds
+from rocketmq_spark.client.range_reader import QueueRange
 from rocketmq_spark.errors import TopicNotFoundError
 from rocketmq_spark.jobs.archive_store import ArchiveStore, absolute
 from rocketmq_spark.jobs.errors import JobError
@@ -23,11 +24,13 @@ from rocketmq_spark.jobs.limiter import BURST_S, Rate, shares
 from rocketmq_spark.jobs.manifest import QueueName
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.replay_plan import (
+    NO_FILE,
     Left,
     Slice,
     Waiting,
     Window,
     archive_slices,
+    bytes_in,
     messages_in,
     positions_after,
 )
@@ -37,6 +40,7 @@ from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.sink.planning import is_sequenced
 from rocketmq_spark.sink_options import BATCH_BYTES, Delivery, parse_sink_options
 from rocketmq_spark.source.reading import range_task
+from rocketmq_spark.source.sampling import mean_body_bytes, message_bytes
 from rocketmq_spark.source.schema import FULL_SCHEMA
 from rocketmq_spark.source.source_options import STORE_TIME_SKEW_MS, Missing, batch_options
 from rocketmq_spark.source.subscribing import find_queues, resolve
@@ -49,11 +53,14 @@ EXACTLY_ONCE: Final = Delivery.EXACTLY_ONCE.value
 AUTO: Final = Delivery.AUTO.value
 SMALL_MESSAGE_BYTES: Final = 128
 DEFAULT_BATCH_MESSAGES: Final = 50_000
-BATCH_S: Final = 30.0
-"""A batch at a bounded rate takes about so long: it is what is sent again after a kill."""
+BATCH_S: Final = 60.0
+"""A batch at a bounded rate takes about so long: it is what is sent again after a kill. Between two of them
+nothing is sent for about a second.
+"""
+BATCH_MESSAGES_MAX: Final = 1_000_000
 ARROW_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
-ARROW_BURST_S: Final = 0.5
+ARROW_BURST_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,8 @@ def run_replay(spark: SparkSession, options: ReplayOptions, progress: Progress |
     total = sum(map(messages_in, waiting.values()))
     left = Left(waiting, state.positions)
     sent_before, batches = state.sent, 0
-    with progress or Silent() as told, _paced_arrow(spark, options.rate):
+    bounds = arrow_bounds(options.rate, options.rate.tasks(spark.sparkContext.defaultParallelism))
+    with progress or Silent() as told, _settings(spark, bounds):
         told.update(total - left.messages, total)
         while True:
             parts = state.planned or _plan(spark, options, left)
@@ -201,19 +209,37 @@ def _source_options(options: ReplayOptions) -> dict[str, str]:
 def _waiting(options: ReplayOptions, state: ReplayState) -> Waiting:
     if options.archive is None:
         ranges = [(QueueName(*line[:3]), line[3], line[4]) for line in state.bound["ranges"]]
-        return {queue: [Slice(*queue, first, last)] for queue, first, last in ranges}
+        sizes = _live_sizes(options, ranges) if options.rate.body_bytes is not None else {}
+        return {
+            queue: [Slice(*queue, first, last, NO_FILE, sizes.get(queue, 0.0))]
+            for queue, first, last in ranges
+        }
     store = ArchiveStore(absolute(options.archive))
     batches = (batch for batch in store.batches() if batch.head.sequence <= state.bound["sequence"])
     files = (file for batch in batches for file in batch.files)
     return archive_slices(files, options.topics, Window(options.start_ms, options.end_ms))
 
 
+def _live_sizes(
+    options: ReplayOptions, ranges: Sequence[tuple[QueueName, int, int]]
+) -> dict[QueueName, float]:
+    """The mean size of a body in each range of a live queue, by a look at some."""
+    common = batch_options(_source_options(options)).common
+    asked = [QueueRange(MessageQueue(*queue), first, last + 1) for queue, first, last in ranges]
+    with connected(common.connection) as cluster:
+        found = message_bytes(cluster, asked, common.group, mean_body_bytes)
+    return {QueueName(queue.topic, queue.broker_name, queue.queue_id): size for queue, size in found.items()}
+
+
 def _plan(spark: SparkSession, options: ReplayOptions, left: Left) -> list[list[Slice]]:
-    most = options.batch_messages or DEFAULT_BATCH_MESSAGES
-    in_time = options.rate.messages_in(BATCH_S)
-    if in_time is not None and options.batch_messages is None:
-        most = min(most, in_time)
-    return left.next_batch(most, spark.sparkContext.defaultParallelism)
+    most = options.batch_messages or batch_messages_at(options.rate, left.message_bytes)
+    return left.next_batch(most, options.rate.tasks(spark.sparkContext.defaultParallelism))
+
+
+def batch_messages_at(rate: Rate, message_bytes: float) -> int:
+    """How many messages a batch has: what the rate allows in BATCH_S. message_bytes: a body's mean."""
+    in_time = rate.messages_in(BATCH_S, message_bytes)
+    return DEFAULT_BATCH_MESSAGES if in_time is None else min(in_time, BATCH_MESSAGES_MAX)
 
 
 def _send(spark: SparkSession, options: ReplayOptions, state: ReplayState) -> int:
@@ -235,7 +261,9 @@ def _send(spark: SparkSession, options: ReplayOptions, state: ReplayState) -> in
         window=Window(options.start_ms, options.end_ms),
         keep_queues=options.keep_queues,
         parts=parts,
-        rates=shares(options.rate, [messages_in(part) for part in parts]),
+        rates=shares(
+            options.rate, [options.rate.seconds_for(messages_in(part), bytes_in(part)) for part in parts]
+        ),
     )
     schema = SENT_QUEUE_SCHEMA if options.keep_queues else SENT_SCHEMA
     numbers = spark.range(0, len(parts), 1, numPartitions=len(parts))
@@ -277,16 +305,23 @@ def _done(state: ReplayState, sent: int) -> ReplayState:
     return replace(state, batch=state.batch + 1, positions=positions, planned=(), sent=state.sent + sent)
 
 
-@contextmanager
-def _paced_arrow(spark: SparkSession, rate: Rate) -> Iterator[None]:
-    """Spark gathers rows for the sink: never more than the rate allows in ARROW_BURST_S."""
-    bounds = {}
+def arrow_bounds(rate: Rate, tasks: int) -> dict[str, str]:
+    """Settings for how many rows Spark gathers for the sink, in each task: of all tasks together never more
+    than the rate allows in ARROW_BURST_S, but for one row.
+    """
+    found = {}
     if rate.messages is not None:
-        bounds[ARROW_ROWS] = str(rate.messages_in(ARROW_BURST_S))
+        found[ARROW_ROWS] = str(max(1, int(rate.messages * ARROW_BURST_S / tasks)))
     if rate.body_bytes is not None:
-        bounds[ARROW_BYTES] = str(max(1, round(rate.body_bytes * ARROW_BURST_S)))
-    before = {name: spark.conf.get(name) for name in bounds}
-    for name, value in bounds.items():
+        found[ARROW_BYTES] = str(max(1, round(rate.body_bytes * ARROW_BURST_S / tasks)))
+    return found
+
+
+@contextmanager
+def _settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """These settings of the session, for as long as the block runs."""
+    before = {name: spark.conf.get(name) for name in values}
+    for name, value in values.items():
         spark.conf.set(name, value)
     try:
         yield

@@ -29,7 +29,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Offsets `first` to `last` of a queue, in a file of an archive or, with NO_FILE, in the topic itself."""
+    """Offsets `first` to `last` of a queue, in a file of an archive or, with NO_FILE, in the topic itself.
+
+    `message_bytes` is the mean size of a body there, about; 0 where nobody has looked.
+    """
 
     topic: str
     broker_name: str
@@ -37,6 +40,7 @@ class Slice:
     first: int
     last: int
     file: str = NO_FILE
+    message_bytes: float = 0.0
 
     @property
     def queue(self) -> QueueName:
@@ -45,6 +49,10 @@ class Slice:
     @property
     def messages(self) -> int:
         return self.last - self.first + 1
+
+    @property
+    def body_bytes(self) -> float:
+        return self.messages * self.message_bytes
 
 
 Waiting = Mapping[QueueName, Sequence[Slice]]
@@ -61,7 +69,8 @@ def archive_slices(
             if topics and run.topic not in topics:
                 continue
             if window.may_hold(run.first_store_ms, run.last_store_ms):
-                one = Slice(*run.queue, run.first_offset, run.last_offset, file.name)
+                mean_bytes = run.body_bytes / run.messages
+                one = Slice(*run.queue, run.first_offset, run.last_offset, file.name, mean_bytes)
                 found.setdefault(run.queue, []).append(one)
     for slices in found.values():
         slices.sort(key=lambda one: one.first)
@@ -87,6 +96,12 @@ class Left:
             if rest:
                 self._queues[queue] = rest
                 self.messages += messages_in(rest)
+
+    @property
+    def message_bytes(self) -> float:
+        """The mean size of a body, about; 0 where nobody has looked."""
+        total = sum(one.body_bytes for rest in self._queues.values() for one in rest)
+        return total / self.messages if self.messages else 0.0
 
     def next_batch(self, messages_max: int, parts_max: int) -> list[list[Slice]]:
         """The slices of each task of the next batch: of every queue about as many messages, of some one each
@@ -133,6 +148,11 @@ def positions_after(
 def messages_in(slices: Iterable[Slice]) -> int:
     """How many messages these slices have."""
     return sum(one.messages for one in slices)
+
+
+def bytes_in(slices: Iterable[Slice]) -> float:
+    """About how many bytes of bodies these slices have, a byte a message at least."""
+    return sum(max(one.body_bytes, one.messages) for one in slices)
 
 
 def _take(slices: Iterable[Slice], most: int) -> list[Slice]:

@@ -12,9 +12,10 @@ from rocketmq_spark.client.range_reader import QueueRange, named
 from rocketmq_spark.client.times import offset_at
 from rocketmq_spark.errors import DataLossError
 from rocketmq_spark.source.filters import Constraints, constrain, left_over
+from rocketmq_spark.source.joining import group_lengths, partitions_of, read
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.planning import ranges_between, split
-from rocketmq_spark.source.reading import RangePartition, range_task
+from rocketmq_spark.source.reading import range_task
 from rocketmq_spark.source.source_options import Missing, batch_options
 from rocketmq_spark.source.subscribing import find_queues, resolve
 
@@ -47,10 +48,11 @@ class RocketmqReader(DataSourceReader):
                 if self._constraints.admits(wanted.queue)
             ]
             parts = split([wanted for wanted in ranges if len(wanted)], common.partitions_min)
-            return [RangePartition(part, cluster.known_leader(part.queue.broker_name)) for part in parts]
+            lengths = group_lengths([len(part) for part in parts], common.partitions_max)
+            return partitions_of(parts, lengths, cluster.known_leader)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._task.read(partition)
+        return read(self._task, partition)
 
     def _require_kept(self, start: Offsets, end: Offsets, found: Mapping[MessageQueue, QueueBounds]) -> None:
         """Offsets that were given as numbers may lie outside of what the queues hold."""

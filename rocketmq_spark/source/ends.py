@@ -22,6 +22,12 @@ from rocketmq_spark.source.subscribing import find_queues, listed_queues
 
 NAMESRV_PAUSE_S: Final = 5.0
 """How long name servers are left alone after none of them has answered."""
+LISTING_SHARE: Final = 0.1
+"""Of the time at most goes into asking which queues there are, which is a request for each topic: a stream of
+a thousand topics does not ask that at every trigger.
+"""
+LISTING_PAUSE_MAX_S: Final = 30.0
+"""So long queues that are new may stay unknown for that."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,21 +50,36 @@ class Ends:
         """Where each queue ended that a name server listed, when it was looked at last."""
         self._unlisted_since_s: dict[MessageQueue, float] = {}
         self._silent_since_s: float | None = None
+        self._listed: list[MessageQueue] = []
+        self._list_again_s = 0.0
+        """Not before then, by the monotonic clock."""
         self._away: frozenset[MessageQueue] = frozenset()
         self.last: Offsets | None = None
 
     def newest(self) -> Offsets:
         """Where every subscribed queue ends now, of those that are there. Raises RocketmqSparkError."""
-        begins = self.last is None
-        listed = find_queues(self._cluster, self._subscription) if begins else self._listed()
-        self._cluster.namesrv_deadline_s = 0.0  # from now on there is something to go on with
-        found = max_offsets(self._cluster, listed)
-        found |= self._of_unlisted(self._known.keys() - listed)
+        found = self._of_listed()
+        found |= self._of_unlisted(self._known.keys() - self._listed)
         self._known |= found
         self.last = found
         return found
 
-    def _listed(self) -> list[MessageQueue]:
+    def _of_listed(self) -> Offsets:
+        """The ends of those that are listed: now, or a moment ago if all of them answer at once."""
+        began_s = time.monotonic()
+        if self.last is not None and began_s < self._list_again_s:
+            try:
+                return max_offsets(self._cluster, self._listed, deadline_s=0.0)
+            except RocketmqSparkError:
+                began_s = time.monotonic()
+        begins = self.last is None
+        self._listed = find_queues(self._cluster, self._subscription) if begins else self._list()
+        ended_s = time.monotonic()
+        self._list_again_s = ended_s + min((ended_s - began_s) / LISTING_SHARE, LISTING_PAUSE_MAX_S)
+        self._cluster.namesrv_deadline_s = 0.0  # from now on there is something to go on with
+        return max_offsets(self._cluster, self._listed)
+
+    def _list(self) -> list[MessageQueue]:
         now_s = time.monotonic()
         if self._silent_since_s is not None and now_s - self._silent_since_s < NAMESRV_PAUSE_S:
             return sorted(self._known)
@@ -130,6 +151,7 @@ class Ends:
                     ) from None
                 _log.warning("%s; failOnDataLoss is false, so the query ends without it", text)
                 return found
+            self._list_again_s = 0.0
             newest = self.newest()
             found |= {queue: newest[queue] for queue in away if queue in newest}
         return found

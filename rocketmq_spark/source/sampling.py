@@ -1,7 +1,7 @@
 """How large the messages at some place of a queue are: what limits in bytes need to know."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import PullStatus, pull_command, pull_result
@@ -18,11 +18,16 @@ AT_ONCE: Final = 16
 DEFAULT_BYTES: Final = 1024.0
 """Supposed of a queue where no message can be looked at."""
 
+Measure: TypeAlias = Callable[[bytes], float]
+"""The mean size of what counts of records back to back."""
 
-def message_bytes(cluster: Cluster, ranges: Sequence[QueueRange], group: str) -> dict[MessageQueue, float]:
+
+def message_bytes(
+    cluster: Cluster, ranges: Sequence[QueueRange], group: str, measure: Measure | None = None
+) -> dict[MessageQueue, float]:
     """The mean size of some records at the beginning, in the middle and at the end of each range, the largest
     of the three, by small pulls. Of many ranges the longest are looked at, and the others taken to be as
-    these are in the mean.
+    these are in the mean. measure: `mean_bytes`, unless another one is given.
 
     Raises:
         RequestRefusedError, ClusterUnavailableError: as of a pull.
@@ -35,7 +40,7 @@ def message_bytes(cluster: Cluster, ranges: Sequence[QueueRange], group: str) ->
         asked_of_it += [(wanted.queue, offset) for offset in sampled(wanted)]
     for broker_name, asked in places.items():
         for at in range(0, len(asked), AT_ONCE):
-            _look(cluster, broker_name, asked[at : at + AT_ONCE], group, found)
+            _look(cluster, broker_name, asked[at : at + AT_ONCE], group, found, measure or mean_bytes)
     found = {queue: size_bytes or DEFAULT_BYTES for queue, size_bytes in found.items()}
     usual = _mean_of([(len(wanted), found[wanted.queue]) for wanted in looked_at])
     return {wanted.queue: found.get(wanted.queue, usual) for wanted in ranges}
@@ -47,6 +52,7 @@ def _look(
     asked: Sequence[tuple[MessageQueue, int]],
     group: str,
     found: dict[MessageQueue, float],
+    measure: Measure,
 ) -> None:
     commands = [
         pull_command(queue, offset, SAMPLE_COUNT, SAMPLE_BYTES, group=group) for queue, offset in asked
@@ -55,7 +61,7 @@ def _look(
     for (queue, offset), answer in zip(asked, answers, strict=True):
         result = pull_result(answer, queue, offset)
         if result.status is PullStatus.FOUND:
-            found[queue] = max(found[queue], mean_bytes(bytes(result.data)))
+            found[queue] = max(found[queue], measure(bytes(result.data)))
 
 
 def _mean_of(weighed: Sequence[tuple[int, float]]) -> float:
@@ -72,3 +78,9 @@ def sampled(wanted: QueueRange) -> list[int]:
 def mean_bytes(data: bytes) -> float:
     """The mean size of records back to back. Raises CorruptDataError."""
     return len(data) / max(1, len(find_records(data)))
+
+
+def mean_body_bytes(data: bytes) -> float:
+    """The mean size of the bodies alone, as they are stored. Raises CorruptDataError."""
+    records = find_records(data)
+    return int((records.body_end - records.body_at).sum()) / max(1, len(records))

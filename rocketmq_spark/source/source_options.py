@@ -29,6 +29,7 @@ COMMON_OPTIONS: Final = (
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
     "minPartitions",
+    "maxPartitions",
     "failOnDataLoss",
     "includeHeaders",
     "decompress",
@@ -54,6 +55,8 @@ STREAM_OPTIONS: Final = (
 PATH_HINT: Final = {"path": "names a folder: topics are named by subscribe, subscribePattern or assign"}
 TRIGGER_DELAY_MS: Final = 15 * 60_000
 STORE_TIME_SKEW_MS: Final = 60_000
+PARTITIONS_MAX: Final = 1_000
+"""Tasks of one query or batch, unless an option says otherwise: of more queues several share one."""
 
 
 class Missing(Enum):
@@ -108,6 +111,7 @@ class SourceOptions:
     start: Position
     missing: Missing
     partitions_min: int
+    partitions_max: int
     fail_on_data_loss: bool
     include_headers: bool
     decompress: bool
@@ -185,18 +189,30 @@ def _hints(others: Iterable[str], hint: str) -> dict[str, str]:
 
 def _common(reader: OptionReader, default: int) -> SourceOptions:
     start = _position(reader, "starting", default)
+    parts_min, parts_max = _partitions(reader)
     return SourceOptions(
         connection=reader.connection(),
         subscription=replace(_subscription(reader), brokers=_names(reader.text("requireBrokers"))),
         start=start,
         missing=_missing(reader, start),
-        partitions_min=reader.integer("minPartitions", 0) or 0,
+        partitions_min=parts_min,
+        partitions_max=parts_max,
         fail_on_data_loss=reader.boolean("failOnDataLoss", True),
         include_headers=reader.boolean("includeHeaders", False),
         decompress=reader.boolean("decompress", True),
         tags=_tags(reader),
         group=reader.text("groupId") or DEFAULT_GROUP,
     )
+
+
+def _partitions(reader: OptionReader) -> tuple[int, int]:
+    """The least and the most tasks; a great `minPartitions` alone raises the other one's default."""
+    least = reader.integer("minPartitions", 0) or 0
+    most = reader.integer("maxPartitions", max(least, PARTITIONS_MAX), least=1)
+    assert most is not None
+    if least > most:
+        raise OptionError(f"option minPartitions is {least}, more than maxPartitions {most}")
+    return least, most
 
 
 def _missing(reader: OptionReader, start: Position) -> Missing:

@@ -32,16 +32,20 @@ from rocketmq_spark.client.range_reader import QueueRange, report_lost
 from rocketmq_spark.errors import RocketmqSparkError
 from rocketmq_spark.source.admission import Admission
 from rocketmq_spark.source.ends import Ends
+from rocketmq_spark.source.joining import group_lengths, partitions_of, read
 from rocketmq_spark.source.losses import Losses
 from rocketmq_spark.source.offsets import LATEST, OffsetJson, Offsets, from_json, start_time_ms, to_json
 from rocketmq_spark.source.planning import never_backwards, ranges_between, split, without_lost
-from rocketmq_spark.source.reading import RangePartition, range_task
+from rocketmq_spark.source.reading import range_task
 from rocketmq_spark.source.sampling import message_bytes
 from rocketmq_spark.source.source_options import Position, stream_options
 from rocketmq_spark.source.subscribing import find_queues, resolve
 
 COMMIT_DEADLINE_S = 5.0
-"""A commit for operators' eyes must not hold up the query: for the repetitions to all brokers together."""
+"""A commit for operators' eyes must not hold up the query: for the repetitions to all brokers together, and
+for the queues of a broker behind the first COMMIT_QUEUES. What is left is told at the next trigger.
+"""
+COMMIT_QUEUES = 512
 COMMIT_PAUSE_S = 15.0
 """A broker that took no commit is not asked for one before that: each trigger would wait for it."""
 JOIN_MARGIN_MS: Final = 5 * 60_000
@@ -160,11 +164,12 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if any(map(len, lost)):
             report_lost([one for one in lost if len(one)], common.fail_on_data_loss)
             self._passed |= {one.queue: one.stop for one in lost if len(one)}
-        parts = without_lost(split(ranges, common.partitions_min), kept)
-        return [RangePartition(part, cluster.known_leader(part.queue.broker_name)) for part in parts]
+        parts = split(ranges, common.partitions_min)
+        lengths = group_lengths([len(part) for part in parts], common.partitions_max)
+        return partitions_of(without_lost(parts, kept), lengths, cluster.known_leader)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._task.read(partition)
+        return read(self._task, partition)
 
     def commit(self, end: OffsetJson) -> None:
         """Spark says so once it has planned the next batch; `latestOffset`, which begins there, has told the
@@ -185,19 +190,30 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if group is None:
             return
         new = {queue: offset for queue, offset in processed.items() if self._committed.get(queue) != offset}
+        told_before = {queue: number for number, queue in enumerate(self._committed)}
+        longest_ago = sorted(new, key=lambda queue: told_before.get(queue, -1))
         until_s = time.monotonic() + COMMIT_DEADLINE_S
-        for broker_name, queues in by_broker(new).items():
+        for broker_name, queues in by_broker(longest_ago).items():
             if time.monotonic() < self._no_commit_before_s.get(broker_name, 0.0):
                 continue
-            told = {queue: new[queue] for queue in queues}
-            try:
+            for at in range(0, len(queues), COMMIT_QUEUES):
                 left_s = max(0.0, until_s - time.monotonic())
-                commit_consumer_offsets(self._connected(), group, told, left_s)
-            except RocketmqSparkError as error:
-                self._no_commit_before_s[broker_name] = time.monotonic() + COMMIT_PAUSE_S
-                _log.warning("offsets of group %s are not committed: %s", group, error)
-            else:
-                self._committed |= told
+                told = {queue: new[queue] for queue in queues[at : at + COMMIT_QUEUES]}
+                if (at and not left_s) or not self._tell(group, broker_name, told, left_s):
+                    break
+
+    def _tell(self, group: str, broker_name: str, told: Offsets, deadline_s: float) -> bool:
+        """Commit some queues of one broker. Returns whether it took them."""
+        try:
+            commit_consumer_offsets(self._connected(), group, told, deadline_s)
+        except RocketmqSparkError as error:
+            self._no_commit_before_s[broker_name] = time.monotonic() + COMMIT_PAUSE_S
+            _log.warning("offsets of group %s are not committed: %s", group, error)
+            return False
+        for queue, offset in told.items():
+            self._committed.pop(queue, None)  # so that the one told last stands last
+            self._committed[queue] = offset
+        return True
 
     def _connected(self) -> Cluster:
         if self._cluster is None:

@@ -86,6 +86,33 @@ def test_queues_are_read_in_order_and_big_ones_split(
     assert batch(spark, cluster.namesrv, subscribe=topic).rdd.getNumPartitions() == 2
 
 
+def test_queues_share_tasks_where_there_are_many(spark: SparkSession, filled: Filled) -> None:
+    frame = batch(spark, filled.namesrv, subscribe=filled.topic, maxPartitions=2)
+    assert frame.rdd.getNumPartitions() == 2
+    placed = frame.select("queueId", "queueOffset", "body", F.monotonically_increasing_id().alias("at"))
+    rows = sorted(placed.collect(), key=lambda row: row.at)
+    assert {(row.queueId, row.queueOffset): bytes(row.body) for row in rows} == places(filled.stored)
+    assert [(row.queueId, row.queueOffset) for row in rows] == sorted(places(filled.stored))
+
+
+def test_a_query_with_a_condition_sees_what_has_come_since(
+    spark: SparkSession, cluster: Cluster, topic_name: TopicName
+) -> None:
+    """Spark keeps what one `load()` is planned to read, until a condition comes that it pushes down."""
+    topic = topic_name("Since")
+    create_topic(cluster.namesrv, topic, 1)
+    send(cluster.namesrv, topic, numbered(10, 1))
+    frame = batch(spark, cluster.namesrv, subscribe=topic)
+    fresh = frame.where("queueOffset >= 0")
+    assert (frame.count(), fresh.count()) == (10, 10)
+    send(cluster.namesrv, topic, numbered(5, 1))
+    assert fresh.count() == 15
+    create_topic(cluster.namesrv, topic, 2)
+    send(cluster.namesrv, topic, [Out(b"of a new queue", 1)])
+    assert fresh.count() == 16
+    assert batch(spark, cluster.namesrv, subscribe=topic).count() == 16
+
+
 def test_offsets_bound_what_is_read(spark: SparkSession, filled: Filled) -> None:
     start = {"broker-a:0": 100, "broker-a:1": -2, "broker-a:2": 400}
     end = {"broker-a:0": 110, "broker-a:1": 7, "broker-a:2": -1}

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.jobs.limiter import BURST_S, Limiter, Rate, pieces, shares
+from rocketmq_spark.jobs.limiter import (
+    BURST_S,
+    TASK_BYTES,
+    TASK_MESSAGES,
+    Limiter,
+    Rate,
+    pieces,
+    shares,
+)
 
 rates = st.builds(Rate, st.none() | st.floats(0.5, 100_000), st.none() | st.floats(10, 100_000_000)).filter(
     lambda rate: rate.is_bounded
@@ -87,3 +95,15 @@ def test_how_many_messages_may_pass() -> None:
     assert Rate(messages=10).messages_in(0.5) == 5
     assert Rate(messages=0.1).messages_in(1.0) == 1
     assert Rate(body_bytes=10).messages_in(1.0) is None
+    assert Rate(body_bytes=1_000).messages_in(2.0, message_bytes=500) == 4
+    assert Rate(messages=3, body_bytes=1_000).messages_in(2.0, message_bytes=100) == 6
+    assert Rate().messages_in(1.0, message_bytes=5) is None
+
+
+def test_a_rate_that_one_task_can_send_has_one_task() -> None:
+    assert Rate().tasks(8) == 8
+    assert Rate(messages=TASK_MESSAGES).tasks(8) == 1
+    assert Rate(messages=2.5 * TASK_MESSAGES).tasks(8) == 3
+    assert Rate(messages=100 * TASK_MESSAGES).tasks(8) == 8
+    assert Rate(body_bytes=0.001).tasks(8) == 1
+    assert Rate(messages=1_000_000, body_bytes=1.5 * TASK_BYTES).tasks(8) == 2

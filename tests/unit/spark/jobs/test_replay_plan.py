@@ -12,13 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_spark.jobs.errors import JobError
+from rocketmq_spark.jobs.limiter import Rate, shares
 from rocketmq_spark.jobs.manifest import DataFile, QueueName, Run
-from rocketmq_spark.jobs.replay import ReplayOptions, sink_options
+from rocketmq_spark.jobs.replay import (
+    ARROW_BURST_S,
+    ARROW_BYTES,
+    ARROW_ROWS,
+    BATCH_MESSAGES_MAX,
+    BATCH_S,
+    DEFAULT_BATCH_MESSAGES,
+    ReplayOptions,
+    arrow_bounds,
+    batch_messages_at,
+    sink_options,
+)
 from rocketmq_spark.jobs.replay_plan import (
     Left,
     Slice,
     Window,
     archive_slices,
+    bytes_in,
     messages_in,
     positions_after,
 )
@@ -96,6 +109,41 @@ def test_files_outside_of_topics_and_window_are_left_out() -> None:
         ("Orders", "broker-a", 0),
         ("Returns", "broker-a", 0),
     }
+
+
+def test_tasks_with_bodies_of_other_sizes_end_together_at_a_rate_in_bytes() -> None:
+    """One queue has 20 times larger bodies: its task gets the share that they need."""
+    sizes = [4_000, 200, 200, 200]
+    runs = [Run("Orders", "broker-a", n, 0, 999, 0, 9, 1_000 * size, "") for n, size in enumerate(sizes)]
+    left = Left(archive_slices([DataFile("a", 1, 4_000, tuple(runs))], [], Window()), {})
+    assert left.message_bytes == sum(sizes) / 4
+    rate = Rate(body_bytes=100_000)
+    parts = left.next_batch(4_000, 2)
+    given = shares(rate, [rate.seconds_for(messages_in(part), bytes_in(part)) for part in parts])
+    took_s = [
+        of_task.seconds_for(messages_in(part), bytes_in(part))
+        for part, of_task in zip(parts, given, strict=True)
+    ]
+    assert took_s == [pytest.approx(sum(sizes) * 1_000 / 100_000)] * 2
+
+
+def test_a_batch_is_what_the_rate_allows_in_its_time() -> None:
+    assert batch_messages_at(Rate(), 100) == DEFAULT_BATCH_MESSAGES
+    assert batch_messages_at(Rate(messages=5_000), 0) == 5_000 * BATCH_S
+    assert batch_messages_at(Rate(messages=5_000, body_bytes=1_000), 100) == 10 * BATCH_S
+    assert batch_messages_at(Rate(body_bytes=1_000), 0) == DEFAULT_BATCH_MESSAGES
+    assert batch_messages_at(Rate(messages=1e9), 0) == BATCH_MESSAGES_MAX
+
+
+def test_what_spark_gathers_in_all_tasks_is_bounded() -> None:
+    """Each task gathers rows: many of them would hold back, and then send at once, seconds of the rate."""
+    assert arrow_bounds(Rate(), 4) == {}
+    found = arrow_bounds(Rate(messages=16_000, body_bytes=8_000), 4)
+    assert found == {
+        ARROW_ROWS: str(round(4_000 * ARROW_BURST_S)),
+        ARROW_BYTES: str(round(2_000 * ARROW_BURST_S)),
+    }
+    assert arrow_bounds(Rate(messages=1), 4) == {ARROW_ROWS: "1"}
 
 
 @pytest.mark.parametrize(

@@ -156,3 +156,17 @@ def test_filters_are_taken_where_the_option_asks_for_it() -> None:
     assert type(make_reader(BASE | {"pushFilters": "true"}, FULL_SCHEMA)) is RocketmqPushdownReader
     with pytest.raises(OptionError, match="option pushFilters is for batch queries only"):
         stream_options(BASE | {"pushFilters": "true"})
+
+
+def test_a_query_has_so_many_tasks_at_most() -> None:
+    def both(**options: str) -> tuple[int, int]:
+        common = batch_options(BASE | options).common
+        return common.partitions_min, common.partitions_max
+
+    assert both() == (0, 1_000)
+    assert both(minPartitions="5000") == (5_000, 5_000)
+    assert both(minPartitions="5", maxPartitions="8") == (5, 8)
+    with pytest.raises(OptionError, match="minPartitions is 9, more than maxPartitions 8"):
+        both(minPartitions="9", maxPartitions="8")
+    with pytest.raises(OptionError, match="maxPartitions is 0, must be at least 1"):
+        both(maxPartitions="0")

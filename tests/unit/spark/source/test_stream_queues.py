@@ -9,11 +9,18 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.client.range_reader import QueueRange
 from rocketmq_spark.errors import ClusterUnavailableError, TopicNotFoundError
+from rocketmq_spark.source.ends import LISTING_SHARE
 from rocketmq_spark.source.offsets import from_json, start_time_ms
-from rocketmq_spark.source.stream_reader import COMMIT_DEADLINE_S, COMMIT_PAUSE_S, JOIN_MARGIN_MS
+from rocketmq_spark.source.stream_reader import (
+    COMMIT_DEADLINE_S,
+    COMMIT_PAUSE_S,
+    COMMIT_QUEUES,
+    JOIN_MARGIN_MS,
+)
 from tests.unit.spark.source.conftest import Clock
 from tests.unit.spark.source.fake_topics import Topics
 from tests.unit.spark.source.planned import A1, ALL, DEADLINE_S, A, B, filled, offsets, ranges, reader, run
@@ -77,6 +84,39 @@ def test_available_now_with_a_limit_reads_a_new_queue_to_its_end(clock: Clock) -
     assert steps[-1] == {A: 10, A1: 11}
     taken = [sum(after.values()) - sum(before.values()) for before, after in pairwise(steps)]
     assert taken == [4, 4, 4, 1]
+
+
+def test_a_stream_of_many_topics_does_not_ask_for_all_of_them_at_every_trigger(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server that takes 10 ms for a topic. New topics come all the same, and messages at once."""
+    queues = [MessageQueue(f"T{number}", "a", 0) for number in range(50)]
+    topics = filled(*queues)
+    made = reader(topics, subscribe="", subscribePattern="T.*")
+    of_namesrv, routes = topics.of_namesrv, 0
+
+    def slow(request: RemotingCommand) -> RemotingCommand:
+        nonlocal routes
+        routes += request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+        clock.sleep(0.01)
+        return of_namesrv(request)
+
+    monkeypatch.setattr(topics, "of_namesrv", slow)
+    end = made.latestOffset(made.initialOffset(), ALL)
+    before, began_s = routes, clock.now_s
+    topics.put(MessageQueue("Tnew", "a", 0), 1_000)
+    for trigger in range(30):
+        topics.put(queues[0], 1_000)
+        clock.sleep(1.0)
+        end = made.latestOffset(end, ALL)
+        assert from_json(end)[queues[0]] == 11 + trigger
+    assert "Tnew" in end
+    assert 50 <= (routes - before) <= 52 * (clock.now_s - began_s) * LISTING_SHARE / 0.5
+    topics.unlisted.add("a")
+    topics.dead.add("a")
+    began_s = clock.now_s
+    assert made.latestOffset(end, ALL) == end  # asked anew at once: it keeps its places
+    assert clock.now_s - began_s < DEADLINE_S
 
 
 # What is away
@@ -278,6 +318,29 @@ def test_a_broker_that_is_away_holds_up_no_commit_of_others(
     clock.sleep(COMMIT_PAUSE_S)
     made.commit(offsets(a0=3, b0=3))
     assert topics.committed == {A: 3, B: 3}
+
+
+def test_many_queues_hold_up_the_query_no_longer_and_all_are_told(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that takes 2 ms for each; those told longest ago come first."""
+    queues = [MessageQueue("T", "a", number) for number in range(6_000)]
+    topics = filled(*queues, count=0)
+    made = reader(topics, groupId="G")
+    of_leader = topics.of_leader
+
+    def slow(broker_name: str, request: RemotingCommand) -> RemotingCommand:
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            clock.sleep(0.002)
+        return of_leader(broker_name, request)
+
+    monkeypatch.setattr(topics, "of_leader", slow)
+    for trigger in range(1, 4):
+        begun_s = clock.now_s
+        made.commit({"T": {f"a:{queue.queue_id}": trigger for queue in queues}})
+        assert clock.now_s - begun_s <= COMMIT_DEADLINE_S + COMMIT_QUEUES * 0.002
+        assert len(topics.committed) == min(6_000, trigger * -(-2_500 // COMMIT_QUEUES) * COMMIT_QUEUES)
+    assert {topics.committed[queue] for queue in queues[-500:]} == {3}
 
 
 def test_many_brokers_that_are_away_hold_up_the_query_no_longer_than_one(clock: Clock) -> None:
