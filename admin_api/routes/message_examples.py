@@ -10,18 +10,8 @@ from admin_api.schemas.base import Page
 from admin_api.schemas.changes import ChangeResult, EffectView, OutcomeView
 from admin_api.schemas.dlq import DlqMessage, DlqWindow
 from admin_api.schemas.dlq_queues import DlqView
-from admin_api.schemas.messages import (
-    BodyFormat,
-    BodyView,
-    ConsumedState,
-    MessageSummary,
-    MessageTrace,
-    MessageTrack,
-    MessageView,
-    MessageWindow,
-    TraceSpan,
-    TrackView,
-)
+from admin_api.schemas.message_tracks import ConsumedState, MessageTrace, MessageTrack, TraceSpan, TrackView
+from admin_api.schemas.messages import BodyFormat, BodyView, MessageSummary, MessageView, MessageWindow
 
 _ID: Final = "7F00000100002A9F0000000000000BB8"
 _COPY_ID: Final = "7F00000100002A9F0000000000000FA0"

@@ -9,24 +9,22 @@ from fastapi.responses import Response
 from admin_api.routes import message_examples as examples
 from admin_api.routes.changes import MakeDep, changing
 from admin_api.routes.parts import ServicesDep, answer, problems
+from admin_api.schemas.message_orders import NewMessage, ResendOrder
+from admin_api.schemas.message_tracks import MessageTrace, MessageTrack
 from admin_api.schemas.messages import (
     BODY_SHOWN_BYTES,
     BODY_SHOWN_BYTES_MAX,
     BodyFormat,
-    MessageTrace,
-    MessageTrack,
     MessageView,
     MessageWindow,
-    NewMessage,
-    ResendOrder,
 )
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role
 from admin_api.services.errors import InvalidError
 from admin_api.services.message_cursor import CURSOR_CHARS_MAX, Search
 from admin_api.services.message_sending import SendMessage, resend_change
-from admin_api.services.message_trace import TRACE_TOPIC
 from admin_api.services.message_window import FOREVER_MS
+from admin_api.services.messages import TRACE_TOPIC
 
 LIMIT_MAX: Final = 200
 router = APIRouter(prefix="/api/v1", tags=["messages"])

@@ -6,10 +6,8 @@ from admin_api.changes import Action
 from admin_api.routes.parts import shown
 from admin_api.schemas.changes import ChangeResult, EffectView
 from admin_api.schemas.producers import ProducerGroups, ProducerGroupView, ProducerView
+from admin_api.schemas.topic_traffic import BrokerTopicStats, Counts, GroupTopicStats, TopicStats
 from admin_api.schemas.topics import (
-    BrokerTopicStats,
-    Counts,
-    GroupTopicStats,
     QueueView,
     RouteBroker,
     TopicConfigView,
@@ -18,7 +16,6 @@ from admin_api.schemas.topics import (
     TopicQueues,
     TopicRouteView,
     TopicRow,
-    TopicStats,
     TopicView,
 )
 

@@ -8,17 +8,9 @@ from fastapi.responses import Response
 from admin_api.routes import topic_examples as examples
 from admin_api.routes.changes import MakeDep, changing
 from admin_api.routes.parts import PageDep, ServicesDep, problems
-from admin_api.schemas.topics import (
-    NewTopic,
-    TopicKind,
-    TopicPage,
-    TopicQueues,
-    TopicRouteView,
-    TopicSort,
-    TopicSpec,
-    TopicStats,
-    TopicView,
-)
+from admin_api.schemas.topic_orders import NewTopic, TopicSpec
+from admin_api.schemas.topic_traffic import TopicStats
+from admin_api.schemas.topics import TopicKind, TopicPage, TopicQueues, TopicRouteView, TopicSort, TopicView
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role
 from admin_api.services.topics import TopicQuery

@@ -1,18 +1,10 @@
-"""Topics, as `/api/v1/topics` answers and takes them."""
+"""Topics, as `/api/v1/topics` answers them."""
 
 from enum import StrEnum
-from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from admin_api.schemas.base import Page, Partial, RequestSchema, Schema
-
-QUEUES_MAX = 65_536
-ATTRIBUTES_MAX = 64
-
-TopicName = Annotated[str, StringConstraints(pattern=r"^[%|a-zA-Z0-9_+-]+$", max_length=127)]
-AttributeKey = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]+$", max_length=64)]
-AttributeValue = Annotated[str, StringConstraints(pattern=r"^[^,=\x00-\x1f]*$", max_length=1024)]
+from admin_api.schemas.base import Page, Partial, Schema
 
 
 class TopicKind(StrEnum):
@@ -113,67 +105,5 @@ class TopicQueues(Partial):
     queues: list[QueueView] | None = Field(description="null when no broker could say")
 
 
-class Counts(Schema):
-    """Of messages (or bytes) over windows that end now."""
-
-    last_minute: int
-    last_hour: int
-    last_day: int
-    per_second: float = Field(description="over the last minute")
-
-
-class BrokerTopicStats(Schema):
-    """What one broker counted. null: nothing since it started, or it has forgotten it."""
-
-    broker_name: str
-    put_messages: Counts | None
-    put_bytes: Counts | None
-
-
-class GroupTopicStats(Schema):
-    """What one group fetched of the topic, over all brokers. null: nobody counted any."""
-
-    group: str
-    got_messages: Counts | None
-    got_bytes: Counts | None
-
-
-class TopicStats(Partial):
-    """Traffic of a topic. The windows go back a minute, an hour and a day from now."""
-
-    topic: str
-    put_messages: Counts | None = Field(description="over all brokers; null when none counted any")
-    put_bytes: Counts | None
-    brokers: list[BrokerTopicStats]
-    groups: list[GroupTopicStats] | None = Field(description="null: no broker could say which there are")
-    groups_left_out: int | None = Field(description="groups beyond the bound, that were not asked for")
-
-
-class TopicSpec(RequestSchema):
-    """What a topic shall be. What is left out stays as it is, and is 8 queues, readable and writable for a
-    new topic."""
-
-    read_queues: int | None = Field(default=None, ge=1, le=QUEUES_MAX)
-    write_queues: int | None = Field(default=None, ge=1, le=QUEUES_MAX)
-    can_read: bool | None = None
-    can_write: bool | None = None
-    is_ordered: bool | None = None
-    attributes: dict[AttributeKey, AttributeValue | None] = Field(
-        default={}, max_length=ATTRIBUTES_MAX, description="what to set; null takes an attribute away"
-    )
-    brokers: list[str] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=256,
-        description="broker names; left out: those that have it, or all for a new topic",
-    )
-
-
 class TopicPage(Page[TopicRow]):
     """Topics over all brokers."""
-
-
-class NewTopic(TopicSpec):
-    """A topic that is not there yet."""
-
-    name: TopicName

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from admin_api.schemas.topics import Counts
+from admin_api.schemas.topic_traffic import Counts
 from admin_api.sources.topics import Figures
 
 

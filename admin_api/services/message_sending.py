@@ -10,7 +10,7 @@ from typing import Final
 
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
 from admin_api.gateway import AskError
-from admin_api.schemas.messages import SEND_BYTES_MAX, NewMessage, ResendOrder, ResendTarget
+from admin_api.schemas.message_orders import SEND_BYTES_MAX, NewMessage, ResendOrder, ResendTarget
 from admin_api.services.dlq_queues import DLQ_PREFIX
 from admin_api.services.errors import InvalidError, NotFoundError, UnavailableError
 from admin_api.services.message_copies import (

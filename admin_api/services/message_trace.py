@@ -9,12 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from admin_api.schemas.messages import TraceSpan
+from admin_api.schemas.message_tracks import TraceSpan
 from admin_api.services.message_views import host_text
 from remoting.message_body import BodyError, unpack_body
 from remoting.record import Record
 
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 _TRACE_BYTES_MAX: Final = 512 * 1024
 """Clients send 128,000 bytes at most unless told otherwise."""
 _PIECES_MAX: Final = 20_000

@@ -1,34 +1,34 @@
 """Finding messages: by id, by key, by time; where they were consumed, and what clients tell of them."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from admin_api.gateway import AskError, Gateway, Trouble
 from admin_api.schemas.messages import (
     BODY_SHOWN_BYTES,
     BodyFormat,
-    ConsumedState,
     MessageSummary,
-    MessageTrace,
-    MessageTrack,
     MessageView,
     MessageWindow,
-    TrackView,
 )
 from admin_api.services import message_views
 from admin_api.services.errors import NotFoundError, UnavailableError
 from admin_api.services.message_cursor import Search
 from admin_api.services.message_places import Places, TopicPlace
-from admin_api.services.message_trace import TRACE_TOPIC, spans_of
 from admin_api.services.message_views import OffsetId, id_of, parse_offset_id, summarize
 from admin_api.services.message_window import FOREVER_MS, WindowReader
 from admin_api.services.partial import partial_fields
 from admin_api.sources.brokers import Brokers, BrokerSet
-from admin_api.sources.consumer_groups import Connections, GroupSource
+from admin_api.sources.consumer_groups import GroupSource
 from admin_api.sources.messages import MessageSource
 from admin_api.sources.offsets import OffsetSource
 from remoting.record import Record, get_property
 
+if TYPE_CHECKING:  # imported by the methods that use it: a search does without
+    from admin_api.schemas.message_tracks import MessageTrace, MessageTrack, TrackView
+
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+"""Where clients send what they tell, unless they are told otherwise."""
 KEY_COUNT_MAX: Final = 64
 """What a broker answers at most to a query by key."""
 VIEWERS_MAX: Final = 16
@@ -208,10 +208,13 @@ class Messages:
 
     async def trace(
         self, message_id: str, topic: str | None = None, trace_topic: str = TRACE_TOPIC
-    ) -> MessageTrace:
+    ) -> "MessageTrace":
         """What clients told of a message with this client's id. An offset message id has it looked up
         first.
         """
+        from admin_api.schemas.message_tracks import MessageTrace
+        from admin_api.services.message_trace import spans_of
+
         unique_key = await self._unique_key(message_id, topic)
         try:
             pairs, troubles = await self._query(
@@ -238,8 +241,10 @@ class Messages:
         value = get_property(record.properties, b"UNIQ_KEY")
         return message_id if value is None else value.decode(errors="replace")
 
-    async def track(self, message_id: str, topic: str | None = None) -> MessageTrack:
+    async def track(self, message_id: str, topic: str | None = None) -> "MessageTrack":
         """Where it was consumed, as far as the offsets of the groups tell."""
+        from admin_api.schemas.message_tracks import MessageTrack
+
         found = await self.find(message_id, topic)
         record = found.record
         address = (await self.directory.masters()).get(found.broker_name or "")
@@ -258,28 +263,15 @@ class Messages:
             **partial_fields(asked.troubles),
         )
 
-    async def _track(self, address: str, group: str, record: Record) -> TrackView:
+    async def _track(self, address: str, group: str, record: Record) -> "TrackView":
         """Raises: AskError."""
+        from admin_api.services.message_tracks import broadcast_track, track_of
+
         members = await self.groups.connections(address, group)
         if members is not None and members.message_model == "BROADCASTING":
-            problem = "its members keep their offsets themselves"
-            return TrackView(
-                group=group, state=ConsumedState.UNKNOWN, offset=None, is_online=True, problem=problem
-            )
+            return broadcast_track(group)
         offset = await self._offsets.committed(address, group, record.topic, record.queue_id)
-        state = _state(record, offset, members)
-        return TrackView(group=group, state=state, offset=offset, is_online=members is not None)
-
-
-def _state(record: Record, offset: int | None, members: Connections | None) -> ConsumedState:
-    if offset is None or offset <= record.queue_offset:
-        return ConsumedState.OFFLINE if members is None else ConsumedState.NOT_YET
-    row = None if members is None else members.subscription_table.get(record.topic)
-    if row is None or row.expression_type == "SQL92" or row.sub_string.strip() in ("", "*"):
-        return ConsumedState.CONSUMED
-    wanted = {tag.strip() for tag in row.sub_string.split("||")}
-    tag = (get_property(record.properties, b"TAGS") or b"").decode(errors="replace")
-    return ConsumedState.CONSUMED if tag in wanted else ConsumedState.FILTERED
+        return track_of(group, record, offset, members)
 
 
 def _window(

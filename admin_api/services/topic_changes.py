@@ -8,7 +8,8 @@ import orjson
 
 from admin_api.changes import Action, ChangeRefusedError, Effect, Outcome, Preview
 from admin_api.gateway import AskError, Gateway
-from admin_api.schemas.topics import TopicKind, TopicSpec
+from admin_api.schemas.topic_orders import TopicSpec
+from admin_api.schemas.topics import TopicKind
 from admin_api.services.errors import InvalidError
 from admin_api.services.partial import missing
 from admin_api.services.topic_tables import Tables, TopicTables

@@ -2,12 +2,10 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from admin_api.gateway import Gateway, Trouble
 from admin_api.schemas.topics import (
-    BrokerTopicStats,
-    GroupTopicStats,
     QueueView,
     RouteBroker,
     TopicConfigView,
@@ -17,16 +15,17 @@ from admin_api.schemas.topics import (
     TopicRouteView,
     TopicRow,
     TopicSort,
-    TopicStats,
     TopicView,
 )
-from admin_api.services.counting import joined
 from admin_api.services.errors import NotFoundError
 from admin_api.services.partial import PageWanted, missing, partial_fields
 from admin_api.services.topic_tables import Tables, TopicTables
 from admin_api.settings import Settings
-from admin_api.sources.topics import Figures, QueueRow, TopicConfig, TopicSource
+from admin_api.sources.topics import QueueRow, TopicConfig, TopicSource
 from remoting.route import PERM_READ, PERM_WRITE, QueueData, TopicRoute
+
+if TYPE_CHECKING:  # imported by the method that uses it: a list does without
+    from admin_api.schemas.topic_traffic import TopicStats
 
 GROUPS_COUNTED_MAX: Final = 50
 """Groups whose traffic is asked for: two asks a broker each."""
@@ -114,8 +113,10 @@ class Topics:
             **partial_fields(tables.troubles, asked.troubles),
         )
 
-    async def stats(self, topic: str) -> TopicStats:
+    async def stats(self, topic: str) -> "TopicStats":
         """Raises: NotFoundError, UnavailableError, AskError."""
+        from admin_api.services.topic_traffic import stats_view
+
         tables = await self._known(topic)
         groups, troubles = await self._groups(tables, topic)
         counted = (groups or [])[:GROUPS_COUNTED_MAX]
@@ -128,16 +129,10 @@ class Topics:
         asked = await self._gateway.ask_each(
             wanted, lambda key: self._source.figures(readers[key[0]], key[1], key[2])
         )
-        figures = _ByStat(asked.answers)
-        return TopicStats(
-            topic=topic,
-            put_messages=joined(figures.of("TOPIC_PUT_NUMS", topic)),
-            put_bytes=joined(figures.of("TOPIC_PUT_SIZE", topic)),
-            brokers=[figures.broker_stats(broker, topic) for broker in readers],
-            groups=None if groups is None else [figures.group_stats(group, topic) for group in counted],
-            groups_left_out=None if groups is None else len(groups) - len(counted),
-            **partial_fields(tables.troubles, troubles, asked.troubles),
-        )
+        shown = None if groups is None else counted
+        left_out = None if groups is None else len(groups) - len(counted)
+        troubled = partial_fields(tables.troubles, troubles, asked.troubles)
+        return stats_view(topic, list(readers), shown, left_out, asked.answers, troubled)
 
     async def _known(self, topic: str) -> Tables:
         tables = await self._tables.get()
@@ -152,31 +147,6 @@ class Topics:
         if not asked.answers:
             return None, asked.troubles
         return sorted({group for groups in asked.answers.values() for group in groups}), asked.troubles
-
-
-@dataclass(frozen=True, slots=True)
-class _ByStat:
-    """Figures by (broker name, statistic, key)."""
-
-    answers: Mapping[tuple[str, str, str], Figures | None]
-
-    def of(self, stat: str, key: str) -> list[Figures | None]:
-        return [figures for (_, name, of), figures in self.answers.items() if (name, of) == (stat, key)]
-
-    def broker_stats(self, broker: str, topic: str) -> BrokerTopicStats:
-        return BrokerTopicStats(
-            broker_name=broker,
-            put_messages=joined([self.answers.get((broker, "TOPIC_PUT_NUMS", topic))]),
-            put_bytes=joined([self.answers.get((broker, "TOPIC_PUT_SIZE", topic))]),
-        )
-
-    def group_stats(self, group: str, topic: str) -> GroupTopicStats:
-        key = f"{topic}@{group}"
-        return GroupTopicStats(
-            group=group,
-            got_messages=joined(self.of("GROUP_GET_NUMS", key)),
-            got_bytes=joined(self.of("GROUP_GET_SIZE", key)),
-        )
 
 
 def _found(tables: Tables, query: TopicQuery) -> dict[str, dict[str, TopicConfig]]:

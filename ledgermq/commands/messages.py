@@ -211,7 +211,7 @@ def resend(
     body |= {"consumerGroup": group, "clientId": client}
 
     async def local(services: "Services") -> "Change":
-        from admin_api.schemas.messages import ResendOrder
+        from admin_api.schemas.message_orders import ResendOrder
         from admin_api.services.message_sending import resend_change
 
         order = ResendOrder.model_validate(body)
@@ -261,7 +261,7 @@ def send(
     body = {name: value for name, value in given.items() if value is not None}
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.messages import NewMessage
+        from admin_api.schemas.message_orders import NewMessage
         from admin_api.services.message_sending import SendMessage
 
         return SendMessage(services.messages, topic, NewMessage.model_validate(body))

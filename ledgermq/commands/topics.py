@@ -202,7 +202,7 @@ def create(
     body = {"name": topic, **spec}
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.topics import NewTopic
+        from admin_api.schemas.topic_orders import NewTopic
 
         return services.topic_changes.create(topic, NewTopic.model_validate(body))
 
@@ -230,7 +230,7 @@ def edit(
         raise UserError("what is to change? See `ledgermq topic edit --help`.", WRONG_USAGE)
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.topics import TopicSpec
+        from admin_api.schemas.topic_orders import TopicSpec
 
         return services.topic_changes.edit(topic, TopicSpec.model_validate(body))
 

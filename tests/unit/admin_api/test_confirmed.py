@@ -7,7 +7,7 @@ import pytest
 from admin_api.app import create_app
 from admin_api.changes import Change, ChangeRefusedError
 from admin_api.schemas.offsets import OffsetReset, ResetTo
-from admin_api.schemas.topics import TopicSpec
+from admin_api.schemas.topic_orders import TopicSpec
 from admin_api.services import dlq_resend
 from admin_api.services.context import Services
 from admin_api.services.message_views import id_of

@@ -6,7 +6,7 @@ from admin_api.examples import CLUSTER_EXAMPLE
 from tests.unit.ledgermq.fake_admin import Asked, as_json, serving
 from tests.unit.ledgermq.running import HEAVY, loaded_by, printed_by
 
-UNUSED = frozenset({"email.message", "zipfile", "csv", "hmac"})
+UNUSED = frozenset({"email.message", "zipfile", "csv"})
 """What modules bring with them that are imported by libraries and used by no command that asks brokers."""
 
 
@@ -34,6 +34,10 @@ def test_a_command_imports_its_own_service(command: list[str], service: str) -> 
         (["group", "list"], "consumer_groups", {"group_details", "group_progress", "group_orders"}),
         (["offset", "show", "g"], "consumer_groups", {"group_details", "group_orders", "offsets"}),
         (["doctor"], "doctor", {"group_details", "group_progress", "group_orders", "messages"}),
+        (["topic", "list"], "topics", {"topic_traffic", "topic_orders"}),
+        (["topic", "show", "t"], "topics", {"topic_traffic", "topic_orders"}),
+        (["message", "find", "t"], "messages", {"message_tracks", "message_orders", "group_details"}),
+        (["dlq", "list"], "dlq_queues", {"dlq", "messages", "group_details"}),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
