@@ -66,7 +66,7 @@ async def _run(plan: ClusterPlan, restart: bool) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
     def on_ready() -> None:
-        console.print(_table(plan, cluster.pids))
+        console.print(ready_table(plan, cluster.pids))
         say(f"Data and logs: {plan.data_dir}. Ctrl-C stops everything.")
         print(f"READY {json.dumps(_ready(plan, cluster.pids))}", flush=True)
 
@@ -92,13 +92,13 @@ def _ready(plan: ClusterPlan, pids: dict[str, int]) -> dict[str, object]:
     }
 
 
-def _table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
+def ready_table(plan: ClusterPlan, pids: dict[str, int]) -> Table:
+    """Whom to talk to. It fits into 80 columns: an address cut in two can be neither clicked nor copied."""
     table = Table(title="LedgerMQ is ready", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("process", "pid", "clients", "replication", "metrics"):
+    for name in ("process", "pid", "clients", "metrics"):
         table.add_column(name, justify="right" if name == "pid" else "left", overflow="fold")
-    table.add_row("name server", str(pids["namesrv"]), plan.namesrv_address, "", "")
+    table.add_row("name server", str(pids["namesrv"]), plan.namesrv_address, "")
     for node in plan.nodes:
-        addresses = (node.remoting_address, node.replication_address, node.metrics_url)
-        table.add_row(node.id, str(pids[node.id]), *addresses)
-    table.add_row("admin", str(pids["admin"]), plan.admin_url, "", f"{plan.admin_url}/metrics")
+        table.add_row(node.id, str(pids[node.id]), node.remoting_address, node.metrics_url)
+    table.add_row("admin", str(pids["admin"]), plan.admin_url, f"{plan.admin_url}/metrics")
     return table
