@@ -222,7 +222,9 @@ class Gateway:
         except RemotingError as error:
             raise AskError(address, str(error)) from error
         line.breaker.heard(self._now_s())
-        line.version = answer.version
+        if answer.version != line.version:
+            line.version = answer.version
+            line.unsupported_until_s.clear()
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and command.code not in _RELAYED:
             line.unsupported_until_s[command.code] = self._now_s() + UNSUPPORTED_REMEMBERED_S
         return answer

@@ -7,6 +7,7 @@ import pytest
 from admin_api.gateway import AskError, Gateway, Trouble
 from admin_api.settings import Settings
 from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
 
 A, B = "127.0.0.1:10911", "127.0.0.1:20911"
@@ -132,6 +133,28 @@ async def test_ask_broker_that_was_away_may_know_the_code_when_it_is_back() -> N
         with pytest.raises(AskError):
             await gateway.ask(A, code)
     brokers.dead, brokers.refusing = set(), {}
+    assert (await gateway.ask(A, CODE)).code == 0
+
+
+async def test_ask_another_release_at_the_address_may_know_the_code() -> None:
+    class Replaced(FakeBrokers):
+        version = 407
+
+        async def invoke(
+            self, address: str, command: RemotingCommand, timeout_s: float = 3.0
+        ) -> RemotingCommand:
+            answer = await super().invoke(address, command, timeout_s)
+            answer.version = self.version
+            return answer
+
+    brokers = Replaced(FakeBroker("broker-a", A))
+    brokers.refusing[A, CODE] = (3, "request type not supported")
+    gateway = gateway_of(brokers)
+    with pytest.raises(AskError):
+        await gateway.ask(A, CODE)
+    brokers.refusing, brokers.version = {}, 413
+    await gateway.ask(A, RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert gateway.version_of(A) == 413
     assert (await gateway.ask(A, CODE)).code == 0
 
 
