@@ -14,12 +14,12 @@ ADMIN_NICE = 10
 """Who looks at the page does not take from the brokers beside it."""
 _AGAIN = "stop and start `ledgermq up`; the nodes go on meanwhile"
 
-# -P: a folder named like one of our packages in the directory of the user is not ours.
-_PYTHON_MODULE = (sys.executable, "-P", "-m")
+PYTHON_MODULE = (sys.executable, "-P", "-m")
+"""-P: a folder named like one of our packages in the directory of the user is not ours."""
 
 
 def node_argv(node: NodePlan) -> tuple[str, ...]:
-    return (*_PYTHON_MODULE, "broker", "--config", str(node.config_file))
+    return (*PYTHON_MODULE, "broker", "--config", str(node.config_file))
 
 
 def node_hint(node: NodePlan, data_dir: Path) -> str:
@@ -35,7 +35,7 @@ def _log_options(plan: ClusterPlan) -> tuple[str, ...]:
 
 def namesrv_command(plan: ClusterPlan) -> Command:
     argv = (
-        *_PYTHON_MODULE,
+        *PYTHON_MODULE,
         *("namesrv", "--host", HOST, "--port", str(plan.namesrv_port)),
         *("--kv-config", str(plan.data_dir / "namesrv" / "kvConfig.json")),
         *_log_options(plan),
@@ -50,7 +50,7 @@ def node_command(plan: ClusterPlan, node: NodePlan) -> Command:
 
 def admin_command(plan: ClusterPlan) -> Command:
     argv = (
-        *_PYTHON_MODULE,
+        *PYTHON_MODULE,
         *("admin_api", "--namesrv", plan.namesrv_address),
         *("--host", HOST, "--port", str(plan.admin_port), "--nice", str(ADMIN_NICE)),
         *_log_options(plan),

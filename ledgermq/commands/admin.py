@@ -1,10 +1,11 @@
 """`ledgermq admin`: the web page and HTTP interface, for a cluster that runs somewhere."""
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from ledgermq.cluster_commands import PYTHON_MODULE
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class AdminOptions:
             "--tls-key": self.tls_key,
         }
         return [
-            *(sys.executable, "-m", "admin_api", "--namesrv", self.namesrv),
+            *(*PYTHON_MODULE, "admin_api", "--namesrv", self.namesrv),
             *("--host", self.host, "--port", str(self.port), "--nice", str(self.nice)),
             *(part for option, path in files.items() if path is not None for part in (option, str(path))),
             *(part for name in self.allowed_hosts for part in ("--allowed-host", name)),
