@@ -14,8 +14,8 @@ from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import DEFAULT_GROUP
 from rocketmq_spark.client.queues import MessageQueue, bounds, by_broker, max_offsets
 from rocketmq_spark.client.range_reader import named
-from rocketmq_spark.client.times import offset_at
 from rocketmq_spark.errors import ClusterUnavailableError, RocketmqSparkError
+from rocketmq_spark.source.finding import offsets_at
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.source_options import Subscription
 from rocketmq_spark.source.subscribing import find_queues, listed_queues
@@ -119,10 +119,7 @@ class Ends:
         found = bounds(self._cluster, sorted(queues))
         if start_ms is None:
             return {queue: ends.min_offset for queue, ends in found.items()}
-        return {
-            queue: offset_at(self._cluster, queue, start_ms, ends, self._group)
-            for queue, ends in found.items()
-        }
+        return offsets_at(self._cluster, dict.fromkeys(found, start_ms), found, self._group)
 
     def note_away(self, start: Offsets, ends: Offsets) -> None:
         """Log which queues of the stream are not there, whenever these are others than before."""

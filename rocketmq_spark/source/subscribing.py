@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import MessageQueue, QueueBounds
-from rocketmq_spark.client.times import offset_at
 from rocketmq_spark.errors import OptionError, TopicNotFoundError
+from rocketmq_spark.source.finding import offsets_at
 from rocketmq_spark.source.offsets import EARLIEST, LATEST, Offsets, require_same_queues
 from rocketmq_spark.source.source_options import Missing, Position, Subscription
 
@@ -98,7 +98,7 @@ def resolve(
     else:
         assert position.time_ms is not None
         times = dict.fromkeys(found, position.time_ms)
-    offsets = {queue: offset_at(cluster, queue, times[queue], ends, group) for queue, ends in found.items()}
+    offsets = offsets_at(cluster, times, found, group)
     if missing is Missing.ERROR:
         _require_messages(position, times, offsets, found)
     return offsets
