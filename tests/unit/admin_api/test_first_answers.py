@@ -36,7 +36,8 @@ class Hanging(FakeBrokers):
     def give_up(self) -> None:
         waiting, self.waiting = self.waiting, []
         for each in waiting:
-            each.cancelled() or each.set_result(None)
+            if not each.done():
+                each.set_result(None)
 
 
 def two_groups() -> Hanging:
