@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import json
-import os
 import random
 import signal
 import subprocess
@@ -261,15 +260,14 @@ class ChaosCluster:
 
         return await eventually(f"{node_id} answers", answer, limit_s)
 
-    def log_end(self, node_id: str) -> str:
-        """The last words of a node's last start."""
+    def last_log(self, node_id: str) -> str:
+        """What a node has said since its last start."""
         log = self.folder / f"{node_id}-{self.nodes[node_id].starts - 1}.log"
-        return log.read_text(encoding="utf-8", errors="replace")[-2000:]
+        return log.read_text(encoding="utf-8", errors="replace")
 
-    def log_text(self, node_id: str) -> str:
-        """What a node has said in all its lives."""
-        logs = sorted(self.folder.glob(f"{node_id}-*.log"), key=os.path.getmtime)
-        return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
+    def log_end(self, node_id: str) -> str:
+        """The last words of that."""
+        return self.last_log(node_id)[-2000:]
 
     async def ask(self, node_id: str, code: int, ext: Mapping[str, str] | None = None) -> RemotingCommand:
         """An operator's request, past all faults. Raises RemotingError."""
@@ -314,13 +312,16 @@ class ChaosCluster:
         return await eventually(f"a writable leader other than {than}", leader, limit_s)
 
     async def wait_whole(self, limit_s: float = 60.0) -> dict[str, dict[str, Any]]:
-        """All nodes follow one leader and have applied all that it holds."""
+        """All nodes follow one leader; all that it holds is committed, and each has applied it."""
 
         async def equal() -> dict[str, dict[str, Any]] | None:
             statuses = await self.statuses()
             keys = ("term", "leaderId", "endIndex", "committedIndex", "appliedIndex")
             seen = {tuple(status[key] for key in keys) for status in statuses.values()}
-            return statuses if len(statuses) == self.node_count and len(seen) == 1 else None
+            if len(statuses) != self.node_count or len(seen) != 1:
+                return None
+            _, leader, *indexes = seen.pop()
+            return statuses if leader and len(set(indexes)) == 1 else None
 
         return await eventually("all nodes show one leader and one log", equal, limit_s)
 
@@ -334,7 +335,10 @@ class ChaosCluster:
             status = await self.status(leader) if leader is not None else None
             peers = [peer for peer in status["peers"] if peer["id"] != leader] if status is not None else []
             return bool(peers) and all(
-                peer["pushState"] == "APPEND" and (peer["lagEntries"] or 0) < NEAR_ENTRIES for peer in peers
+                peer["pushState"] == "APPEND"
+                and peer["lagEntries"] is not None
+                and peer["lagEntries"] < NEAR_ENTRIES
+                for peer in peers
             )
 
         await eventually("the leader is in touch with all others", in_touch, limit_s)
@@ -344,10 +348,21 @@ class ChaosCluster:
 
         async def is_healed() -> bool:
             status = await self.status(node_id)
-            return status is not None and not status.get("impairment")
+            return status is not None and not status["impairment"]
 
         await eventually(f"{node_id} is healed", is_healed, limit_s)
         await self.wait_in_touch(limit_s)
+
+    async def lead(self, node_id: str, limit_s: float = 60.0) -> None:
+        """Have leadership handed over till the node has it."""
+
+        async def leads() -> bool:
+            if await self.leader() == node_id:
+                return True
+            await self.transfer(node_id)
+            return False
+
+        await eventually(f"{node_id} leads", leads, limit_s, 0.2)
 
     async def transfer(self, to: str) -> bool:
         """Ask the leader to hand over. False when nobody leads or it refuses."""

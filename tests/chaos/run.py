@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.chaos.cluster import ChaosCluster, Disk
+from tests.chaos.cluster import ChaosCluster, Disk, eventually
 from tests.chaos.faulty_fs import DiskFaults
 from tests.chaos.workload import Workload
 from tests.histories.checker import check
@@ -23,6 +23,8 @@ from tests.integration.log_files import first_difference
 
 HEALED_LIMIT_S = 90.0
 SENDS_AFTER = 50
+JUDGED = frozenset({"send ok", "poll ok", "seek", "commit ok", "fetch ok", "drain", "values read"})
+"""What every run's history must have some of, or a word of the checker could not have come."""
 
 
 class Run:
@@ -67,24 +69,48 @@ class Run:
         for node_id in dead:
             await self.cluster.wait_answers(node_id)
 
-    async def finish(self) -> Report:
-        """Heal, let the clients end, read everything, and judge. Raises AssertionError on what is wrong."""
-        report = await self.judge()
+    async def finish(self, *, from_each: bool = False) -> Report:
+        """Heal, let the clients end, read everything, and judge. Raises AssertionError on what is wrong.
+
+        `from_each`: all is read from every node, each leading in its turn. What is damaged in a follower's
+        queues and tables is seen by no reader.
+        """
+        report = await self.judge(from_each=from_each)
         report.assert_clean()
+        idle = JUDGED - {kind for kind, count in report.operations.items() if count}
+        assert self.load.read > 0, "no consumer read anything before the end"
+        assert not idle, f"the history has none of {sorted(idle)}: it shows less than it seems to"
         assert self.load.moved == [], f"consumers were sent elsewhere: {self.load.moved[:5]}"
         return report
 
-    async def judge(self) -> Report:
+    async def judge(self, *, from_each: bool = False) -> Report:
         """The same, but the report is returned whatever it says."""
         await self.heal()
         await self.load.stop()
+        await self.cluster.wait_whole(HEALED_LIMIT_S)
+        if from_each:
+            await self._drain_each()
+        else:
+            await self.load.drain()
         statuses = await self.cluster.wait_whole(HEALED_LIMIT_S)
-        await self.load.drain()
         self.load.history.flush()
-        self.assert_same_bytes({status["committedPosition"] for status in statuses.values()}.pop())
+        (end,) = {status["committedPosition"] for status in statuses.values()}
+        self.assert_same_bytes(end)
         report = check(read_history(self.history))
         self.note(str(report))
         return report
+
+    async def _drain_each(self) -> None:
+        for node_id, node in self.cluster.nodes.items():
+            await self.cluster.lead(node_id)
+
+            async def is_named(address: str = f"{node.public_ip}:{node.port}") -> bool:
+                self.load.forget_broker()
+                return await self.load.find_broker() == address
+
+            await eventually(f"the name server names {node_id}", is_named, HEALED_LIMIT_S)
+            await self.load.drain()
+            await self.load.find_by_keys()
 
     def assert_same_bytes(self, end: int) -> None:
         """The replicas' data files are equal up to what is committed."""

@@ -46,4 +46,4 @@ async def run_schedule(folder: Path, schedule: Schedule) -> None:
                 await run.revive()
             await run.heal()
             await stock.finish()
-        await run.finish()
+        await run.finish(from_each=True)

@@ -105,7 +105,7 @@ class StockClients:
     def _write(self, client: StockClient) -> None:
         """The reports as operations, in the times of the history."""
         topic, span = self._run.load.topic, (client.began_ms, now_us() // 1000)
-        sends = sends_of(read_report(client.sends), f"{client.name}-p", topic, span, tries=TRIES)
+        sends = sends_of(read_report(client.sends), f"{client.name}-p", topic, span, tries=TRIES[client.name])
         polls = polls_of(read_report(client.consumed), f"{client.name}-c", topic, span)
         operations: list[Send | Poll] = [*sends, *polls]
         for operation in operations:
@@ -122,7 +122,7 @@ class StockClients:
                     await _end(process)
 
 
-TRIES = None
+TRIES: dict[str, int | None] = {"java": 1, "python": None}
 """The Java producer tries once, the library of the Python client does not say how often it does."""
 
 

@@ -9,34 +9,47 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.cluster import ChaosNode, eventually
-from tests.chaos.damage import HARMS, KINDS, damage, wipe
+from tests.chaos.damage import HARMS, KINDS, damage, files_of, files_of_no_kind, flip_in_log, wipe
 from tests.chaos.run import Run, start_run
-from tests.integration.log_files import first_difference
 
 pytestmark = pytest.mark.integration
 SENDS = 50
+EVERYTHING = "everything"
+WRITTEN_LAST = {"timer index"}
+"""What a node without timed messages writes when it is told to end."""
+VOTE_LOST = {"vote", EVERYTHING}
+WRITTEN_LIMIT_S = 60.0
 SCRUBBED_LIMIT_S = 150.0
 
 
 async def damage_stopped(run: Run, node_id: str, kind: str, harm: str, rng: random.Random) -> None:
     """Kill the node, damage a file, start it, and wait till it has its vote back."""
-    await run.load.wait_acknowledged(SENDS)
-    await run.cluster.wait_in_touch()
-    await run.cluster.kill(node_id, rng.choice([signal.SIGKILL, signal.SIGTERM]))
     node = run.cluster.nodes[node_id]
-    run.note(wipe(node) if kind == "everything" else damage(node, kind, harm, rng))
+
+    async def has_one() -> bool:
+        return kind == EVERYTHING or kind in WRITTEN_LAST or bool(files_of(node, kind))
+
+    await run.load.wait_acknowledged(SENDS)
+    await eventually(f"{node_id} keeps a file of the kind: {kind}", has_one, WRITTEN_LIMIT_S)
+    await run.cluster.wait_in_touch()
+    is_asked = kind in WRITTEN_LAST or rng.random() < 0.5
+    await run.cluster.kill(node_id, signal.SIGTERM if is_asked else signal.SIGKILL)
+    assert kind == EVERYTHING or files_of(node, kind), f"{node_id} left no {kind}"
+    run.note(wipe(node) if kind == EVERYTHING else damage(node, kind, harm, rng))
     await run.cluster.restart(node_id)
     await run.cluster.wait_healed(node_id)
+    if kind in VOTE_LOST:
+        assert "term and vote are not known" in run.cluster.last_log(node_id), "the lost vote went unnoticed"
 
 
 async def test_log_vote_and_disk_of_each_node_in_turn(tmp_path: Path, seed: int) -> None:
     """Who was healed has to be able to stand in for the others: each of the three is damaged once."""
     rng = random.Random(seed)
     async with start_run(tmp_path, seed) as run:
-        harms = [("data", "flip"), ("vote", "flip"), ("everything", "delete")]
+        harms = [("data", "flip"), ("vote", "flip"), (EVERYTHING, "delete")]
         for node_id, (kind, harm) in zip(sorted(run.cluster.nodes), harms, strict=True):
             await damage_stopped(run, node_id, kind, harm, rng)
-        await run.finish()
+        await run.finish(from_each=True)
 
 
 @pytest.mark.long
@@ -46,7 +59,9 @@ async def test_every_kind_of_file(tmp_path: Path, seed: int, harm: str) -> None:
     async with start_run(tmp_path, seed) as run:
         for kind in KINDS:
             await damage_stopped(run, rng.choice(sorted(run.cluster.nodes)), kind, harm, rng)
-        await run.finish()
+        for node in run.cluster.nodes.values():
+            assert files_of_no_kind(node) == [], "a kind of file that is never damaged"
+        await run.finish(from_each=True)
 
 
 async def test_damaged_message_is_repaired_when_somebody_reads_it(tmp_path: Path, seed: int) -> None:
@@ -89,15 +104,14 @@ async def test_flipped_bit_under_a_running_node(tmp_path: Path, seed: int, role:
         leader = await run.cluster.wait_leader()
         node_id = leader if role == "leader" else min(run.cluster.nodes.keys() - {leader})
         node, starts = run.cluster.nodes[node_id], run.cluster.nodes[node_id].starts
-        other = run.cluster.nodes[min(run.cluster.nodes.keys() - {node_id})]
         status = await run.cluster.status(node_id)
         assert status is not None
-        end = int(status["committedPosition"])
-        run.note(damage(node, "data", "flip", random.Random(seed)))
+        flip = flip_in_log(node, int(status["committedPosition"]), random.Random(seed))
+        run.note(f"{node_id}, under the running node: {flip}")
 
         async def is_repaired() -> bool:
             assert node.is_running, run.cluster.log_end(node_id)
-            return first_difference(node.folder, other.folder, end) is None
+            return flip.is_undone()
 
         await eventually("the flipped bit is repaired", is_repaired, SCRUBBED_LIMIT_S, 0.5)
         await run.finish()

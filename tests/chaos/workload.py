@@ -31,6 +31,9 @@ GROUP = "ChaosReaders"
 POLLS_OF_A_LIFE = 150
 """On average a consumer is started anew after so many polls."""
 POLLS_PER_COMMIT = 10
+SENDS_PER_KEPT = 50
+LOOKED_FOR_MAX = 40
+NO_END_MS = (1 << 63) - 1
 QUIET_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 
 
@@ -55,6 +58,8 @@ class Workload:
     unsure: int = 0
     refused: int = 0
     read: int = 0
+    kept: list[str] = field(default_factory=list)
+    """Some of what was acknowledged, from the first to the last."""
     moved: list[str] = field(default_factory=list)
     """What brokers said of offsets that they do not have (any more)."""
     _client: RemotingClient | None = None
@@ -138,6 +143,25 @@ class Workload:
         for queue_id in range(self.queues):
             await Consumer(self, Queue(self.topic, queue_id), "drain").drain()
 
+    async def find_by_keys(self, limit_s: float = 60.0) -> None:
+        """Look for some messages by their keys. Raises AssertionError when one is not found for long."""
+        end_s = time.monotonic() + limit_s
+        for value in self.kept[:: len(self.kept) // LOOKED_FOR_MAX + 1]:
+            while value not in await self._found(value):
+                assert time.monotonic() < end_s, f"{value} is not found by its key"
+                await asyncio.sleep(PAUSE_S)
+
+    async def _found(self, key: str) -> set[str]:
+        ext = {"topic": self.topic, "key": key, "maxNum": "8"}
+        ext |= {"beginTimestamp": "0", "endTimestamp": str(NO_END_MS)}
+        try:
+            answer = await self.invoke(RemotingCommand(RequestCode.QUERY_MESSAGE, ext_fields=ext))
+        except RemotingError:
+            return set()
+        if answer.code != ResponseCode.SUCCESS:
+            return set()
+        return {bytes(record.body).decode() for record in split_records(answer.body)}
+
 
 class Producer:
     """Sends one message after the other to one queue."""
@@ -165,6 +189,8 @@ class Producer:
         load.unsure += outcome is Outcome.INFO
         load.refused += outcome is Outcome.FAIL
         if outcome is Outcome.OK:
+            if load.acknowledged % SENDS_PER_KEPT == 0:
+                load.kept.append(value)
             load.acknowledged += 1
             load.acknowledged_at_s = done.invoked / 1e6
         return outcome is Outcome.OK
@@ -173,7 +199,7 @@ class Producer:
         load = self._load
         ext = {"a": "Chaos", "b": load.topic, "c": "TBW102", "d": str(load.queues)}
         ext |= {"e": str(self._queue.queue_id), "f": "0", "g": str(now_us() // 1000), "h": "0"}
-        ext |= {"j": "0", "k": "false", "m": "false"}
+        ext |= {"i": f"KEYS\x01{value}\x02", "j": "0", "k": "false", "m": "false"}
         request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=ext, body=value.encode())
         try:
             answer = await load.invoke(request)
@@ -289,7 +315,11 @@ class Consumer:
         while offset != end:
             assert time.monotonic() < end_s, f"{self._queue} could not be read to its end, from {offset}"
             found = await self.poll(offset, 0)
-            if found is not None:
-                offset, end = found
+            if found is None:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            offset, end = found
         load.history.write(Drain(self._name, begun, now_us(), self._queue, 0, end))
-        await self._fetch()
+        while await self._fetch() is None:
+            assert time.monotonic() < end_s, f"nobody tells the group's offset of {self._queue}"
+            await asyncio.sleep(PAUSE_S)

@@ -32,6 +32,7 @@ def chunks(node: Path, end: int) -> Iterator[tuple[int, bytes]]:
 
 def first_difference(one: Path, other: Path, end: int) -> str | None:
     """What differs first between two nodes' logs before position `end`, None when they are the same bytes."""
+    assert end > 0, "of two logs nothing is compared"
     seen = 0
     for (position, data), (other_position, other_data) in zip(
         chunks(one, end), chunks(other, end), strict=True
