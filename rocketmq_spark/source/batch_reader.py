@@ -48,7 +48,7 @@ class RocketmqReader(DataSourceReader):
                 if self._constraints.admits(wanted.queue)
             ]
             parts = split([wanted for wanted in ranges if len(wanted)], common.partitions_min)
-            lengths = group_lengths([len(part) for part in parts], common.partitions_max)
+            lengths = group_lengths(list(map(len, parts)), common.partitions_max, common.partitions_min)
             return partitions_of(parts, lengths, cluster.known_leader)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,11 @@ from pyspark.sql.datasource import InputPartition
 from rocketmq_spark.client.range_reader import QueueRange
 from rocketmq_spark.source.reading import RangePartition, RangeTask
 
+TASKS_MAX: Final = 200
+TASK_MESSAGES: Final = 5_000
+"""Unless an option says how many tasks there are at most: so many, or one for so many messages if that is
+more. So only small parts share a task.
+"""
 PART_MESSAGES: Final = 100
 """To begin with a part costs about what so many messages cost: a connection and a pull."""
 BATCH_ROWS: Final = 1_000
@@ -31,10 +36,13 @@ class JoinedPartition(InputPartition):
         self.parts = tuple(parts)
 
 
-def group_lengths(sizes: Sequence[int], groups_max: int) -> list[int]:
+def group_lengths(sizes: Sequence[int], tasks_max: int | None, tasks_min: int = 0) -> list[int]:
     """How many parts of these numbers of messages each task has, in their order: about as much work for each,
-    and each part a task of its own where there are no more than `groups_max`. Pure.
+    and each part a task of its own where there are no more than `tasks_max`. Pure.
+
+    tasks_max: None to decide by the messages, not below `tasks_min`.
     """
+    groups_max = tasks_max or max(TASKS_MAX, tasks_min, sum(sizes) // TASK_MESSAGES)
     if len(sizes) <= groups_max:
         return [1] * len(sizes)
     weights = [size + PART_MESSAGES for size in sizes]

@@ -55,8 +55,6 @@ STREAM_OPTIONS: Final = (
 PATH_HINT: Final = {"path": "names a folder: topics are named by subscribe, subscribePattern or assign"}
 TRIGGER_DELAY_MS: Final = 15 * 60_000
 STORE_TIME_SKEW_MS: Final = 60_000
-PARTITIONS_MAX: Final = 1_000
-"""Tasks of one query or batch, unless an option says otherwise: of more queues several share one."""
 
 
 class Missing(Enum):
@@ -111,7 +109,7 @@ class SourceOptions:
     start: Position
     missing: Missing
     partitions_min: int
-    partitions_max: int
+    partitions_max: int | None
     fail_on_data_loss: bool
     include_headers: bool
     decompress: bool
@@ -205,12 +203,11 @@ def _common(reader: OptionReader, default: int) -> SourceOptions:
     )
 
 
-def _partitions(reader: OptionReader) -> tuple[int, int]:
-    """The least and the most tasks; a great `minPartitions` alone raises the other one's default."""
+def _partitions(reader: OptionReader) -> tuple[int, int | None]:
+    """The least and the most tasks of a query or batch; None: as many as are worth it."""
     least = reader.integer("minPartitions", 0) or 0
-    most = reader.integer("maxPartitions", max(least, PARTITIONS_MAX), least=1)
-    assert most is not None
-    if least > most:
+    most = reader.integer("maxPartitions", least=1)
+    if most is not None and least > most:
         raise OptionError(f"option minPartitions is {least}, more than maxPartitions {most}")
     return least, most
 

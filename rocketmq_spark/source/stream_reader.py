@@ -165,7 +165,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             report_lost([one for one in lost if len(one)], common.fail_on_data_loss)
             self._passed |= {one.queue: one.stop for one in lost if len(one)}
         parts = split(ranges, common.partitions_min)
-        lengths = group_lengths([len(part) for part in parts], common.partitions_max)
+        lengths = group_lengths(list(map(len, parts)), common.partitions_max, common.partitions_min)
         return partitions_of(without_lost(parts, kept), lengths, cluster.known_leader)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

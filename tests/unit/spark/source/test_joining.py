@@ -12,6 +12,8 @@ from rocketmq_spark.source.joining import (
     BATCH_ROWS,
     HELD_MAX,
     PART_MESSAGES,
+    TASK_MESSAGES,
+    TASKS_MAX,
     JoinedPartition,
     group_lengths,
     merged,
@@ -41,6 +43,15 @@ def test_parts_stay_alone_while_there_are_few() -> None:
     assert group_lengths([1, 0, 9], 3) == [1, 1, 1]
     assert group_lengths([1, 1, 1, 1], 3) == [1, 2, 1]
     assert group_lengths([], 3) == []
+
+
+def test_only_small_parts_share_a_task_unless_an_option_says_so() -> None:
+    many = 5 * TASKS_MAX
+    assert len(group_lengths([1] * many, None)) == TASKS_MAX
+    assert len(group_lengths([1] * many, None, tasks_min=many)) == many
+    assert len(group_lengths([TASK_MESSAGES] * many, None)) == many
+    assert len(group_lengths([TASK_MESSAGES] * many, 10)) == 10
+    assert len(group_lengths([TASK_MESSAGES // 2] * many, None)) == many // 2
 
 
 @given(st.lists(st.integers(0, 2 * BATCH_ROWS), max_size=30))
