@@ -50,19 +50,22 @@ class TlsDoor(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Takes the connection from its transport, which would read what belongs to the handshake."""
-        self._connected = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        self._connected.setblocking(False)
-        cast("asyncio.Transport", transport).abort()
         make_room(self._connections, self._waiting, self._limits.connections_max)
+        try:
+            self._connected = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        except OSError as error:  # too many files are open, or the client has left
+            _log.warning("a connection is dropped: %s", error)
+            return
+        finally:
+            cast("asyncio.Transport", transport).abort()
+        self._connected.setblocking(False)
         self._connections.add(self)
         self._waiting[self] = None
         self._handshake = self._loop.create_task(self._shake_hands(self._connected))
 
     def give_up(self) -> None:
-        """Ends it in the middle of the handshake."""
+        """Ends it in the middle of the handshake, which then fails by itself."""
         self._leave()
-        if self._handshake is not None:
-            self._handshake.cancel()
         if self._connected is not None:
             with suppress(OSError):  # it ended by itself
                 self._connected.shutdown(socket.SHUT_RDWR)

@@ -1,6 +1,8 @@
 """admin_api.tls_door: connections in their TLS handshake are counted and bounded as all others."""
 
 import asyncio
+import errno
+import os
 import shutil
 import ssl
 import subprocess
@@ -102,6 +104,22 @@ def test_clients_that_leave_or_speak_no_tls_are_counted_no_more(https: Https) ->
             assert await plain.ended()
             await there.until(lambda: there.open == 0)
             assert not there.config.waiting
+
+    run(https, test)
+
+
+def test_connection_for_which_no_file_is_left_is_dropped(
+    https: Https, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def test() -> None:
+        async with https.served() as there:
+            monkeypatch.setattr(os, "dup", refusing)
+            client = await there.connect()
+            assert await client.ended()
+            assert there.open == 0
 
     run(https, test)
 
