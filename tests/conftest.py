@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests.support.lanes import SPARK, Lanes
+from tests.support.lanes import QUICK, SPARK, Lanes
 from tests.support.measures import lines_of
 
 settings.register_profile("untimed", deadline=None)
@@ -21,9 +22,17 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m integration` the folders that have no such tests are not read: it takes half a minute."""
+    is_quick = collection_path in [config.rootpath / folder for folder in QUICK]
+    return True if is_quick and config.option.markexpr == "integration" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those marked `long` are skipped unless `scripts/test --long` asked for them."""
     items.sort(key=_turn)
+    if lost := [item.nodeid for item in items if _turn(item)[0] and item.nodeid.startswith(QUICK)]:
+        raise pytest.UsageError(f"no run would find these tests, marked integration: {', '.join(lost)}")
     if os.environ.get("LEDGERMQ_LONG") == "1":
         return
     for item in items:

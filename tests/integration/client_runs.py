@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.children import end_with_parent
+
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 PYTHON_CLIENT = CACHE / "rocketmq-client-python"
@@ -53,6 +55,7 @@ class Driver:
                 env={**os.environ, **self.environment, "HOME": str(self.folder)},
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                preexec_fn=end_with_parent(),
             )
 
     def run(self, arguments: Sequence[str], out: Path, limit_s: float = 120.0) -> Report:

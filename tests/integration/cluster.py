@@ -20,6 +20,7 @@ from remoting.codes import RequestCode
 from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for
 from tests.integration.wire import WireError, call
+from tests.support.children import end_with_parent
 
 COMMAND = Path(sys.executable).with_name("ledgermq")
 READY_LIMIT_S = 30.0
@@ -169,6 +170,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
+                preexec_fn=end_with_parent(),
                 start_new_session=True,  # a Ctrl-C meant for pytest reaches the cluster by stop() only
             )
 

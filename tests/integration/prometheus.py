@@ -17,6 +17,7 @@ from typing import Any
 from ledgermq.ports import is_free
 from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for
+from tests.support.children import end_with_parent
 from tests.support.debian_programs import find_program
 
 DOCKER = ROOT / "docker"
@@ -104,6 +105,7 @@ def running(folder: Path, nodes: Sequence[str], admin: str) -> Iterator[Promethe
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
+            preexec_fn=end_with_parent(),
         )
     try:
         prometheus = Prometheus(address)

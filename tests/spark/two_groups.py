@@ -13,6 +13,7 @@ from rocketmq_spark.errors import RocketmqSparkError
 from tests.integration.client_runs import ROOT
 from tests.integration.cluster import NODE_PORT_STEP, REPLICATION_PORT_OFFSET, free_ports
 from tests.integration.waiting import wait_for
+from tests.support.children import end_with_parent
 
 NAMES = ("broker-a", "broker-b")
 READY_LIMIT_S = 60.0
@@ -96,6 +97,7 @@ class TwoGroups:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                preexec_fn=end_with_parent(),
                 start_new_session=True,
             )
 

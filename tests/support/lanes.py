@@ -5,6 +5,8 @@ from __future__ import annotations
 from xdist.scheduler import LoadFileScheduling
 
 SPARK = "tests/spark"
+QUICK = ("tests/golden", "tests/unit")
+"""Folders with most of the tests, of which none starts processes: a run of those that do passes them by."""
 
 
 class Lanes(LoadFileScheduling):  # type: ignore[misc]  # xdist says nothing of its types
