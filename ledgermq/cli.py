@@ -1,7 +1,6 @@
-"""The `ledgermq` command: the names of all commands, where they are, and how errors end.
+"""The entry point of `ledgermq`: how its process starts, and how errors end.
 
-This is imported by every call, so it imports nothing but typer: the module of a command comes with its call,
-and what the command works with when it runs.
+What it sets has to stand before typer is imported, so that it imports nothing heavy itself.
 """
 
 import atexit
@@ -9,61 +8,19 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
-from typing import ClassVar, Final
-
-import typer
+from typing import Final
 
 from ledgermq.deferred import defer
 from ledgermq.errors import INTERRUPTED, UserError
-from ledgermq.lazy_group import LazyGroup
-
-PLACES: Final = {
-    "up": "ledgermq.commands.local",
-    "admin": "ledgermq.commands.local",
-    "node": "ledgermq.commands.nodes",
-    "status": "ledgermq.commands.status",
-    "doctor": "ledgermq.commands.doctor",
-    "topic": "ledgermq.commands.topics",
-    "group": "ledgermq.commands.groups",
-    "offset": "ledgermq.commands.offsets",
-    "message": "ledgermq.commands.messages",
-    "dlq": "ledgermq.commands.dlq",
-    "config": "ledgermq.commands.config",
-    "transfer-leader": "ledgermq.commands.replication",
-    "preferred-leader": "ledgermq.commands.replication",
-    "audit": "ledgermq.commands.audit",
-    "watch": "ledgermq.commands.watch",
-    "produce": "ledgermq.commands.traffic",
-    "consume": "ledgermq.commands.traffic",
-    "bench": "ledgermq.commands.traffic",
-    "spark": "ledgermq.commands.spark",
-    "completion": "ledgermq.commands.local",
-    "version": "ledgermq.commands.local",
-}
-"""Every command in the order of `--help`, and the module whose `app` has it."""
-
 
 GARBAGE_THRESHOLD: Final = 100_000
 """New objects between two looks for garbage; Python's own is 700."""
-
-
-class Commands(LazyGroup):
-    places: ClassVar[Mapping[str, str]] = PLACES
-
-
-app = typer.Typer(
-    cls=Commands,
-    help="LedgerMQ: a replicated message broker for stock RocketMQ clients.",
-    epilog="Exit codes: 0 done, 1 not done or not well (stderr says why), 2 wrong usage, 3 done in part, "
-    "130 ended by Ctrl-C.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-
-@app.callback()
-def _root() -> None:
-    """Makes a group of an app that holds no command itself."""
+UNUSED: Final[Mapping[str, tuple[str, ...]]] = {
+    "importlib.metadata": ("entry_points",),
+    "secrets": (),
+    "difflib": ("get_close_matches",),
+}
+"""What typer and pydantic import and a command seldom uses, and the functions they take out of it."""
 
 
 def main() -> None:
@@ -75,9 +32,11 @@ def main() -> None:
     atexit.register(gc.freeze)
     # Pydantic looks for plugins in every installed package; none of them is ours, and it takes its time.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    defer("importlib.metadata", "entry_points")
-    defer("secrets")
+    for name, functions in UNUSED.items():
+        defer(name, *functions)
     try:
+        from ledgermq.app import app
+
         app()
     except UserError as error:
         from ledgermq.output import remark

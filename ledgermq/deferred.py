@@ -16,6 +16,8 @@ class _Deferred(ModuleType):
     """Stands for a module until it is used; then the module takes its place."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__path__":  # asked for by each `from name import ...`; a package has one
+            raise AttributeError(name)
         return getattr(_load(self), name)
 
 
@@ -28,7 +30,7 @@ def defer(name: str, *functions: str) -> None:
     module = _Deferred(name)
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
-        module.__path__ = spec.submodule_search_locations  # asked for by each `from name import ...`
+        module.__path__ = spec.submodule_search_locations
     for function in functions:
         setattr(module, function, _calling(module, function))
     _put(module)

@@ -24,8 +24,9 @@ HEAVY: Final = frozenset(
 
 
 def loaded_by(*args: str) -> set[str]:
-    """The modules that are there when the command, in a process of its own, has ended."""
-    printed = printed_by(*args, after="print('LOADED', *sys.modules)")
+    """The modules that are there, and not deferred, when the command, in a process of its own, has ended."""
+    there = "[name for name, module in sys.modules.items() if type(module).__name__ != '_Deferred']"
+    printed = printed_by(*args, after=f"print('LOADED', *{there})")
     return set(printed.rpartition("LOADED ")[2].split())
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ledgermq.cli import PLACES, app, main
+from ledgermq.app import PLACES, app
+from ledgermq.cli import main
 from ledgermq.cluster_file import ClusterPlan
 from ledgermq.errors import UserError
 from ledgermq.local_cluster import locked

@@ -1,6 +1,7 @@
 """What stands for a module until it is used."""
 
 import importlib
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,15 @@ def test_an_import_is_no_use_and_a_value_is_one(parent: str) -> None:
     assert (child.VALUE, whole.loads) == (7, 1)
 
 
-def test_a_function_that_is_taken_out_is_no_use_until_it_is_called(parent: str) -> None:
+@pytest.mark.parametrize("is_package", [True, False])
+def test_a_function_that_is_taken_out_is_no_use_until_it_is_called(
+    parent: str, tmp_path: Path, is_package: bool
+) -> None:
+    if not is_package:
+        package = tmp_path / parent / "child"
+        (package / "__init__.py").rename(tmp_path / parent / "child.py")
+        shutil.rmtree(package)
+        importlib.invalidate_caches()
     defer(NAMES[1], "doubled")
     taken: dict[str, object] = {}
     exec(f"from {NAMES[1]} import doubled", taken)

@@ -6,7 +6,7 @@ from admin_api.examples import CLUSTER_EXAMPLE
 from tests.unit.ledgermq.fake_admin import Asked, as_json, serving
 from tests.unit.ledgermq.running import HEAVY, loaded_by, printed_by
 
-UNUSED = frozenset({"email.message", "zipfile", "csv"})
+UNUSED = frozenset({"importlib.metadata", "email.message", "zipfile", "csv", "secrets", "difflib"})
 """What modules bring with them that are imported by libraries and used by no command that asks brokers."""
 
 

@@ -169,7 +169,7 @@ def test_what_contradicts_itself_is_told_before_spark_starts(args: Sequence[str]
 def loaded_by(*args: str) -> set[str]:
     """The top-level modules that are there when the command line has said its help."""
     program = (
-        "import sys\nfrom ledgermq.cli import app\n"
+        "import sys\nfrom ledgermq.app import app\n"
         "try: app(sys.argv[1:])\nexcept SystemExit: pass\n"
         "print('LOADED', *{name.partition('.')[0] for name in sys.modules})"
     )
