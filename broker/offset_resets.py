@@ -64,7 +64,7 @@ class _Storing:
     future: asyncio.Future[PutStatus]
 
     def is_void(self) -> bool:
-        return self.future.done() and self.future.result() in NOT_PUT
+        return self.future.done() and not self.future.cancelled() and self.future.result() in NOT_PUT
 
 
 class OffsetResets:

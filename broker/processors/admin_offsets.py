@@ -5,6 +5,7 @@ A reset and a clone change the replicated state, so only the leader makes them; 
 reset with their next pull (broker/offset_resets.py).
 """
 
+import asyncio
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -115,7 +116,7 @@ class OffsetAdmin:
             if has_consumers:
                 resets.begin(group, topic, part, futures[-1])
         for future in futures:
-            await committed_answer(request, future)
+            await committed_answer(request, asyncio.shield(future))
 
     def _no_room(self, group: str, count: int) -> str:
         return (

@@ -2,6 +2,7 @@
 from a snapshot makes its marks of (broker/offset_resets.py). Pure: no clock, the same on every node.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from operator import index
 from typing import Any, Final, NamedTuple
@@ -26,10 +27,12 @@ class PendingReset(NamedTuple):
 class PendingResets:
     """The last reset of each queue, the latest at the end. Changed only by records of the log."""
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_pairs", "_rows")
 
     def __init__(self) -> None:
         self._rows: dict[_Key, PendingReset] = {}
+        self._pairs: Counter[tuple[str, str]] = Counter()
+        """How many rows a group has in a topic: most that are dropped have none."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -40,30 +43,41 @@ class PendingResets:
     def put(self, group: str, topic: str, offsets: Mapping[int, int], stored_ms: int) -> None:
         """A reset was stored; those of long before it are over."""
         for queue_id, offset in offsets.items():
-            self._rows.pop((group, topic, queue_id), None)
-            self._rows[group, topic, queue_id] = PendingReset(offset, stored_ms)
+            self._remove((group, topic, queue_id))
+            self._add((group, topic, queue_id), PendingReset(offset, stored_ms))
         while self._rows:
             oldest = next(iter(self._rows))
             is_over = self._rows[oldest].stored_ms + HEARD_OF_MS <= stored_ms
             if not is_over and len(self._rows) <= PENDING_RESETS_MAX:
                 break
-            del self._rows[oldest]
+            self._remove(oldest)
+
+    def _add(self, key: _Key, row: PendingReset) -> None:
+        self._rows[key] = row
+        self._pairs[key[:2]] += 1
+
+    def _remove(self, key: _Key) -> None:
+        if self._rows.pop(key, None) is not None:
+            self._pairs[key[:2]] -= 1
+            if not self._pairs[key[:2]]:
+                del self._pairs[key[:2]]
 
     def end(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """The group stored these offsets: whoever did is where the reset sent it."""
         for queue_id, offset in offsets.items():
             row = self._rows.get((group, topic, queue_id))
             if row is not None and row.offset != offset:
-                del self._rows[group, topic, queue_id]
+                self._remove((group, topic, queue_id))
 
     def drop(self, group: str | None = None, topic: str | None = None) -> None:
         """The offsets of the group in the topic are gone; None: of every group, in every topic."""
-        for key in [key for key in self._rows if group in (None, key[0]) and topic in (None, key[1])]:
-            del self._rows[key]
+        gone = {pair for pair in self._pairs if group in (None, pair[0]) and topic in (None, pair[1])}
+        for key in [key for key in self._rows if key[:2] in gone] if gone else ():
+            self._remove(key)
 
     def copy(self) -> "PendingResets":
         other = PendingResets()
-        other._rows = dict(self._rows)
+        other._rows, other._pairs = dict(self._rows), Counter(self._pairs)
         return other
 
     def rows(self) -> Iterator[list[Any]]:
@@ -77,5 +91,5 @@ class PendingResets:
         resets = cls()
         for group, topic, queue_id, offset, stored_ms in rows:
             key = str(group), str(topic), index(queue_id)
-            resets._rows[key] = PendingReset(index(offset), index(stored_ms))
+            resets._add(key, PendingReset(index(offset), index(stored_ms)))
         return resets

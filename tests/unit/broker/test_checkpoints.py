@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.processors import admin_offsets
 from broker.state.changes import CommitOffsets, DropOffsets, PutTopic, TrimLog, TrimQueues
 from broker.state.checkpoints import (
     CHECKPOINT_TOPIC,
@@ -16,10 +17,11 @@ from broker.state.checkpoints import (
     split,
 )
 from broker.state.state import ReplicatedState
-from broker.state.topics import TopicConfig
+from broker.state.topics import STATE_TOPIC, TopicConfig
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.log import PutStatus
 from commitlog.record import Message
+from tests.support.broker_context import make_context
 from tests.support.fake_log import FakeLog
 from tests.unit.broker.test_state import make_config, make_state
 
@@ -172,6 +174,37 @@ async def test_node_without_the_begin_of_its_log_takes_the_state_from_a_checkpoi
     other._on_dispatch(DispatchBatch.of(remaining))  # what the log gives again
     assert other.offsets.get("g", "T", 0) == 4
     assert other.applied_index == state.applied_index
+
+
+async def test_resets_before_a_checkpoint_and_right_behind_what_it_covers_are_heard_of(
+    tmp_path: Path,
+) -> None:
+    """Its parts stand later in the log than the entry whose state they hold."""
+    log = FakeLog()
+    state = make_state(tmp_path / "one", log)
+    await state.propose(PutTopic(TopicConfig("T")), CommitOffsets("g", "T", {0: 3, 1: 3}, is_reset=True))
+    covered = state.applied_index
+    writing = asyncio.create_task(state.write_checkpoint(100))
+    await asyncio.sleep(0)
+    await state.propose(CommitOffsets("g", "T", {1: 1}, is_reset=True))
+    assert await writing is PutStatus.PUT_OK
+    remaining = [request for request in log._committed if request.index > covered]
+    assert [request.topic for request in remaining[:2]] == [STATE_TOPIC, CHECKPOINT_TOPIC]
+
+    late = CutLog()
+    late.first_index = covered + 1
+    late._records, late._readable_end, late._applied_index = log._records, log._readable_end, covered
+    late.set_writable(False)
+    context = make_context(tmp_path / "two", late)
+    admin_offsets.register(context)
+    context.state._on_dispatch(DispatchBatch.of(remaining))
+    assert late.calls == [True, covered + 1, False]
+    targets = [context.offset_resets.send("g", "T", queue_id, 9, now_ms=0) for queue_id in (0, 1)]
+    assert targets == [3, 3], "as it was at the checkpoint"
+    context.state._on_dispatch(DispatchBatch.of(remaining))  # what the log gives again
+    assert context.offset_resets.send("g", "T", 1, 9, now_ms=0) == 1
+    assert context.state.offsets.queues("g", "T") == {0: 3, 1: 1}
+    assert list(context.state.resets.items()) == list(state.resets.items())
 
 
 async def test_dropped_offsets_are_gone(tmp_path: Path) -> None:
