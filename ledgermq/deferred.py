@@ -8,8 +8,11 @@ twelfth of a short command's time.
 import importlib
 import importlib.util
 import sys
+import threading
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
+
+_LOADING: Final = threading.RLock()
 
 
 class _Deferred(ModuleType):
@@ -45,10 +48,10 @@ def _calling(module: ModuleType, function: str) -> Any:
 
 def _load(module: ModuleType) -> ModuleType:
     name = module.__name__
-    if sys.modules.get(name) is module:
-        del sys.modules[name]
-        importlib.import_module(name)
-    return sys.modules[name]
+    with _LOADING:  # of two threads that use it first, the second must not take the loaded one out again
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
+        return importlib.import_module(name)
 
 
 def _put(module: ModuleType) -> None:
