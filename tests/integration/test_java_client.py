@@ -84,7 +84,7 @@ def test_orderly_consumer_gets_each_queue_in_order_and_resumes(client: JavaClien
 
 
 def test_message_whose_consumer_fails_comes_back(client: JavaClient, name: str) -> None:
-    """The first retry comes after delay level 3, ten seconds, from the group's retry topic."""
+    """The first retry comes after delay level 3, from the group's retry topic."""
     topic, group = f"{client.label}Retry{name}", f"{client.label}RetryGroup{name}"
     client.call("produce", topic, f"{client.label}RetryProducer{name}", sync=3)
     received = client.call("consume", topic, group, count=6, failures=1)

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.checks import assert_each_exactly_once, assert_found_where_stored
 from tests.integration.client_runs import Driver, Report, finish, java_driver, read_report
 from tests.integration.cluster import Cluster
+from tests.integration.conftest import RETRY_SOON
 from tests.integration.messages import WORD, Sample, samples
 from tests.integration.waiting import wait_for
 
@@ -36,7 +37,7 @@ def filtering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster that filters by properties; a test that kills a node starts it again."""
     cluster = Cluster(tmp_path_factory.mktemp("filtering"))
     try:
-        cluster.start({"enablePropertyFilter": "true"})
+        cluster.start({"enablePropertyFilter": "true", **RETRY_SOON})
         yield cluster
     finally:
         cluster.stop()

@@ -96,7 +96,7 @@ def test_group_that_committed_its_offsets_gets_nothing_again(
 
 
 def test_message_whose_consumer_fails_comes_back(client: PythonClient, name: str) -> None:
-    """The first retry comes after delay level 3, ten seconds, from the group's retry topic."""
+    """The first retry comes after delay level 3, from the group's retry topic."""
     topic, group = f"PythonRetry{name}", f"PythonRetryGroup{name}"
     client.call("produce", topic, f"PythonRetryProducer{name}", sync=3)
     received = client.call("consume", topic, group, count=6, fail_first=True)

@@ -29,9 +29,10 @@ final class Consume {
             return;
         }
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group", null));
-        consumer.setNamesrvAddr(options.text("namesrv", null));
+        options.connect(consumer);
         consumer.setMaxReconsumeTimes(options.number("max_reconsume_times", -1));
-        consumer.setPollNameServerInterval(options.number("poll_ms", 30_000));
+        // The first heartbeat makes the group's retry topic: its route is looked for anew, by default after 30 s.
+        consumer.setPollNameServerInterval(options.number("poll_ms", 1_000));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (options.text("sql", "").isEmpty()) {
             consumer.subscribe(options.text("topic", null), options.text("expression", "*"));
@@ -54,7 +55,7 @@ final class Consume {
     /** The same with the consumer that asks for messages itself, and brings its expression along with every pull. */
     private void runLite() throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(options.text("group", null));
-        consumer.setNamesrvAddr(options.text("namesrv", null));
+        options.connect(consumer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(options.text("topic", null), MessageSelector.bySql(options.text("sql", null)));
         try (Report report = new Report(options.text("out", null))) {

@@ -66,7 +66,7 @@ final class Consumers {
 
     private DefaultMQPushConsumer start(int number) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group", null));
-        consumer.setNamesrvAddr(options.text("namesrv", null));
+        options.connect(consumer);
         consumer.setInstanceName("member" + number + "-" + System.nanoTime());
         consumer.setPollNameServerInterval(options.number("poll_ms", 1_000));
         consumer.setHeartbeatBrokerInterval(options.number("poll_ms", 1_000));

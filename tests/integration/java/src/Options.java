@@ -1,8 +1,12 @@
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.rocketmq.client.ClientConfig;
 
 /** Command line of the form NAME=VALUE. */
 final class Options {
+    /** For a route or a heartbeat. Of the default 3 s a client that starts on a busy machine needs most to load itself. */
+    private static final int PATIENT_MS = 15_000;
+
     private final Map<String, String> values = new HashMap<>();
 
     Options(String[] arguments, int start) {
@@ -30,5 +34,11 @@ final class Options {
 
     boolean isSet(String name) {
         return Boolean.parseBoolean(text(name, "false"));
+    }
+
+    /** Names the name server to a client whose start is not what is tested. */
+    void connect(ClientConfig client) {
+        client.setNamesrvAddr(text("namesrv", null));
+        client.setMqClientApiTimeout(PATIENT_MS);
     }
 }

@@ -22,7 +22,7 @@ final class Pops {
 
     void run() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group", null));
-        consumer.setNamesrvAddr(options.text("namesrv", null));
+        options.connect(consumer);
         consumer.setPollNameServerInterval(options.number("poll_ms", 1000));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setInstanceName(options.text("instance", "pops"));

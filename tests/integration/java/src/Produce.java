@@ -21,7 +21,7 @@ final class Produce {
         this.options = options;
         topic = options.text("topic", null);
         producer = new DefaultMQProducer(options.text("group", null));
-        producer.setNamesrvAddr(options.text("namesrv", null));
+        options.connect(producer);
         producer.setSendMsgTimeout(10_000); // on a busy machine the first send alone can take the usual three seconds
     }
 

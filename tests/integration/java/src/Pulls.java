@@ -31,7 +31,7 @@ final class Pulls {
     @SuppressWarnings("deprecation")
     private void byHand() throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(options.text("group", null) + "Pull");
-        consumer.setNamesrvAddr(options.text("namesrv", null));
+        options.connect(consumer);
         consumer.start();
         for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
             long end = consumer.maxOffset(queue);
@@ -66,7 +66,7 @@ final class Pulls {
     /** Reads one queue to its end, from an offset that it sets or from what the group has committed. */
     private void lite(String name, long offset, boolean commitsHalf) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(options.text("group", null) + "Lite");
-        consumer.setNamesrvAddr(options.text("namesrv", null));
+        options.connect(consumer);
         consumer.setInstanceName(name + System.nanoTime());
         consumer.setAutoCommit(false);
         consumer.setPullBatchSize(1);

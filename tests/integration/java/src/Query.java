@@ -28,7 +28,7 @@ final class Query {
     static void run(Options options) throws Exception {
         boolean isTraced = options.isSet("trace");
         DefaultMQProducer producer = new DefaultMQProducer(options.text("group", null), isTraced, null);
-        producer.setNamesrvAddr(options.text("namesrv", null));
+        options.connect(producer);
         producer.start();
         try (Report report = new Report(options.text("out", null))) {
             Query query = new Query(producer, report);

@@ -85,7 +85,7 @@ final class Sends {
 
     private DefaultMQProducer producer(String name) {
         DefaultMQProducer made = new DefaultMQProducer(options.text("group", null) + name);
-        made.setNamesrvAddr(options.text("namesrv", null));
+        options.connect(made);
         made.setInstanceName(name + System.nanoTime());
         made.setSendMsgTimeout(10_000);
         return made;
