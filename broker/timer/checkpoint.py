@@ -56,6 +56,8 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Raises CheckpointError."""
     try:
+        if len(data) < _HEAD.size + _BODY.size:
+            raise CheckpointError(f"it has only {len(data)} bytes")
         magic, version, crc = _HEAD.unpack_from(data)
         body = data[_HEAD.size :]
         if (magic, version) != (MAGIC, VERSION) or zlib.crc32(body) != crc:

@@ -80,6 +80,12 @@ def test_a_checkpoint_that_was_changed_anywhere_is_refused(at: int, change: byte
         decode_checkpoint(data[:at]) if at < len(data) else decode_checkpoint(data + b"x")
 
 
+def test_an_empty_checkpoint_is_refused_in_words() -> None:
+    """What a power failure leaves of a file that is not synced before its rename."""
+    with pytest.raises(CheckpointError, match="checkpoint cannot be used: it has only 0 bytes"):
+        decode_checkpoint(b"")
+
+
 class IndexMachine(RuleBasedStateMachine):
     """An index beside a plain dictionary of what waits."""
 
