@@ -28,10 +28,10 @@ def sends_of(
     when it was killed is the number after its last one.
     """
     last: Sample | None = None
-    last_ms, has_times = run[0], False
-    for row in report:
+    last_ms, rows = run[0], list(report)
+    has_times = any("at_ms" in row for row in rows)  # an error has none, and may be the first
+    for row in rows:
         last = Sample(row.get("kind", "stream"), row["number"])
-        has_times = has_times or "at_ms" in row
         invoked, completed = (last_ms, row.get("at_ms")) if has_times else run
         last_ms = last_ms if completed is None else completed
         is_stored = row.get("status") in STORED

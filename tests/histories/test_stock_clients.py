@@ -39,6 +39,15 @@ def test_stream_of_the_java_driver() -> None:
     assert sends[-1].values == (body(4),), "what it was sending when it was killed"
 
 
+def test_stream_whose_first_send_fails_goes_on_from_the_start_of_the_run() -> None:
+    sends = list(sends_of([{"number": 0, "status": "ERROR"}, JAVA[2]], "java", "T", RUN, tries=1))
+    assert [(send.outcome, send.invoked, send.completed) for send in sends] == [
+        (Outcome.INFO, 100, None),
+        (Outcome.OK, 100, 130),
+        (Outcome.INFO, 130, None),
+    ]
+
+
 def test_sends_without_times_may_have_been_at_any_time() -> None:
     go = [
         {"kind": "sync", "number": 0, "status": 0, "queue": 3, "offset": 7},
