@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import WAIT_MS, OpenPage
@@ -41,6 +42,31 @@ def test_a_view_of_which_nothing_is_answered_says_so(open_page: OpenPage, stage:
     page.goto(f"{stage.cluster.admin}/#/topics/{TOPIC}")
     expect(page.locator(".notice")).to_contain_text("Nothing could be read.")
     expect(page.locator(".panel .empty").first).to_contain_text("Unknown: nobody")
+
+
+def test_a_group_that_vanishes_while_it_is_looked_at_is_gone(open_page: OpenPage, stage: Stage) -> None:
+    """Neither its last figures nor what could be done to it stay, and nobody asks for it any more."""
+    path = f"{stage.cluster.admin}/api/v1/consumer-groups/passing"
+    made = httpx.put(path, params={"dryRun": False}, json={"retryMaxTimes": 3}, timeout=10)
+    assert made.status_code == 200, made.text
+    page = open_page("#/groups/passing")
+    expect(page.get_by_role("button", name="Reset offsets…")).to_be_visible()
+    expect(page.get_by_role("table", name="Settings by broker").locator("tbody tr")).to_have_count(1)
+    own = {"X-LedgerMQ-Request": "1"}
+    preview = httpx.delete(path, headers=own, timeout=10).json()
+    agreed = {"dryRun": False, "confirmation": preview["confirmation"]}
+    deleted = httpx.delete(path, params=agreed, headers=own, timeout=10)
+    assert deleted.status_code == 200, deleted.text
+    expect(page.get_by_text("The group passing is gone: no broker knows it any more.")).to_be_visible()
+    expect(page.get_by_role("button", name="Reset offsets…")).to_have_count(0)
+    expect(page.get_by_role("table")).to_have_count(0)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.get_by_role("button", name="Look again").click()
+    expect(page.get_by_text("There is no group passing.")).to_be_visible()
+    page.get_by_role("link", name="All groups").click()
+    expect(page.get_by_role("heading", name="Consumer groups")).to_be_visible()
+    assert sum("consumer-groups/passing" in url for url in asked) == 2, "it was read once more, in two parts"
 
 
 def test_a_dialog_is_left_with_its_view(open_page: OpenPage) -> None:

@@ -29,6 +29,10 @@ export function createNotice() {
     ofNothing(problems) {
       show("Nothing could be read.", problems.map(sayProblem));
     },
+    /** What the view is about is not there (any more). */
+    ofGone(text) {
+      show(text, []);
+    },
     ofError(error) {
       show(sayError(error), []);
     },

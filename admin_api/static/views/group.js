@@ -58,7 +58,16 @@ export function createView(name) {
       reconcile(topics, answer.topics ?? [], (topic) => topic.topic, createTopic, updateTopic);
     } },
   ];
-  const refresh = (signal) => readParts(parts, notice, signal);
+  const refresh = async (signal) => {
+    if (await readParts(parts, notice, signal)) end();
+  };
+  /** Nothing of what is shown holds any more, nothing can be done to it, and nobody has to ask again. */
+  const end = () => {
+    view.refreshMs = 0;
+    notice.ofGone(group === null && progress === null ? `There is no group ${name}.` : `The group ${name} is gone: no broker knows it any more.`);
+    element.replaceChildren(notice.element, make("p", "actions",
+      button("Look again", () => dispatchEvent(new HashChangeEvent("hashchange"))), link("All groups", "#/groups")));
+  };
   const topicNames = () => (progress?.topics ?? []).map((topic) => topic.topic);
   const act = (work) => async () => {
     if (progress === null) await refresh();  // the forms offer its topics
@@ -75,7 +84,8 @@ export function createView(name) {
     notice.element, facts.element,
     section("Progress", nothing, topics), section("Consumers", members.element),
     section("Subscriptions", wanted.element), section("Settings", settings.element));
-  return { title: `Group ${name}`, element, refresh, refreshMs: REFRESH_MS };
+  const view = { title: `Group ${name}`, element, refresh, refreshMs: REFRESH_MS };
+  return view;
 }
 
 const SETTINGS = [
