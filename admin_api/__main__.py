@@ -14,6 +14,7 @@ from admin_api.priority import NICE_MAX, give_way
 from admin_api.security.policy import Policy, PolicyError, policy_for
 from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens
 from admin_api.settings import Settings
+from remoting.acl import AclError, signer_from
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
 
@@ -32,8 +33,9 @@ def main() -> int:
     try:
         tokens = load_tokens(args.tokens, os.environ)
         policy = policy_for(args.host, tokens, args.allowed_host)
+        signer_from(os.environ)
         audit = AuditLog(args.audit)
-    except (TokensError, PolicyError, AuditError) as error:
+    except (TokensError, PolicyError, AclError, AuditError) as error:
         print(error, file=sys.stderr)
         return 1
     for warning in tokens.warnings:

@@ -5,6 +5,7 @@ The broker uses it towards name servers; the admin API, the command line and too
 
 import asyncio
 from itertools import count
+from typing import TYPE_CHECKING
 
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -12,6 +13,9 @@ from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTime
 from remoting.inbox import Inbox
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.router import Handler, Router
+
+if TYPE_CHECKING:
+    from remoting.acl import Signer
 
 _CLOSE_GRACE_S = 1.0
 
@@ -21,10 +25,13 @@ class RemotingClient:
 
     A connection is closed when a request on it times out and nothing at all came meanwhile: the peer's
     machine may be gone without a word, and the next request shall find out at once.
+
+    `signer` signs each request for brokers whose access control is on.
     """
 
-    def __init__(self, limits: RemotingLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, limits: RemotingLimits = DEFAULT_LIMITS, signer: "Signer | None" = None) -> None:
         self._limits = limits
+        self._signer = signer
         self._loop = asyncio.get_running_loop()
         self._router = Router()
         self._inbox = Inbox(self._router)
@@ -49,6 +56,8 @@ class RemotingClient:
         start_s = self._loop.time()
         connection = await self.connect(address, timeout_s)
         sent_s = self._loop.time()
+        if self._signer is not None:
+            self._signer.sign(command)
         try:
             return await connection.request(command, max(0.0, timeout_s - (sent_s - start_s)))
         except RequestTimeoutError:
@@ -63,6 +72,8 @@ class RemotingClient:
             ConnectFailedError: nothing was sent.
         """
         connection = await self.connect(address, timeout_s)
+        if self._signer is not None:
+            self._signer.sign(command)
         connection.send_oneway(command)
 
     async def connect(self, address: str, timeout_s: float = 3.0) -> Connection:

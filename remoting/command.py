@@ -36,6 +36,7 @@ LANGUAGES: Final = (
 OTHER_LANGUAGE: Final = LANGUAGES.index("OTHER")
 """The number of every language that has none."""
 
+_PROOFS = frozenset({"Signature", "SecurityToken"})
 _HEADER_BYTES_MAX = 0xFFFFFF
 _INT32_MAX = 0x7FFFFFFF
 _two_words = struct.Struct(">II").pack
@@ -105,9 +106,11 @@ class RemotingCommand:
         return self.flag & ONEWAY_FLAG != 0
 
     def __repr__(self) -> str:
+        """Without what proves who sent it (`remoting.acl`)."""
+        fields = {name: value for name, value in self.ext_fields.items() if name not in _PROOFS}
         return (
             f"RemotingCommand(code={int(self.code)}, opaque={self.opaque}, flag={self.flag}, "
-            f"remark={self.remark!r}, ext_fields={self.ext_fields!r}, body_bytes={len(self.body)}, "
+            f"remark={self.remark!r}, ext_fields={fields!r}, body_bytes={len(self.body)}, "
             f"language={self.language}, version={self.version}, serialize_type={self.serialize_type})"
         )
 

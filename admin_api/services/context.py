@@ -1,13 +1,16 @@
 """What one process needs to serve operators: the web service keeps one, each command opens one."""
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from admin_api.gateway import Gateway, Invoker
+from admin_api.services.errors import InvalidError
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
+from remoting.acl import AclError, signer_from
 from remoting.client import RemotingClient
 
 if TYPE_CHECKING:
@@ -166,9 +169,11 @@ async def open_services(
 ) -> AsyncIterator[Services]:
     """The services; over a client of their own, closed behind, unless one is given. `watched` may put
     something around it that sees every ask.
+
+    Raises: InvalidError where the environment names an account for access control that cannot be used.
     """
     if client is None:
-        client = own = RemotingClient()
+        client = own = _signing_client()
     else:
         own = None
     services = Services(watched(client), settings)
@@ -178,3 +183,11 @@ async def open_services(
         await services.close()
         if own is not None:
             await own.close()
+
+
+def _signing_client() -> RemotingClient:
+    """Raises: InvalidError."""
+    try:
+        return RemotingClient(signer=signer_from(os.environ))
+    except AclError as error:
+        raise InvalidError(str(error)) from error

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.errors import ClientError
+from ledgermq.commands.signing import signing_client
 from ledgermq.errors import UserError
-from remoting.client import RemotingClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def consume(options: ConsumeOptions) -> None:
 
 async def print_messages(options: ConsumeOptions) -> None:
     """`consume` on the running loop."""
-    client = RemotingClient()
+    client = signing_client()
     taken = 0
     try:
         consumer = Consumer(

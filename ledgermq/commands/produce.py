@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
+from ledgermq.commands.signing import signing_client
 from ledgermq.commands.stdin_lines import stdin_lines
 from ledgermq.errors import UserError
 from remoting.client import RemotingClient
@@ -56,7 +57,7 @@ async def send_messages(options: ProduceOptions) -> None:
     """`produce` on the running loop."""
     tally = _Tally()
     started_s = time.monotonic()
-    client = RemotingClient()
+    client = signing_client()
     try:
         with _progress() as progress:
             await _send_all(options, client, tally, progress)

@@ -18,6 +18,7 @@ from rocketmq_spark.client.queues import MessageQueue, min_offset
 from rocketmq_spark.errors import RocketmqSparkError
 from tests.integration.client_runs import CACHE, ROOT, need
 from tests.integration.waiting import wait_for
+from tests.support.children import end_with_parent
 
 VERSIONS = ("5.4.0", "4.9.7")
 POM = ROOT / "bench/java/pom.xml"
@@ -64,12 +65,16 @@ def _fetch_into(folder: Path, version: str) -> None:
 
 class StockBroker:
     """One name server and one broker, not replicated, on 127.0.0.1. Two that start together need ports
-    of their own: `ports_from` of one is PORTS_FOR_ONE above the other's.
+    of their own: `ports_from` of one is PORTS_FOR_ONE above the other's. `acl` is a `plain_acl.yml` of
+    RocketMQ 4: with it the broker's access control is on.
     """
 
-    def __init__(self, folder: Path, version: str, ports_from: int = PORTS_FROM) -> None:
+    def __init__(
+        self, folder: Path, version: str, ports_from: int = PORTS_FROM, acl: str | None = None
+    ) -> None:
         self.folder = folder
         self.version = version
+        self._acl = acl
         self._jars = fetch(version)
         self._namesrv_port, self._broker_port = _free_ports(ports_from)
         self.namesrv = f"127.0.0.1:{self._namesrv_port}"
@@ -89,6 +94,10 @@ class StockBroker:
         settings |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
         settings |= {"mappedFileSizeCommitLog": FILE_BYTES, "diskMaxUsedSpaceRatio": 99}
         settings |= {"haListenPort": self._broker_port + _HA_PORT}
+        if self._acl is not None:
+            settings["aclEnable"] = "true"
+            (conf := self.folder / "home/conf").mkdir(parents=True, exist_ok=True)
+            (conf / "plain_acl.yml").write_text(self._acl, encoding="utf-8")
         config = self._write("broker.conf", settings)
         self._spawn("broker", "org.apache.rocketmq.broker.BrokerStartup", config, 512)
         wait_for(f"RocketMQ {self.version} is ready", self._is_ready, READY_LIMIT_S)
@@ -146,6 +155,7 @@ class StockBroker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                preexec_fn=end_with_parent(),
                 start_new_session=True,
             )
         self._processes.append(process)

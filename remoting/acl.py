@@ -1,0 +1,102 @@
+"""Signs requests for brokers whose access control is on (RocketMQ's `AclClientRPCHook`, `AclUtils`).
+
+The values of all ext fields in the order of their names, and the body, are signed with HMAC-SHA1. Brokers of
+LedgerMQ and name servers pass the three fields over.
+"""
+
+import binascii
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from remoting.command import RemotingCommand
+
+ACCESS_KEY: Final = "AccessKey"
+SIGNATURE: Final = "Signature"
+SECURITY_TOKEN: Final = "SecurityToken"
+"""Names of the ext fields (`SessionCredentials`)."""
+FILE_VARIABLE: Final = "LEDGERMQ_ACL_FILE"
+VARIABLES: Final = {
+    "access_key": "LEDGERMQ_ACCESS_KEY",
+    "secret_key": "LEDGERMQ_SECRET_KEY",
+    "security_token": "LEDGERMQ_SECURITY_TOKEN",
+}
+"""By their names in the file."""
+_FILE_BYTES_MAX: Final = 64 * 1024
+_UNSIGNED: Final = "_UNIQUE_KEY_QUERY"
+_V4_9_3: Final = 399
+"""RocketMQ 4 leaves the field _UNSIGNED out of what it checks, RocketMQ 5 only for clients up to this one."""
+
+
+class AclError(ValueError):
+    """The keys cannot be read or are not whole; the text is a sentence without a secret in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """One account of a cluster's access control. Its secrets are in no text of it."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+    def sign(self, command: RemotingCommand) -> None:
+        """Adds the fields; one that is sent again is signed anew."""
+        import hmac  # with the libraries behind it, 5 ms that a command without keys need not wait for
+
+        fields = command.ext_fields
+        fields[ACCESS_KEY] = self.access_key
+        if self.security_token is not None:
+            fields[SECURITY_TOKEN] = self.security_token
+        fields.pop(SIGNATURE, None)
+        if _UNSIGNED in fields:
+            command.version = min(command.version, _V4_9_3)
+        names = sorted(fields.keys() - {_UNSIGNED})
+        signed = "".join(fields[name] for name in names).encode() + command.body
+        made = hmac.digest(self.secret_key.encode(), signed, "sha1")
+        fields[SIGNATURE] = binascii.b2a_base64(made, newline=False).decode()
+
+
+def signer_from(environment: Mapping[str, str]) -> Signer | None:
+    """The account in the environment, or in a TOML file whose path stands there; None: nothing is signed.
+
+    Raises: AclError.
+    """
+    path = environment.get(FILE_VARIABLE)
+    if path:
+        found, source = _read(Path(path)), path
+    else:
+        found = {name: environment[key] for name, key in VARIABLES.items() if environment.get(key)}
+        source = "the environment"
+    if not found:
+        return None
+    for name in ("access_key", "secret_key"):
+        if name not in found:
+            raise AclError(
+                f"{source} has no {name if path else VARIABLES[name]}, which access control needs."
+            )
+    return Signer(found["access_key"], found["secret_key"], found.get("security_token"))
+
+
+def _read(path: Path) -> dict[str, str]:
+    import tomllib
+
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(_FILE_BYTES_MAX + 1)
+        found = tomllib.loads(text.decode()) if len(text) <= _FILE_BYTES_MAX else None
+    except OSError as error:
+        raise AclError(f"{path} ({FILE_VARIABLE}) cannot be read: {error.strerror or error}.") from error
+    except ValueError:
+        found = None  # the error's own words would quote the file
+    if found is None or not found.keys() <= VARIABLES.keys():
+        raise AclError(f"{path} is no TOML file with {', '.join(VARIABLES)} and nothing else.") from None
+    if not all(isinstance(value, str) and value for value in found.values()):
+        raise AclError(f"{path} has a value that is no text.")
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise AclError(f"{path} holds a secret and can be used by others: chmod 600 it.")
+    return found
