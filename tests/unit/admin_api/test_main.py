@@ -66,3 +66,14 @@ def test_files_of_no_use_for_https_are_said(tmp_path: Path, options: list[str], 
         command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert (ended.returncode, said in ended.stderr, "Traceback" in ended.stderr) == (code, True, False)
+
+
+def test_account_that_is_not_whole_is_said() -> None:
+    """It would fail each request to a broker with access control."""
+    command = [sys.executable, "-m", "admin_api", "--namesrv", "127.0.0.1:1", "--port", "0"]
+    environment = ENVIRONMENT | {"LEDGERMQ_ACCESS_KEY": "someone"}
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == "the environment has no LEDGERMQ_SECRET_KEY, which access control needs.\n"
