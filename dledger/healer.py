@@ -155,15 +155,21 @@ class Healer:
                 self._answer.set_result(message)
 
     def _answer_to(self, request: FetchRequest) -> FetchResponse:
-        """The very entries, if this node has them and can read them."""
-        node, first_index = self._node, request.first_index
-        last_index = min(request.last_index, node.end_index)
-        is_here = first_index <= last_index and node.term_at(first_index) == request.term
-        if not is_here or request.term == UNKNOWN_TERM:
+        """The very entries, if this node has them and can read them.
+
+        What came with the same turn's messages is known to the node and not laid out in the store yet: there
+        the log may be shorter, or still be the one that a push replaces.
+        """
+        node, store, first_index = self._node, self._store, request.first_index
+        last_index = min(request.last_index, node.end_index, store.end_index)
+        is_here = store.begin_index <= first_index <= last_index
+        if not is_here or node.term_at(first_index) != request.term or request.term == UNKNOWN_TERM:
             return FetchResponse(request.term, ResponseCode.INDEX_OUT_OF_RANGE, None)
         try:
-            entries = self._store.read_range(first_index, last_index, self._config.push_bytes_max)
+            entries = store.read_range(first_index, last_index, self._config.push_bytes_max)
         except DamagedEntryError as error:
             self.found(error)
             return FetchResponse(request.term, ResponseCode.DISK_ERROR, None)
+        if entries.term != request.term:
+            return FetchResponse(request.term, ResponseCode.INDEX_OUT_OF_RANGE, None)
         return FetchResponse(request.term, ResponseCode.SUCCESS, entries)

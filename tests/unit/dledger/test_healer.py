@@ -10,7 +10,14 @@ import pytest
 
 from dledger import server, upkeep
 from dledger.core.config import Config
-from dledger.core.messages import FetchRequest, FetchResponse, Message
+from dledger.core.messages import (
+    AppendRequest,
+    CompareRequest,
+    FetchRequest,
+    FetchResponse,
+    Message,
+    TruncateRequest,
+)
 from dledger.core.node import Node
 from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange, HardState, ResponseCode
 from dledger.healer import DAMAGES_MAX, Healer
@@ -222,6 +229,33 @@ async def test_peer_gives_the_very_entries_or_none() -> None:
             FetchRequest(-1, 9, 9),
         ):
             assert asked_for(bench, request) == FetchResponse(request.term, NOT_THERE, None)
+
+
+def push_of(term: int, prev_term: int, first_index: int, last_index: int, *, own_from: int) -> AppendRequest:
+    """Of a leader whose log has entries of term 1 up to own_from, and of this term from there on."""
+    log = MemoryLog()
+    log.append_bodies(0, 1, [b"body %d" % number for number in range(own_from)])
+    log.append_bodies(own_from, term, [b"body %d" % number for number in range(own_from, last_index + 1)])
+    return AppendRequest(term, -1, prev_term, log.read_range(first_index, last_index, 1 << 20))
+
+
+async def test_pushed_entries_that_are_not_in_the_store_yet_are_not_given() -> None:
+    """A push and a request for what it holds come in one turn: the node knows of it, the store does not."""
+    async with running() as bench:
+        bench.node.receive("n1", CompareRequest(1, -1, 5, 1), 0)
+        bench.node.receive("n1", push_of(1, 1, 6, 7, own_from=6), 0)
+        assert (bench.node.end_index, bench.store.end_index) == (7, 5)
+        assert asked_for(bench, FetchRequest(1, 6, 7)) == FetchResponse(1, NOT_THERE, None)
+        assert asked_for(bench, FetchRequest(1, 5, 7)).entries == bench.whole(5, 5)
+
+
+async def test_entries_that_a_push_of_the_same_turn_replaces_are_not_given_as_its_own() -> None:
+    async with running() as bench:
+        bench.node.receive("n1", CompareRequest(2, -1, 3, 1), 0)
+        bench.node.receive("n1", TruncateRequest(2, -1, 4, 1, bench.store.position_of(4), False, 5, 1), 0)
+        bench.node.receive("n1", push_of(2, 1, 4, 5, own_from=4), 0)
+        assert bench.node.term_at(4) == 2
+        assert asked_for(bench, FetchRequest(2, 4, 5)) == FetchResponse(2, NOT_THERE, None)
 
 
 async def test_peer_that_finds_its_own_copy_damaged_says_so_and_repairs_it() -> None:
