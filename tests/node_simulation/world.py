@@ -169,11 +169,12 @@ class World:
         while self.clock.run_next(end_us):
             self._count()
 
-    def run_until(self, condition: Callable[[], bool], what: str, limit_ms: int = LIVENESS_LIMIT_MS) -> int:
+    def run_until(self, condition: Callable[[], bool], what: str, limit_ms: int | None = None) -> int:
         """Runs until the condition holds, looked at ten times a second; how long it took, in ms.
 
-        InvariantError naming `what` if it does not hold in time.
+        InvariantError naming `what` if it does not hold in time: LIVENESS_LIMIT_MS when no limit is given.
         """
+        limit_ms = LIVENESS_LIMIT_MS if limit_ms is None else limit_ms
         begin_us = self.clock.now_us
         while not condition():
             elapsed_ms = (self.clock.now_us - begin_us) // 1_000
