@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.context import BrokerContext
@@ -109,8 +110,14 @@ class Node:
         return {name: rows if name in in_order else sorted(map(repr, rows)) for name, rows in tables.items()}
 
 
-@settings(max_examples=300, deadline=None)
+RESET: Change = CommitOffsets("g", "t", {0: 1}, is_reset=True)
+ANOTHER: Change = CommitOffsets("h", "t", {0: 1})
+
+
+@settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=30), st.integers(0, 30))
+@example([(RESET, 1), (ANOTHER, 1)], 1)
+@example([(LockQueues("g", "c1", {"t": [0]}), 1), (ANOTHER, 1)], 1)
 def test_a_snapshot_and_what_follows_are_the_tables_that_the_whole_log_makes(
     steps: Sequence[Step], cut: int
 ) -> None:
@@ -126,7 +133,7 @@ def test_a_snapshot_and_what_follows_are_the_tables_that_the_whole_log_makes(
     assert other.holds() == whole.holds()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(STEPS, max_size=20), st.lists(STEPS, max_size=20))
 def test_a_copy_for_a_snapshot_is_not_moved_by_what_follows(
     steps: Sequence[Step], later: Sequence[Step]
@@ -171,13 +178,33 @@ async def check_marks(root: Path, changes: Sequence[Change], cut: int) -> None:
     assert list(other.state.resets.items()) == list(whole.state.resets.items())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(OFFSET_CHANGES, min_size=1, max_size=12), st.integers(0, 11))
+@example([RESET, ANOTHER], 1)
 def test_a_node_that_starts_with_a_snapshot_sends_consumers_where_every_other_one_does(
     changes: Sequence[Change], cut: int
 ) -> None:
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(check_marks(Path(root), changes, cut))
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (DropOffsets("g", "t"), 0),
+        (DeleteTopic("t"), 0),
+        (DeleteGroup("g", True), 0),
+        (DeleteGroup("g", False), 1),
+        (CommitOffsets("g", "t", {0: 2}), 0),
+        (CommitOffsets("g", "t", {0: 1}), 1),
+        (ANOTHER, 1),
+    ],
+)
+def test_a_reset_is_pending_until_the_log_says_that_it_was_heard_of(change: Change, left: int) -> None:
+    tables = Node().tables
+    tables.apply(RESET, 1_000)
+    tables.apply(change, 1_001)
+    assert len(tables.resets) == left
 
 
 def test_resets_that_are_pending_are_bounded_in_time_and_number() -> None:
