@@ -112,6 +112,11 @@ def test_exit_code_tells_of_failures_and_of_worlds_that_did_nothing(
     assert (outcome.failure or "") in printed.err
 
 
+def test_world_whose_acknowledgements_are_not_counted_is_not_idle() -> None:
+    runs = [Run(World.WRITERS, seed, None, 1_000, 1, 0, {"crash": 1}) for seed in range(IDLE_SEEDS_MIN)]
+    assert watch(iter(runs), None).idle() == []
+
+
 def test_trace_of_a_run_that_breaks_ends_with_its_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
