@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.children import end_with_parent
+from tests.support.children import ending_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
@@ -50,12 +50,11 @@ class Driver:
         log = out.with_suffix(".log").open("wb")
         with log:
             return subprocess.Popen(
-                [*self.command, *arguments],
+                ending_with_parent([*self.command, *arguments]),
                 cwd=ROOT,
                 env={**os.environ, **self.environment, "HOME": str(self.folder)},
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=end_with_parent(),
             )
 
     def run(self, arguments: Sequence[str], out: Path, limit_s: float = 120.0) -> Report:

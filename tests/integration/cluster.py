@@ -20,7 +20,7 @@ from remoting.codes import RequestCode
 from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for
 from tests.integration.wire import WireError, call
-from tests.support.children import end_with_parent
+from tests.support.children import ending_with_parent
 
 COMMAND = Path(sys.executable).with_name("ledgermq")
 READY_LIMIT_S = 30.0
@@ -163,14 +163,13 @@ class Cluster:
         """Start the command line; its output goes to `<name>.out` and `<name>.err`."""
         with self._file(name, "out").open("wb") as out, self._file(name, "err").open("wb") as err:
             return subprocess.Popen(
-                [str(COMMAND), *arguments],
+                ending_with_parent([str(COMMAND), *arguments]),
                 cwd=ROOT,
                 env=os.environ
                 | {"PYTHONPATH": str(ROOT)},  # this checkout, wherever the command is installed
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                preexec_fn=end_with_parent(),
                 start_new_session=True,  # a Ctrl-C meant for pytest reaches the cluster by stop() only
             )
 

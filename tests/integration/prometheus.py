@@ -17,7 +17,7 @@ from typing import Any
 from ledgermq.ports import is_free
 from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for
-from tests.support.children import end_with_parent
+from tests.support.children import ending_with_parent
 from tests.support.debian_programs import find_program
 
 DOCKER = ROOT / "docker"
@@ -93,19 +93,18 @@ def running(folder: Path, nodes: Sequence[str], admin: str) -> Iterator[Promethe
     _configure(folder, nodes, admin)
     address = f"127.0.0.1:{_free_port()}"
     with (folder / "prometheus.log").open("wb") as log:
+        options = {
+            "config.file": folder / "prometheus.yml",
+            "storage.tsdb.path": folder / "data",
+            "web.listen-address": address,
+            "log.level": "warn",
+        }
         process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address={address}",
-                "--log.level=warn",
-            ],
+            ending_with_parent([program, *(f"--{name}={value}" for name, value in options.items())]),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            preexec_fn=end_with_parent(),
         )
     try:
         prometheus = Prometheus(address)

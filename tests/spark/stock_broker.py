@@ -18,7 +18,7 @@ from rocketmq_spark.client.queues import MessageQueue, min_offset
 from rocketmq_spark.errors import RocketmqSparkError
 from tests.integration.client_runs import CACHE, ROOT, need
 from tests.integration.waiting import wait_for
-from tests.support.children import end_with_parent
+from tests.support.children import ending_with_parent
 
 VERSIONS = ("5.4.0", "4.9.7")
 POM = ROOT / "bench/java/pom.xml"
@@ -150,12 +150,11 @@ class StockBroker:
         command += [f"-Duser.home={self.folder}", "-cp", f"{self._jars}/*", main, "-c", str(config)]
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                command,
+                ending_with_parent(command),
                 env=os.environ | {"ROCKETMQ_HOME": str(self.folder / "home")},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=end_with_parent(),
                 start_new_session=True,
             )
         self._processes.append(process)

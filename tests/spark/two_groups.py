@@ -13,7 +13,7 @@ from rocketmq_spark.errors import RocketmqSparkError
 from tests.integration.client_runs import ROOT
 from tests.integration.cluster import NODE_PORT_STEP, REPLICATION_PORT_OFFSET, free_ports
 from tests.integration.waiting import wait_for
-from tests.support.children import end_with_parent
+from tests.support.children import ending_with_parent
 
 NAMES = ("broker-a", "broker-b")
 READY_LIMIT_S = 60.0
@@ -91,13 +91,12 @@ class TwoGroups:
     def _spawn(self, name: str, arguments: list[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", *arguments],
+                ending_with_parent([sys.executable, "-P", "-m", *arguments]),
                 cwd=self.folder,
                 env=os.environ | {"PYTHONPATH": str(ROOT)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=end_with_parent(),
                 start_new_session=True,
             )
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
-import signal
-import sys
+import shutil
 import threading
-from collections.abc import Callable
-from functools import partial
-
-PR_SET_PDEATHSIG = 1
+from collections.abc import Sequence
 
 
-def end_with_parent() -> Callable[[], object] | None:
-    """The `preexec_fn` of a process that Linux sends SIGTERM when this one dies.
+def ending_with_parent(command: Sequence[str]) -> list[str]:
+    """The same command, to which Linux sends SIGTERM when this process dies; its process id is the child's.
 
-    The kernel goes by the thread that starts the process: any but the main one may end sooner, and gets None.
+    The kernel goes by the thread that starts the process: any but the main one may end sooner, and its commands
+    stay as they are, as where there is no setpriv(1).
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    if sys.platform != "linux" or not is_main:
-        return None
-    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
+    setpriv = shutil.which("setpriv")
+    if setpriv is None or threading.current_thread() is not threading.main_thread():
+        return list(command)
+    return [setpriv, "--pdeathsig", "TERM", "--", *command]
