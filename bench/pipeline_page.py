@@ -93,15 +93,15 @@ def page(document: Document, folder: Path) -> str:
 
 def from_disk(result: Document) -> str:
     """A sentence on the part that was given most by the disk; nothing where that was not looked at."""
-    found = {
-        one["part"]: one["figures"]["from_disk_mb"]
+    found = [
+        (one["figures"]["from_disk_mb"], one["part"])
         for one in result["measured"]
         if "from_disk_mb" in one["figures"]
-    }
+    ]
     if not found:
         return ""
-    part = max(found, key=lambda name: found[name])
-    return f" At most {number(found[part])} MB came from the disk during a part ({TITLES[part]})."
+    most_mb, part = max(found)
+    return f" At most {number(most_mb)} MB came from the disk during a part ({TITLES[part]})."
 
 
 INTRODUCTION = """\

@@ -282,9 +282,10 @@ def test_what_came_from_the_disk_meanwhile_stands_with_the_figures(monkeypatch: 
 
 
 def test_the_page_says_how_much_the_disk_gave(tmp_path: Path) -> None:
-    measured = [one("log", 1.0), one("audit", 1.0), one("binary", 1.0)]
+    measured = [one("log", 1.0), one("audit", 1.0), one("audit", 1.0, 1)]
     assert "from the disk during" not in page(document(measured), tmp_path)
-    measured[0]["figures"]["from_disk_mb"], measured[1]["figures"]["from_disk_mb"] = 1.5, 12.0
+    for row, from_disk_mb in zip(measured, (1.5, 12.0, 2.0), strict=True):
+        row["figures"]["from_disk_mb"] = from_disk_mb
     text = page(document(measured), tmp_path)
     assert "The files that are read are locked in the page cache." in text
     assert "At most 12 MB came from the disk during a part (audit of three replicas)." in text
