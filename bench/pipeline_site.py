@@ -137,16 +137,19 @@ def _committed(store: str) -> int:
     return checkpoint.committed_index if checkpoint is not None else -1
 
 
+def read_files(site: Site, *, with_log: bool) -> list[Path]:
+    """What a part reads: the files of bodies, and the logs of all replicas."""
+    logs = [path for store in site.stores for path in site.files(store)] if with_log else []
+    return [*site.messages.path.iterdir(), *logs]
+
+
 def read_once(site: Site, *, with_log: bool) -> int:
     """Have what a part reads in the page cache: the files of bodies, and the logs of all replicas.
 
     Returns how many bytes these are.
     """
-    paths = list(site.messages.path.iterdir())
-    if with_log:
-        paths += [path for store in site.stores for path in site.files(store)]
     buffer, total = bytearray(BLOCK_BYTES), 0
-    for path in paths:
+    for path in read_files(site, with_log=with_log):
         with path.open("rb", buffering=0) as file:
             while count := file.readinto(buffer):
                 total += count

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 import zlib
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,8 @@ def test_the_median_counts_and_failed_rounds_do_not() -> None:
         ("source", "java-pull-32", (1.0, 4.9), False),
         ("audit", "log-3", (1.3, 1.0), True),
         ("audit", "log-3", (1.4, 1.0), False),
-        ("archive", "archive-1", (1.0, 1.5), True),
-        ("archive", "archive-1", (1.0, 1.4), False),
+        ("archive-2", "archive-1", (1.0, 1.5), True),
+        ("archive-2", "archive-1", (1.0, 1.4), False),
     ],
 )
 def test_an_aim_is_met_from_its_bound_on(
@@ -140,6 +141,7 @@ def document(measured: list[dict[str, Any]]) -> dict[str, Any]:
         "rounds": 1,
         "log_bytes": 2_000_000,
         "durability": "persisted",
+        "files": "are locked in the page cache",
         "command": "python -m bench.pipeline --rounds 1",
         "spark": {"pyspark": "4.3.0"},
     }
@@ -191,6 +193,10 @@ class _Site:
     spark = _Spark()
 
 
+def read_from_disk(_: object) -> Took:
+    return Took(1.0, 10, 100)
+
+
 def broken(_: object) -> Took:
     raise WrongResultError("wrong")
 
@@ -210,10 +216,18 @@ def run_phases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fill_error: str 
         site.log_bytes = 7
 
     reads: list[bool] = []
+    is_held: list[int] = []
+
+    @contextmanager
+    def only(cores: int) -> Iterator[None]:
+        is_held.append(cores)
+        yield
+        is_held.pop()
 
     def works(site: Any) -> Took:
         assert site.log_bytes == 7
         assert reads.pop(), "its files were not read before"
+        assert is_held == [2], "it may run on other processors than those of its session"
         return Took(1.0, 10, 100)
 
     first = (Part("log", works, 1), Part("binary", broken, 1), Part("audit", works, 1))
@@ -223,6 +237,8 @@ def run_phases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fill_error: str 
     monkeypatch.setattr(pipeline, "open_spark", open_one)
     monkeypatch.setattr(pipeline, "fill", fill)
     monkeypatch.setattr(pipeline, "read_once", lambda site, with_log: reads.append(with_log))
+    monkeypatch.setattr(pipeline, "read_files", lambda site, with_log: [])
+    monkeypatch.setattr(pipeline, "only_cores", only)
     monkeypatch.setattr(pipeline, "save", lambda *words: saved.append(words[2]["measured"][:]))
     arguments = pipeline.parse_arguments(["--messages", "20", "--size", "32", "--rounds", "2"])
     with Progress(disable=True) as progress:
@@ -255,6 +271,24 @@ def test_a_part_that_fails_is_named_and_ends_nothing(error: BaseException) -> No
     words = str(error).split("\n", maxsplit=1)[0]
     site: Any = _Site()
     assert pipeline.measure(part, site) == {"failed": f"{type(error).__name__}: {words}"}
+
+
+def test_what_came_from_the_disk_meanwhile_stands_with_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = iter((5_000_000, 12_500_000))
+    monkeypatch.setattr(pipeline, "from_disk_bytes", lambda: next(counted))
+    site: Any = _Site()
+    found = pipeline.measure(Part("log", read_from_disk, 1), site)
+    assert (found["seconds"], found["from_disk_mb"]) == (1.0, 7.5)
+
+
+def test_the_page_says_how_much_the_disk_gave(tmp_path: Path) -> None:
+    measured = [one("log", 1.0), one("audit", 1.0), one("audit", 1.0, 1)]
+    assert "from the disk during" not in page(document(measured), tmp_path)
+    for row, from_disk_mb in zip(measured, (1.5, 12.0, 2.0), strict=True):
+        row["figures"]["from_disk_mb"] = from_disk_mb
+    text = page(document(measured), tmp_path)
+    assert "The files that are read are locked in the page cache." in text
+    assert "At most 12 MB came from the disk during a part (audit of three replicas)." in text
 
 
 def test_of_a_trace_the_first_words_and_the_last_cause_are_kept() -> None:
