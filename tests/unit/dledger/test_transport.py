@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import struct
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -269,3 +270,25 @@ async def test_a_loan_ends_with_its_connection(dialled: tuple[Transport, Peer]) 
     async with asyncio.timeout(WAIT_S):
         await ended.wait()
     assert transport.lend(Envelope("n1", ACK)) is None
+
+
+async def test_a_peer_that_reads_no_more_is_dialled_anew_whatever_is_unsent(
+    dialled: tuple[Transport, Peer],
+) -> None:
+    transport, peer = dialled
+    transport._links["n1"].send([bytes(32 << 20)])
+    transport.flush()
+    peer.writers[0].write_eof()
+    async with asyncio.timeout(WAIT_S):
+        while len(peer.writers) < 2:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has this option")
+async def test_a_machine_that_acknowledges_nothing_is_given_up(dialled: tuple[Transport, Peer]) -> None:
+    transport, _ = dialled
+    fd = transport._links["n1"]._fd
+    assert fd is not None
+    with socket.socket(fileno=os.dup(fd)) as connected:
+        timeout_ms = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    assert timeout_ms == TransportLimits().unacknowledged_timeout_ms
