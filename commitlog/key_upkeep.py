@@ -76,13 +76,18 @@ class KeyUpkeep:
         async with index.files:
             index.drop_before(index.log.min_position)
         await self._write_full()
+        await self._fill_gaps()
+        while await self._merge():
+            pass
+        await self._fill_gaps()  # of files that were found damaged just now
+
+    async def _fill_gaps(self) -> None:
+        index = self._index
         while gaps := index.gaps():
             for begin_index, last_index in gaps:
                 await self._fill(begin_index, last_index)
             if index.gaps() == gaps:
                 break  # nothing to gain: the log goes on, and the listener with it
-        while await self._merge():
-            pass
 
     async def _write_full(self) -> None:
         index = self._index

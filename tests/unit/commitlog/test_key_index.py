@@ -179,6 +179,17 @@ async def test_a_file_found_damaged_by_a_query_is_built_again(bench: Bench) -> N
     assert await bench.find("all") == times(1, 90)
 
 
+async def test_files_found_damaged_while_they_are_made_one_are_built_again_at_once(bench: Bench) -> None:
+    for _ in range(2):
+        bench.put(*["all"] * 3)
+        await bench.upkeep.stop()
+    path = FOLDER / bench.files[1]
+    bench.fs.overwrite(path, len(bench.fs.content(path)) - 20, bytes(20))
+    await bench.upkeep.work()
+    assert bench.index.gaps() == []
+    assert await bench.find("all") == times(1, 6)
+
+
 async def test_files_of_another_log_are_dropped(bench: Bench) -> None:
     bench.put(*["all"] * 30)
     await bench.upkeep.stop()
