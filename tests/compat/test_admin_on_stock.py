@@ -182,6 +182,7 @@ def test_test_message_its_trace_and_who_consumed_it(stock: StockCluster) -> None
     message_id = result["outcomes"][0]["subject"].split(": ")[1].split(" ")[0]
     assert stock.get(f"/messages/{message_id}")["body"]["content"] == "Grüße"
     stock.change("POST", f"/messages/{message_id}/resend", {"target": "topic"})
+    wait_for("both are in the queue", lambda: _stored(stock, "Tests") >= 2, LIMIT_S)
     (queue,) = stock.get("/topics/Tests/queues")["queues"]
     own = stock.table(RequestCode.GET_TOPIC_STATS_INFO, "offsetTable", topic="Tests")
     assert [(row["minOffset"], row["maxOffset"]) for row in own.values()] == [(0, 2)]
@@ -301,8 +302,14 @@ def test_dead_letters_are_shown_saved_and_sent_again(stock: StockCluster) -> Non
     effects = stock.change("POST", "/dlq/failing/resend", {})
     assert set(effects.values()) == {(None, "once more in %RETRY%failing")}
     assert len(effects) == 2, "the one that was resent before is left out"
-    own = stock.table(RequestCode.GET_TOPIC_STATS_INFO, "offsetTable", topic="%RETRY%failing")
-    assert sum(each["maxOffset"] for each in own.values()) == 3
+    wait_for("each was sent again once", lambda: _stored(stock, "%RETRY%failing") >= 3, LIMIT_S)
+    assert _stored(stock, "%RETRY%failing") == 3
+
+
+def _stored(stock: StockCluster, topic: str) -> int:
+    """Messages in the queues, to which a stock broker adds them some time after its answer."""
+    own = stock.table(RequestCode.GET_TOPIC_STATS_INFO, "offsetTable", topic=topic)
+    return sum(each["maxOffset"] for each in own.values())
 
 
 def _dlq_of(stock: StockCluster, group: str, count: int) -> Any:
