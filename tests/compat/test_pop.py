@@ -146,7 +146,7 @@ def test_what_a_killed_consumer_had_comes_to_another(stage: Stage, java: Driver)
         dying.kill()
     had = dying.bodies()
     with popper(java, stage, topic, group, "takes over") as consumer:
-        wait_for("what it had comes", lambda: len(consumer.bodies()) >= 25, SEEN_LIMIT_S)
+        wait_for("what it had comes", lambda: had | consumer.bodies() >= bodies, SEEN_LIMIT_S)
         assert had | consumer.bodies() == bodies
         assert 1 in {line["reconsume_times"] for line in consumer.messages()}
 
