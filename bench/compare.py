@@ -1,4 +1,7 @@
-"""LedgerMQ beside its rivals: each round starts every side anew, loads it, counts what it kept, and stops it.
+"""LedgerMQ beside its rivals: each round starts every side, loads it, counts what it kept, and stops it.
+
+Every scenario warms its side up for a minute with the load that it then measures (`--warmup-s`). Only
+`cold64` shows a side just after its start.
 
 usage: python -m bench.compare [--rounds 3] [--scenario sync64 …] [--side ledgermq …] [--save all]
 
@@ -22,21 +25,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bench import scenarios, stock_java
+from bench import scenarios
 from bench.processes import end_on_signals
 from bench.results_file import machine, save
 from bench.rivals import JavaDLedger, JavaSingle, Nats, rivals_folder
 from bench.scenarios import SCENARIOS, Scenario, Times
-from bench.sides import LedgerMQ, RemotingSide, Side
+from bench.sides import LedgerMQ, Side
 from bench.summary import START, Measured, failed, idle_aim, lost, ratios, summarize
 from ledgermq.errors import UserError
 from remoting.errors import RemotingError
 
 SIDES: dict[str, type[Side]] = {side.name: side for side in (LedgerMQ, JavaDLedger, JavaSingle, Nats)}
 START_S = {"ledgermq": 5.0, "java-dledger": 30.0, "java-single": 15.0, "nats": 8.0}
-"""About how long a start and the warming up take, for the progress bar."""
-WARM_THREADS = 16
-FREE_GIB = 25
+"""About how long a start takes, for the progress bar."""
+FREE_GIB = 60
 """The logs of one side's loads, three times over, until it is stopped."""
 
 
@@ -86,13 +88,8 @@ class Comparison:
                 side.stop()
 
     def _run_scenarios(self, number: int, side: Side) -> None:
-        is_warm = False
+        self._progress.advance(self._bar, START_S[side.name])
         for scenario in self._scenarios(side.name):
-            if not is_warm and scenario.name != "idle":
-                self._tell(number, side, "warms up")
-                self._warm(side)
-                is_warm = True
-                self._progress.advance(self._bar, START_S[side.name])
             self._tell(number, side, scenario.title)
             topic = f"Bench{scenario.name.replace('-', '')}"
             try:
@@ -102,18 +99,13 @@ class Comparison:
             self._take(number, side.name, scenario.name, figures)
             self._progress.advance(self._bar, scenario.load_s(self._times))
 
-    def _warm(self, side: Side) -> None:
-        """A compiler at run time, where a side has one, shall have seen a load before any counts."""
-        if isinstance(side, RemotingSide):
-            options = {"namesrv": side.namesrv, "topic": "BenchWarm", "threads": WARM_THREADS, "size": 1024}
-            stock_java.produce(options | {"seconds": self._times.warmup_s, "warmup_s": 0})
-
     def _take(self, number: int, side: str, scenario: str, figures: dict[str, Any]) -> None:
         self.measured.append({"round": number, "side": side, "scenario": scenario, "figures": figures})
         shown = (
             "per_second",
             "p50_ms",
             "p99_ms",
+            "all_nodes_us_per_message",
             "seconds",
             "gap_s",
             "idle_cpu_percent",

@@ -8,23 +8,31 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bench.results_file import ROOT
+from bench.summary import OURS
 from bench.text_table import number, text_table
 
 PAGE = ROOT / "README.md"
 BEGIN: Final = "<!-- figures: written by python -m bench.page -->"
 END: Final = "<!-- end of figures -->"
 JAVA: Final = "java-dledger"
+CPU: Final = "all_nodes_us_per_message"
+NOT_MEASURED: Final = "-"
+NO_CPU: Final = (NOT_MEASURED, NOT_MEASURED)
 Document = dict[str, Any]
 
 ROWS: Final = (
     ("stock Java producer, 64 threads", "messages/s", "sync64", "per_second", JAVA),
     ("the same", "messages/s", "sync64", "per_second", "java-single"),
+    ("stock Java producer, 2,000 in flight", "messages/s", "flight2000", "per_second", JAVA),
+    ("the same", "messages/s", "flight2000", "per_second", "java-single"),
+    ("the same, bodies of 128 B", "messages/s", "flight2000-128", "per_second", JAVA),
     ("stock Java producer, 1 thread", "messages/s", "sync1", "per_second", JAVA),
     ("2,000 sends in flight, each side's own load", "messages/s", "own2000", "per_second", "nats"),
     ("stock push consumer drains", "messages/s", "drain", "per_second", JAVA),
     ("from send to push consumer, p99", "ms", "latency", "p99_ms", JAVA),
     ("`kill -9` of the leader, stock producer stands still", "s", "failover", "gap_s", JAVA),
     ("most memory of a node under load", "MB", "memory", "resident_mb", JAVA),
+    ("**cold**: 64 threads, seconds after the start", "messages/s", "cold64", "per_second", JAVA),
 )
 """Work, unit, scenario, figure and rival of each row."""
 RIVALS: Final = {
@@ -44,13 +52,12 @@ SPARK_ROWS: Final = (
 
 def figures_table(result: Document, pipeline: Document | None) -> str:
     """The rows that were measured: of the comparison's `result`, and of the pipeline's if there is one."""
-    ratios = {(row["scenario"], row["figure"], row["rival"]): row for row in result["ratios"]}
     rows = []
     for work, unit, scenario, figure, rival in ROWS:
-        found = ratios.get((scenario, figure, rival))
-        if found is not None:
-            pair = (number(found["ours"]), number(found["theirs"]))
-            rows.append([work, unit, *pair, RIVALS[rival]])
+        pair = _pair(result, scenario, figure, rival)
+        if NOT_MEASURED not in pair:
+            cpu = _pair(result, scenario, CPU, rival)
+            rows.append([work, unit, *pair, *cpu, RIVALS[rival]])
     rates = {
         part: found["per_second"]["median"]
         for part, found in (pipeline or {"summary": {}})["summary"].items()
@@ -58,11 +65,28 @@ def figures_table(result: Document, pipeline: Document | None) -> str:
     for part, other, name in SPARK_ROWS:
         if part in rates and other in rates:
             rows.append(
-                ["Spark reads a topic", "messages/s", number(rates[part]), number(rates[other]), name]
+                [
+                    "Spark reads a topic",
+                    "messages/s",
+                    number(rates[part]),
+                    number(rates[other]),
+                    *NO_CPU,
+                    name,
+                ]
             )
-    return text_table(
-        ["work", "", "LedgerMQ", "other", "the other, and where its acknowledged message is"], rows
-    )
+    header = ["work", "", "LedgerMQ", "other", "CPU µs a message", "the other's"]
+    return text_table([*header, "the other, and where its acknowledged message is"], rows)
+
+
+def _pair(result: Document, scenario: str, figure: str, rival: str) -> tuple[str, str]:
+    """Our median and the rival's."""
+    sides = result["summary"].get(scenario, {})
+    ours, theirs = (sides.get(side, {}).get(figure) for side in (OURS, rival))
+    return _median(ours), _median(theirs)
+
+
+def _median(spread: Document | None) -> str:
+    return number(spread["median"]) if spread else NOT_MEASURED
 
 
 def with_figures(text: str, table: str) -> str:

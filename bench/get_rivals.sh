@@ -9,7 +9,7 @@
 #
 # usage: bench/get_rivals.sh [java|nats]...   both unless named
 set -euo pipefail
-ROCKETMQ_VERSION=5.4.0
+ROCKETMQ_VERSION=5.5.0
 NATS_VERSION=v2.15.2
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -23,7 +23,7 @@ PAGE = ROOT / "docs/performance.md"
 NOTES = ROOT / "bench/page_notes.txt"
 """What the figures do not say by themselves: which aims are missed, and why."""
 PLOTS = "performance"
-CPU = "µs of CPU a message, busiest node"
+CPU = ("µs of CPU a message, all nodes", "busiest node")
 FIGURES = {
     "per_second": "messages/s",
     "p50_ms": "p50 ms",
@@ -50,6 +50,7 @@ def merge(documents: Sequence[Document]) -> Document:
         scenarios = set(later["summary"])
         result["summary"] |= later["summary"]
         result["sides"] |= later["sides"]
+        result["scenarios"] |= later["scenarios"]
         kept = [one for one in result["measured"] if one["scenario"] not in scenarios]
         result["measured"] = kept + later["measured"]
         result["idle"] = later["idle"] or result["idle"]
@@ -88,7 +89,8 @@ def median_rows(result: Document) -> Iterator[list[str]]:
     for scenario, sides in result["summary"].items():
         for side, figures in sides.items():
             cells = []
-            for figure in ("per_second", "p50_ms", "p99_ms", "p999_ms", "node_us_per_message"):
+            names = ("all_nodes_us_per_message", "node_us_per_message")
+            for figure in ("per_second", "p50_ms", "p99_ms", "p999_ms", *names):
                 one = figures.get(figure)
                 cells.append(
                     f"{number(one['median'])} ({number(one['min'])} to {number(one['max'])})" if one else "-"
@@ -127,7 +129,7 @@ def compared(document: Document) -> Iterator[str]:
         "p50 ms",
         "p99 ms",
         "p99.9 ms",
-        CPU,
+        *CPU,
         "where an acknowledged message is",
     ]
     yield text_table(header, list(median_rows(result)))
@@ -217,10 +219,11 @@ This page is written by `python -m bench.page` from the files in [bench/results]
 one run are what counts."""
 MEASURED = """\
 Measured on {cores} cores ({cpu}), {memory_gib} GiB, {system}, Python {python}. All nodes and the load run on
-this machine over loopback. Each round starts every side anew, the order reversed in every other one; after
-the warm-up {seconds:g} s count. Figures are medians of the rounds, with the least and the most in brackets. A
-ratio is that of the medians, and in brackets are those of the single rounds. Bodies have 1 KiB where nothing
-else is said."""
+this machine over loopback. Each round starts every side, the order reversed in every other one. Each work
+warms client and brokers up with the load that it measures, for as long as the next table says; after that
+{seconds:g} s count. Only the row that is named cold shows a side just after its start. Figures are medians
+of the rounds, with the least and the most in brackets. A ratio is that of the medians, and in brackets are
+those of the single rounds. Bodies have 1 KiB where nothing else is said."""
 KEPT = """\
 LedgerMQ acknowledged {total:,} messages in these runs. After each load its queues' offsets were added up and
 every message was read again: {lost} were missing."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
@@ -19,6 +21,9 @@ from bench.results_file import ROOT
 from ledgermq.ports import is_free
 
 STOP_LIMIT_S = 30.0
+WARM, END, READY = "WARM", "END", "READY"
+"""Lines of a load program: what counts begins, what counts ends, it may be disturbed now."""
+Marks = Mapping[str, Callable[[], None]]
 PORTS_FROM, PORTS_TO = 21_000, 30_000
 """Below the range that outgoing connections take their ports from."""
 
@@ -35,6 +40,39 @@ def free_base(offsets: Sequence[int]) -> int:
 def end_on_signals() -> None:
     """SIGTERM ends the program as Ctrl-C does: it still stops what it has started."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def figures_of(command: Sequence[str], limit_s: float, marks: Marks | None = None) -> dict[str, Any]:
+    """Run a load program to its end: the JSON line that it prints. `marks` are called at lines so named.
+
+    Raises: SystemExit when it printed no figures within the limit.
+    """
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        timer = threading.Timer(limit_s, process.kill)
+        timer.start()
+        try:
+            figures = _read(process, marks or {})
+        finally:
+            timer.cancel()
+            process.kill()
+        errors.seek(0)
+        if figures is None:
+            raise SystemExit(f"{' '.join(command[-8:])} printed no figures:\n{errors.read()[-2000:]}")
+        return figures
+
+
+def _read(process: subprocess.Popen[str], marks: Marks) -> dict[str, Any] | None:
+    figures: dict[str, Any] | None = None
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("{"):
+            figures = json.loads(line)
+        elif mark := marks.get(line.strip()):
+            mark()
+    return figures
 
 
 class Processes:
@@ -104,20 +142,36 @@ def cpu_time_s(process: psutil.Process) -> float:
 
 
 class UsageMeter:
-    """Samples processes until it is left. `private` leaves out what files back, as they do mapped logs."""
+    """Samples processes until it is left. `private` leaves out what files back, as they do mapped logs.
+
+    CPU time counts from `begin` to `end` where they are called, else from entering to leaving.
+    """
 
     def __init__(self, processes: Mapping[str, psutil.Process], interval_s: float = 0.25) -> None:
         self._processes = dict(processes)
         self._interval_s = interval_s
         self._before_s: dict[str, float] = {}
+        self._has_cpu_ended = False
+        self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self.usage = {name: Usage() for name in processes}
 
     def __enter__(self) -> Self:
-        self._before_s = {name: cpu_time_s(process) for name, process in self._processes.items()}
+        self.begin()
         self._thread.start()
         return self
+
+    def begin(self) -> None:
+        """CPU time counts from now on."""
+        with self._lock:
+            self._before_s = {name: cpu_time_s(process) for name, process in self._processes.items()}
+
+    def end(self) -> None:
+        """CPU time counts no longer."""
+        self._take_all()
+        with self._lock:
+            self._has_cpu_ended = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -132,12 +186,14 @@ class UsageMeter:
 
     def _take_all(self) -> None:
         """Of a process that was killed, what was seen last stays."""
-        for name, process in self._processes.items():
-            with suppress(psutil.NoSuchProcess):
-                self._take(self.usage[name], process, self._before_s[name])
+        with self._lock:
+            for name, process in self._processes.items():
+                with suppress(psutil.NoSuchProcess):
+                    self._take(self.usage[name], process, self._before_s[name])
 
     def _take(self, usage: Usage, process: psutil.Process, before_s: float) -> None:
-        usage.cpu_s = cpu_time_s(process) - before_s
+        if not self._has_cpu_ended:
+            usage.cpu_s = cpu_time_s(process) - before_s
         memory = process.memory_info()
         resident_mb = memory.rss / 1e6
         usage.peak_resident_mb = max(usage.peak_resident_mb, resident_mb)

@@ -14,7 +14,7 @@ from bench.processes import free_base
 from bench.results_file import ROOT
 from bench.sides import NODE_IDS, START_LIMIT_S, RemotingSide, Side
 
-ROCKETMQ_VERSION = "5.4.0"
+ROCKETMQ_VERSION = "5.5.0"
 HEAP = ("-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC")
 NODE_PORT_STEP = 10
 _FAST_PORT, _HA_PORT = -2, 1

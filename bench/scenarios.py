@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
 
 from bench import stock_java
-from bench.processes import Usage, UsageMeter, cpu_time_s
+from bench.processes import END, READY, WARM, Marks, Usage, UsageMeter, cpu_time_s, figures_of
 from bench.rivals import rivals_folder
 from bench.sides import RemotingSide, Side
 from ledgermq.load.cluster import ask
@@ -23,15 +23,21 @@ OWN_QUEUES = 8
 ROUTE_POLL_MS = 1_000
 SEND_TIMEOUT_MS = 1_000
 IDLE_END_S = 60.0
+COLD_WARMUP_S = 3.0
+"""Of the one scenario that shows a side as it is just after its start."""
 _NATS_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long and how much; the same for every side of a run."""
+    """How long and how much; the same for every side of a run.
+
+    `warmup_s`: each scenario goes on for so long with the load that it measures before anything counts.
+    A Java broker gets several times faster in its first minute under a load.
+    """
 
     seconds: float = 8.0
-    warmup_s: float = 3.0
+    warmup_s: float = 60.0
     drain_messages: int = 1_000_000
     latency_rate: int = 1_000
     idle_settle_s: float = 45.0
@@ -42,15 +48,21 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`run` gets the side, a topic of its own, and the times. Its figures hold `acknowledged` if it sent."""
+    """`run` gets the side, a topic of its own, the times, and the nodes' meter: it calls `begin` and `end`
+    where what counts begins and ends. Its figures hold `acknowledged` if it sent, and the `messages` that
+    count.
+    """
 
     name: str
     title: str
     client: str
     sides: tuple[str, ...]
-    run: Callable[[Side, str, Times], dict[str, Any]]
+    run: Measure
     load_s: Callable[[Times], float]
     """About how long it takes, for the progress bar."""
+
+
+Measure = Callable[[Side, str, Times, UsageMeter], dict[str, Any]]
 
 
 def measure(scenario: Scenario, side: Side, topic: str, times: Times) -> dict[str, Any]:
@@ -58,8 +70,8 @@ def measure(scenario: Scenario, side: Side, topic: str, times: Times) -> dict[st
     os.sync()
     time.sleep(times.pause_s)
     with UsageMeter(side.nodes()) as meter:
-        figures = scenario.run(side, topic, times)
-    figures |= _usage(meter.usage, figures.get("acknowledged"))
+        figures = scenario.run(side, topic, times, meter)
+    figures |= _usage(meter.usage, figures.get("messages"))
     if isinstance(side, RemotingSide) and "acknowledged" in figures:
         figures |= count_stored(side.namesrv, topic, figures["acknowledged"])
     elif "stored" in figures:
@@ -74,71 +86,103 @@ def count_stored(namesrv: str, topic: str, acknowledged: int) -> dict[str, int]:
     return {"stored": stored, "read_back": read_back, "lost": max(0, acknowledged - min(stored, read_back))}
 
 
-def _usage(usage: Mapping[str, Usage], acknowledged: int | None) -> dict[str, Any]:
+def _usage(usage: Mapping[str, Usage], messages: int | None) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "resident_mb": {name: round(one.peak_resident_mb, 1) for name, one in usage.items()},
         "private_mb": {name: round(one.peak_private_mb, 1) for name, one in usage.items()},
         "cpu_s": {name: round(one.cpu_s, 2) for name, one in usage.items()},
     }
-    if acknowledged:
-        figures["node_us_per_message"] = {
-            name: round(one.cpu_s * 1e6 / acknowledged, 1) for name, one in usage.items()
-        }
+    if messages:
+        each = {name: one.cpu_s * 1e6 / messages for name, one in usage.items()}
+        figures["node_us_per_message"] = {name: round(us, 1) for name, us in each.items()}
+        figures["all_nodes_us_per_message"] = round(sum(each.values()), 1)
     return figures
 
 
-def java_producer(kind: str, count: int, size: int = 1024) -> Callable[[Side, str, Times], dict[str, Any]]:
-    def run(side: Side, topic: str, times: Times) -> dict[str, Any]:
+def _marks(meter: UsageMeter) -> Marks:
+    return {WARM: meter.begin, END: meter.end}
+
+
+@contextmanager
+def _marked_by_time(meter: UsageMeter, times: Times) -> Iterator[None]:
+    """For a load in this process, which begins at once."""
+    timers = [
+        threading.Timer(times.warmup_s, meter.begin),
+        threading.Timer(times.warmup_s + times.seconds, meter.end),
+    ]
+    for timer in timers:
+        timer.start()
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
+            timer.join()
+
+
+def java_producer(kind: str, count: int, size: int = 1024) -> Measure:
+    def run(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str, Any]:
         options = {"namesrv": side.namesrv, "topic": topic, kind: count, "size": size}
-        return stock_java.produce(options | {"seconds": times.seconds, "warmup_s": times.warmup_s})
+        options |= {"seconds": times.seconds, "warmup_s": times.warmup_s}
+        return stock_java.produce(options, _marks(meter))
 
     return run
 
 
-def own_load(kind: str, count: int, size: int = 1024) -> Callable[[Side, str, Times], dict[str, Any]]:
+def cold(measure: Measure) -> Measure:
+    """The same without the time to get warm."""
+
+    def run(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str, Any]:
+        return measure(side, topic, replace(times, warmup_s=COLD_WARMUP_S), meter)
+
+    return run
+
+
+def own_load(kind: str, count: int, size: int = 1024) -> Measure:
     """The side's own lean load program: the generator of this project, or that of bench/nats."""
 
-    def run(side: Side, topic: str, times: Times) -> dict[str, Any]:
+    def run(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str, Any]:
         if not isinstance(side, RemotingSide):
-            return _nats_load(side, topic, kind, count, size, times)
+            return _nats_load(side, topic, kind, count, size, times, meter)
         host, _, port = ask(side.namesrv, lambda cluster: cluster.make_topic(topic, OWN_QUEUES)).rpartition(
             ":"
         )
         load = Load(in_flight=count, size=size, seconds=times.seconds, warmup_s=times.warmup_s)
         targets = [(topic, queue) for queue in range(OWN_QUEUES)]
-        return Run(load, (host, int(port)), targets).measure().as_json()
+        load_run = Run(load, (host, int(port)), targets)
+        with _marked_by_time(meter, times):
+            return load_run.measure().as_json()
 
     return run
 
 
-def _nats_load(side: Side, topic: str, kind: str, count: int, size: int, times: Times) -> dict[str, Any]:
+def _nats_load(
+    side: Side, topic: str, kind: str, count: int, size: int, times: Times, meter: UsageMeter
+) -> dict[str, Any]:
     command = [str(rivals_folder() / "nats-load"), "-servers", side.namesrv, "-stream", topic]
     command += ["-threads" if kind == "threads" else "-in-flight", str(count), "-size", str(size)]
     command += ["-seconds", str(times.seconds), "-warmup", str(times.warmup_s)]
-    limit_s = times.seconds + times.warmup_s + _NATS_LIMIT_S
-    result = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
-    if result.returncode:
-        raise SystemExit(f"The NATS load failed:\n{result.stderr}")
-    figures: dict[str, Any] = json.loads(result.stdout)
-    return figures
+    return figures_of(command, times.seconds + times.warmup_s + _NATS_LIMIT_S, _marks(meter))
 
 
-def drain(side: Side, topic: str, times: Times) -> dict[str, Any]:
+def drain(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str, Any]:
+    """The topic is drained again and again, by a new group each time, until client and brokers are warm."""
     count = times.drain_messages
     place = {"namesrv": side.namesrv, "topic": topic, "count": count}
     limit_s = 60 + count / 1_000
     filled = stock_java.run("Fill", place | {"size": 1024}, limit_s)
-    figures = stock_java.run("Drain", place | {"idle_s": IDLE_END_S}, limit_s)
+    options = place | {"idle_s": IDLE_END_S, "warmup_s": times.warmup_s}
+    figures = stock_java.run("Drain", options, limit_s + times.warmup_s, _marks(meter))
     return figures | {"acknowledged": filled["acknowledged"], "missed": max(0, count - figures["messages"])}
 
 
-def latency(side: Side, topic: str, times: Times) -> dict[str, Any]:
+def latency(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str, Any]:
     options = {"namesrv": side.namesrv, "topic": topic, "rate": times.latency_rate, "size": 1024}
     options |= {"seconds": times.seconds, "warmup_s": times.warmup_s}
-    return stock_java.run("Latency", options, times.seconds + times.warmup_s)
+    return stock_java.run("Latency", options, times.seconds + times.warmup_s, _marks(meter))
 
 
-def idle(side: Side, topic: str, times: Times) -> dict[str, Any]:
+def idle(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str, Any]:
     """Per cent of a core that each node takes when nobody asks anything of it."""
     time.sleep(times.idle_settle_s)
     nodes = side.nodes()
@@ -155,7 +199,7 @@ def idle(side: Side, topic: str, times: Times) -> dict[str, Any]:
     }
 
 
-def failover(side: Side, topic: str, times: Times) -> dict[str, Any]:
+def failover(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str, Any]:
     """`kill -9` on the leader while one producer sends: the longest time between two acknowledgements."""
     assert isinstance(side, RemotingSide)
     killed: list[psutil.Process] = []
@@ -166,8 +210,8 @@ def failover(side: Side, topic: str, times: Times) -> dict[str, Any]:
         killed.append(leader)
 
     options = {"namesrv": side.namesrv, "topic": topic, "route_poll_ms": ROUTE_POLL_MS, "size": 1024}
-    options |= {"timeout_ms": SEND_TIMEOUT_MS, "seconds": times.failover_s}
-    figures = stock_java.run("Failover", options, times.failover_s, on_ready=kill)
+    options |= {"timeout_ms": SEND_TIMEOUT_MS, "seconds": times.failover_s, "warmup_s": times.warmup_s}
+    figures = stock_java.run("Failover", options, times.failover_s + times.warmup_s, {READY: kill})
     if not killed:
         raise SystemExit(f"{side.title} took no 50 sends before the time of the failover was over.")
     return {name: figures[name] for name in ("gap_s", "recovered", "acknowledged", "errors")}
@@ -182,6 +226,14 @@ OWN = "its own lean load program"
 PAIR = ("ledgermq", "java-dledger")
 SCENARIOS = (
     Scenario("idle", "idle", "none", PAIR, idle, lambda times: times.idle_settle_s + times.idle_s),
+    Scenario(
+        "cold64",
+        f"cold: 64 threads sync, first load after the start, {COLD_WARMUP_S:g} s of warm-up",
+        JAVA,
+        (*PAIR, "java-single"),
+        cold(java_producer("threads", 64)),
+        lambda times: COLD_WARMUP_S + times.seconds + 8,
+    ),
     Scenario(
         "sync64", "64 threads sync", JAVA, (*PAIR, "java-single"), java_producer("threads", 64), _load_s
     ),
@@ -213,8 +265,22 @@ SCENARIOS = (
     ),
     Scenario("latency", "send to push consumer", JAVA, PAIR, latency, _load_s),
     Scenario(
-        "drain", "push consumer drains", JAVA, PAIR, drain, lambda times: 30 + times.drain_messages / 10_000
+        "drain",
+        "push consumer drains",
+        JAVA,
+        PAIR,
+        drain,
+        lambda times: times.warmup_s + 30 + times.drain_messages / 10_000,
     ),
-    Scenario("failover", "kill -9 of the leader", JAVA, PAIR, failover, lambda times: times.failover_s + 5),
+    Scenario(
+        "failover",
+        "kill -9 of the leader",
+        JAVA,
+        PAIR,
+        failover,
+        lambda times: times.warmup_s + times.failover_s + 5,
+    ),
 )
-"""In the order in which a side goes through them: idle before any load, the kill at the end."""
+"""In the order in which a side goes through them: idle before any load, then one while nothing is warm, the
+kill at the end.
+"""

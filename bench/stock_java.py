@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import tempfile
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.processes import Marks, figures_of
 from bench.results_file import save
 from bench.rivals import ROCKETMQ_VERSION, class_path
 
@@ -23,45 +22,20 @@ CLIENT = f"rocketmq-client {ROCKETMQ_VERSION} (Java)"
 Options = Mapping[str, object]
 
 
-def run(
-    program: str, options: Options, limit_s: float, on_ready: Callable[[], None] | None = None
-) -> dict[str, Any]:
-    """Run one of the programs; `on_ready` is called when it prints READY.
+def run(program: str, options: Options, limit_s: float, marks: Marks | None = None) -> dict[str, Any]:
+    """Run one of the programs; `marks` as in `figures_of`.
 
     Raises: SystemExit when it printed no figures within the limit.
     """
-    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryDirectory() as home:
         command = ["java", "-Xmx768m", f"-Duser.home={home}", "-cp", class_path(), program]
         command += [f"{name}={value}" for name, value in options.items()]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        timer = threading.Timer(limit_s + START_LIMIT_S, process.kill)
-        timer.start()
-        try:
-            figures = _read(process, on_ready)
-        finally:
-            timer.cancel()
-            process.kill()
-            process.wait()
-        errors.seek(0)
-        if figures is None:
-            raise SystemExit(f"{program} printed no figures:\n{errors.read()[-2000:]}")
-        return figures
+        return figures_of(command, limit_s + START_LIMIT_S, marks)
 
 
-def _read(process: subprocess.Popen[str], on_ready: Callable[[], None] | None) -> dict[str, Any] | None:
-    figures: dict[str, Any] | None = None
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("READY") and on_ready is not None:
-            on_ready()
-        elif line.startswith("{"):
-            figures = json.loads(line)
-    return figures
-
-
-def produce(options: Options) -> dict[str, Any]:
+def produce(options: Options, marks: Marks | None = None) -> dict[str, Any]:
     """The producer under load, see Load.java for the options."""
-    return run("Load", options, float(str(options["seconds"])) + float(str(options["warmup_s"])))
+    return run("Load", options, float(str(options["seconds"])) + float(str(options["warmup_s"])), marks)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -40,6 +40,7 @@ class Aim(Bounded):
 
 
 AIMS = (
+    Aim("cold64", "per_second", "java-dledger", 15),
     Aim("sync64", "per_second", "java-dledger", 15),
     Aim("sync64", "p99_ms", "java-dledger", 1 / 12, at_least=False),
     Aim("flight2000", "per_second", "java-dledger", 12),

@@ -8,9 +8,11 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * A stock push consumer drains a topic; prints one JSON line. Each place in a queue counts once.
+ * A stock push consumer drains a topic; prints WARM and END around what counts, and one JSON line. Each place in a queue
+ * counts once.
  *
- * <p>Options NAME=VALUE: namesrv, topic, count (ends when so many came), idle_s (or when none came for so long).
+ * <p>Options NAME=VALUE: namesrv, topic, count (ends when so many came), idle_s (or when none came for so long), warmup_s
+ * (so long it drains the topic before, again and again, each time as a new group).
  */
 public final class Drain {
     private final Map<Integer, BitSet> seen = new TreeMap<>();
@@ -26,19 +28,30 @@ public final class Drain {
 
     public static void main(String[] arguments) throws Exception {
         Options options = new Options(arguments);
-        Drain drain = new Drain(options.number("count", 1_000_000));
+        long warm = System.nanoTime() + options.nanos("warmup_s", 0);
+        while (System.nanoTime() < warm) {
+            new Drain(options.number("count", 1_000_000)).run(options);
+        }
+        System.out.println("WARM");
+        String result = new Drain(options.number("count", 1_000_000)).run(options);
+        System.out.println("END");
+        System.out.println(result);
+        System.exit(0);
+    }
+
+    private String run(Options options) throws Exception {
         DefaultMQPushConsumer consumer = options.consumer();
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            drain.take(messages);
+            take(messages);
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         long started = System.nanoTime();
         consumer.start();
-        while (!drain.isDone(options.nanos("idle_s", 60))) {
+        while (!isDone(options.nanos("idle_s", 60))) {
             Thread.sleep(20);
         }
-        System.out.println(drain.result(started));
-        System.exit(0);
+        consumer.shutdown();
+        return result(started);
     }
 
     private synchronized void take(List<MessageExt> messages) {

@@ -4,10 +4,10 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * The longest time between two acknowledgements of one sync producer. Prints READY when it sends steadily, which is the
- * time to kill the leader, and one JSON line at the end.
+ * The longest time between two acknowledgements of one sync producer. Prints READY when it has sent steadily for the
+ * warm-up, which is the time to kill the leader, and one JSON line at the end.
  *
- * <p>Options NAME=VALUE: namesrv, topic, route_poll_ms, timeout_ms (of a send), size, seconds.
+ * <p>Options NAME=VALUE: namesrv, topic, route_poll_ms, timeout_ms (of a send), size, warmup_s, seconds (after it).
  */
 public final class Failover {
     private static final int STEADY = 50;
@@ -16,6 +16,8 @@ public final class Failover {
     private final Options options;
     private final Figures figures = new Figures();
     private long acknowledged;
+    private long warm;
+    private boolean isReady;
     private long last;
     private long gap;
 
@@ -35,7 +37,8 @@ public final class Failover {
         DefaultMQProducer producer = options.producer();
         options.sendFirst(producer, body);
         acknowledged = 1;
-        long end = System.nanoTime() + options.nanos("seconds", 30);
+        warm = System.nanoTime() + options.nanos("warmup_s", 0);
+        long end = warm + options.nanos("seconds", 30);
         while (System.nanoTime() < end) {
             try {
                 SendResult result = producer.send(new Message(options.text("topic"), body));
@@ -52,9 +55,10 @@ public final class Failover {
 
     private void took(long now) {
         acknowledged++;
-        if (acknowledged > STEADY) {
+        if (isReady) {
             gap = Math.max(gap, now - last);
-        } else if (acknowledged == STEADY) {
+        } else if (acknowledged >= STEADY && now >= warm) {
+            isReady = true;
             System.out.println("READY");
         }
         last = now;

@@ -13,7 +13,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * From the time a send was due to the listener of a waiting push consumer, both stock and in this process, so that one
- * clock times both; prints one JSON line.
+ * clock times both; prints WARM and END around what counts, and one JSON line.
  *
  * <p>Options NAME=VALUE: namesrv, topic, rate (sends a second), size, seconds, warmup_s. A late send counts from when it
  * was due: a stall is not hidden by what was not sent meanwhile.
@@ -68,6 +68,7 @@ public final class Latency {
         long started = System.nanoTime();
         warm = started + options.nanos("warmup_s", 3);
         long end = warm + options.nanos("seconds", 8);
+        Options.markWindow(warm, end);
         long interval = Options.NANOS / options.number("rate", 1000);
         for (long due = started; due < end; due += interval) {
             while (System.nanoTime() < due) {

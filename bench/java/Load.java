@@ -9,7 +9,7 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * The stock Java producer under load; prints one JSON line.
+ * The stock Java producer under load; prints WARM and END around what counts, and one JSON line.
  *
  * <p>Options NAME=VALUE: namesrv, topic, threads (sync, one send in flight each) or in_flight (async), size, seconds,
  * warmup_s.
@@ -33,6 +33,7 @@ public final class Load {
         acknowledged.increment();
         warm = System.nanoTime() + options.nanos("warmup_s", 3);
         end = warm + options.nanos("seconds", 8);
+        Options.markWindow(warm, end);
     }
 
     public static void main(String[] arguments) throws Exception {

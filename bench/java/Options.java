@@ -1,6 +1,7 @@
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -67,6 +68,23 @@ final class Options {
         consumer.setConsumeMessageBatchMaxSize(32);
         consumer.subscribe(text("topic"), "*");
         return consumer;
+    }
+
+    /** Prints WARM when what counts begins and END when it ends, both as {@link System#nanoTime}. */
+    static void markWindow(long warm, long end) {
+        Thread marker = new Thread(() -> {
+            markAt("WARM", warm);
+            markAt("END", end);
+        });
+        marker.setDaemon(true);
+        marker.start();
+    }
+
+    private static void markAt(String mark, long nanos) {
+        while (System.nanoTime() < nanos) {
+            LockSupport.parkNanos(nanos - System.nanoTime());
+        }
+        System.out.println(mark);
     }
 
     /** Sends until one message is taken, which also makes the topic. */

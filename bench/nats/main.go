@@ -1,4 +1,5 @@
-// Command nats loads a JetStream stream of three replicas in files, and prints one JSON line.
+// Command nats loads a JetStream stream of three replicas in files. It prints WARM and END around what counts, and one
+// JSON line.
 //
 //	nats -servers URL,URL -stream NAME (-threads N | -in-flight N) -size BYTES -seconds S -warmup S
 //
@@ -74,6 +75,8 @@ func run() error {
 	}
 	warm := time.Now().Add(duration(*warmup))
 	end := warm.Add(duration(*seconds))
+	time.AfterFunc(time.Until(warm), func() { fmt.Println("WARM") })
+	time.AfterFunc(time.Until(end), func() { fmt.Println("END") })
 	var tallies []*tally
 	if *threads > 0 {
 		tallies = publishSync(js, warm, end)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from bench.growth_runs import _catch_up_figures, _growth, disk_speed, medians_of, rate_between
-from bench.processes import Processes, UsageMeter, free_base
+from bench.processes import END, WARM, Processes, UsageMeter, cpu_time_s, figures_of, free_base
 
 PROGRAM = "import time; print('up', flush=True); time.sleep(60)"
 
@@ -72,3 +73,36 @@ def test_process_that_ended_is_told_with_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"short ended with 3:\nno room"):
         processes.require_alive()
     processes.stop()
+
+
+def test_cpu_time_counts_between_the_marks_of_a_load_program() -> None:
+    burn = "import time\nwhile time.process_time() < 0.2: pass"
+    lines = ("print('WARM', flush=True)", burn, "print('END', flush=True)", "print({})")
+    program = [sys.executable, "-c", "\n".join(lines)]
+    marks: list[str] = []
+    assert figures_of(program, 60.0, {WARM: lambda: marks.append(WARM), END: lambda: marks.append(END)}) == {}
+    assert marks == [WARM, END]
+
+
+def test_cpu_time_before_the_begin_and_after_the_end_does_not_count() -> None:
+    with UsageMeter({"own": psutil.Process()}, interval_s=0.01) as meter:
+        spend_cpu(0.2)
+        meter.begin()
+        begun_s = cpu_time_s(psutil.Process())
+        spend_cpu(0.05)
+        meter.end()
+        ended_s = cpu_time_s(psutil.Process())
+        spend_cpu(0.2)
+    assert 0 < meter.usage["own"].cpu_s <= ended_s - begun_s + 0.02, "ticks of 10 ms at both ends"
+
+
+def spend_cpu(seconds: float) -> None:
+    end_s = time.process_time() + seconds
+    while time.process_time() < end_s:
+        pass
+
+
+def test_load_program_without_figures_is_an_error_with_its_last_words() -> None:
+    program = [sys.executable, "-c", "import sys; sys.exit('no broker')"]
+    with pytest.raises(SystemExit, match="no broker"):
+        figures_of(program, 60.0)

@@ -21,8 +21,13 @@ SVG = "{http://www.w3.org/2000/svg}svg"
 
 def document(ours: float, scenario: str = "sync64") -> dict[str, Any]:
     measured = [
-        {"round": 0, "side": side, "scenario": scenario, "figures": {"per_second": rate, "acknowledged": 7}}
-        for side, rate in (("ledgermq", ours), ("java-dledger", 1_000.0))
+        {
+            "round": 0,
+            "side": side,
+            "scenario": scenario,
+            "figures": {"per_second": rate, "acknowledged": 7, "all_nodes_us_per_message": us},
+        }
+        for side, rate, us in (("ledgermq", ours, 78.0), ("java-dledger", 1_000.0, 283.0))
     ]
     side = {"title": "T", "durability": "on some disk", "version": "1"}
     return {
@@ -115,6 +120,12 @@ def test_pages_say_what_the_results_say() -> None:
     front = front_page.PAGE.read_text(encoding="utf-8")
     table = front_page.figures_table(document["result"], pipeline["result"])
     assert front == front_page.with_figures(front, table)
+
+
+def test_front_page_has_the_cpu_time_of_a_message_on_both_sides() -> None:
+    table = front_page.figures_table(document(20_000.0)["result"], None)
+    java = front_page.RIVALS[front_page.JAVA]
+    assert f"| stock Java producer, 64 threads | messages/s | 20,000 | 1,000 | 78 | 283 | {java} |" in table
 
 
 def test_front_page_without_its_marks_is_not_written_over() -> None:
