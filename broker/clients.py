@@ -18,6 +18,7 @@ from broker.heartbeats import (
     MessageModel,
     Subscription,
 )
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 
 CLIENT_EXPIRY_MS = 120_000
@@ -42,6 +43,11 @@ class ClientConnection(Protocol):
     def send_oneway(self, command: RemotingCommand) -> None: ...
     async def request(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand: ...
     def close(self) -> None: ...
+
+
+def rebalance_notice(group: str) -> RemotingCommand:
+    """40: the client balances its queues now, and not in 20 s."""
+    return RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields={"consumerGroup": group})
 
 
 class RegistryFullError(Exception):
@@ -131,6 +137,8 @@ class ClientRegistry:
         """The groups of each client that produces."""
         self._consumers: dict[str, ConsumerGroup] = {}
         self._of_connection: dict[int, set[Membership]] = {}
+        self._nudged: set[int] = set()
+        """Connections of `_of_connection` that were asked for a rebalance since their last heartbeat."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -162,6 +170,7 @@ class ClientRegistry:
     def beat(self, client: Client, heartbeat: Heartbeat, now_ms: int) -> set[str]:
         """Take in a heartbeat. Raises RegistryFullError, and has changed nothing then."""
         self._check_room(client.client_id, heartbeat)
+        self._nudged.discard(client.connection.connection_id)
         for group in heartbeat.producer_groups:
             members = self._producers.setdefault(group, {})
             self._producer_groups.setdefault(client.client_id, set()).add(group)
@@ -183,6 +192,15 @@ class ClientRegistry:
         for membership in list(self._of_connection.get(connection_id, ())):
             changed |= self._drop(membership)
         return changed
+
+    def may_nudge(self, connection_id: int) -> bool:
+        """Whether a connection may be asked for a rebalance out of turn: once between two heartbeats, so that
+        what a client pulls cannot make the broker send it a stream of notices.
+        """
+        if connection_id not in self._of_connection or connection_id in self._nudged:
+            return False
+        self._nudged.add(connection_id)
+        return True
 
     def expire(self, now_ms: int) -> Expired:
         """Drop everyone whose last heartbeat is too old."""
@@ -267,6 +285,7 @@ class ClientRegistry:
         memberships.discard(membership)
         if not memberships:
             del self._of_connection[connection_id]
+            self._nudged.discard(connection_id)
 
     def _all_members(self) -> Iterator[tuple[Membership, Member]]:
         for name, members in self._producers.items():

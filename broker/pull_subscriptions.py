@@ -1,11 +1,20 @@
-"""Which messages a pull wants: by the expression it brings along, or by its group's heartbeats."""
+"""Which messages a pull wants: by the expression it brings along, or by its group's heartbeats.
+
+A pull may name a newer version of the subscription than any heartbeat did. Java's consumer raises the
+version when its queues change, and leaves out the heartbeat that should say so if another one of its own is
+under way: in 5.x both happen 1 s after its start, and the next heartbeat may be 30 s away. Such a pull gets
+messages of all tags, for every client filters by tag itself; filtering by the older expression could pass
+over what the newer one wants. Only what clients do not filter, expressions over properties, waits for the
+heartbeat.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.clients import ClientRegistry
+from broker.clients import ClientConnection, ClientRegistry, ConsumerGroup, rebalance_notice
 from broker.config import BrokerConfig
 from broker.filters import (
+    MATCH_ALL,
     FilterError,
     MessageFilter,
     PropertyFilter,
@@ -38,14 +47,21 @@ class PullSubscriptions:
         self._config = config
 
     def wanted_by(
-        self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
+        self,
+        header: PullMessageRequestHeader,
+        group_config: SubscriptionGroupConfig,
+        connection: ClientConnection,
     ) -> MessageFilter:
         """The filter of a pull. Raises RequestError as PullMessageProcessor does: 23, 24, 25, 16, 27, or 1
         for SQL92 while it is not enabled.
         """
         if header.sys_flag & SYS_FLAG_SUBSCRIPTION:
             return self._own_filter(header)
-        subscription = self._registered(header, group_config)
+        group = self._group(header, group_config)
+        subscription = _registered(group, header.topic)
+        if subscription.version_ms < version_ms(header.sub_version):
+            self._nudge(group, group_config, connection)
+            return _filter_ahead(header, subscription)
         if is_tag_type(subscription.expression_type):
             if subscription.filter is None:
                 raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, _PARSE_FAILED)
@@ -57,23 +73,26 @@ class PullSubscriptions:
         self._check_enabled(subscription.expression_type)
         return self._for_topic(header, wanted)
 
-    def _registered(
+    def _group(
         self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
-    ) -> Subscription:
-        """What the group's heartbeats say of the topic. Raises RequestError."""
+    ) -> ConsumerGroup:
+        """The pull's group by its heartbeats. Raises RequestError."""
         group = self._clients.consumer_groups.get(header.consumer_group)
         if group is None:
             raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
         if group.is_broadcasting and not group_config.consume_broadcast_enable:
             remark = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
-        subscription = group.subscriptions.get(header.topic)
-        if subscription is None:
-            remark = f"the consumer's subscription of topic {header.topic} not exist"
-            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
-        if subscription.version_ms < version_ms(header.sub_version):
-            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        return subscription
+        return group
+
+    def _nudge(
+        self, group: ConsumerGroup, config: SubscriptionGroupConfig, connection: ClientConnection
+    ) -> None:
+        """Have the client balance its queues: if these change, it sends the heartbeat that it left out."""
+        if group.is_broadcasting or not config.notify_consumer_ids_changed_enable:
+            return
+        if self._clients.may_nudge(connection.connection_id):
+            connection.send_oneway(rebalance_notice(group.name))
 
     def _own_filter(self, header: PullMessageRequestHeader) -> MessageFilter:
         is_tag = is_tag_type(header.expression_type)
@@ -107,6 +126,24 @@ class PullSubscriptions:
             return self._sql_filters.filter_for(subscription.expression_type, subscription.expression)
         except FilterError:
             return None
+
+
+def _registered(group: ConsumerGroup, topic: str) -> Subscription:
+    """What the group's heartbeats say of the topic. Raises RequestError."""
+    subscription = group.subscriptions.get(topic)
+    if subscription is None:
+        remark = f"the consumer's subscription of topic {topic} not exist"
+        raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+    return subscription
+
+
+def _filter_ahead(header: PullMessageRequestHeader, subscription: Subscription) -> MessageFilter:
+    """For a pull whose version no heartbeat has named yet: what is sure to have all that it wants. Go names
+    the type TAG whatever it subscribed to, so the registered type counts, too. Raises RequestError.
+    """
+    if is_tag_type(header.expression_type) and is_tag_type(subscription.expression_type):
+        return MATCH_ALL
+    raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
 
 
 @dataclass(frozen=True, slots=True)

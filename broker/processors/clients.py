@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import orjson
 
-from broker.clients import Client, ClientConnection, RegistryFullError
+from broker.clients import Client, ClientConnection, RegistryFullError, rebalance_notice
 from broker.context import BrokerContext
 from broker.filters import FilterError, is_tag_type, property_filter_refused
 from broker.heartbeats import (
@@ -140,10 +140,7 @@ class ClientProcessor:
                 continue
             connections = [member.client.connection for member in group.members.values()]
             for connection in {each.connection_id: each for each in connections}.values():
-                notice = RemotingCommand(
-                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields={"consumerGroup": name}
-                )
-                connection.send_oneway(notice)
+                connection.send_oneway(rebalance_notice(name))
 
     def _incomplete(self, groups: Iterable[str]) -> list[str]:
         return [name for name in groups if not self._is_complete(name)]

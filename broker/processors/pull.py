@@ -132,7 +132,7 @@ class PullProcessor:
         group: SubscriptionGroupConfig,
     ) -> RemotingCommand | None:
         self._check(header, group)
-        wanted = self._subscriptions.wanted_by(header, group)
+        wanted = self._subscriptions.wanted_by(header, group, connection)
         self._context.running_groups.pulled(header.consumer_group)
         counts = header.sys_flag & SYS_FLAG_COMMIT_OFFSET and header.commit_offset >= 0
         if self._resets:
