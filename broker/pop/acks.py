@@ -126,10 +126,14 @@ class PopAcks:
 
     @staticmethod
     def _is_acked_in_order(lane: Lane | None, offset: int, acked: _Acked) -> bool:
-        """Below what is consumed in order everything was acknowledged, by this handle or another."""
-        if lane is None or lane.order is None or not acked.handle.is_ordered:
+        """Below what is consumed in order everything was acknowledged, by this handle or another. Behind it
+        an acknowledgement counts in its own batch only: the next one has the message again.
+        """
+        order = lane.order if lane is not None else None
+        if lane is None or order is None or not acked.handle.is_ordered:
             return False
-        return offset < lane.order_start or offset in lane.acked_ahead
+        is_of_batch = order.pop_time_ms == acked.handle.pop_time_ms and offset in order.offsets
+        return is_of_batch or offset < lane.order_start
 
     def _answer_later(
         self, request: RemotingCommand, connection: ClientConnection, answer: RemotingCommand

@@ -28,7 +28,9 @@ class Checkout:
 @dataclass(slots=True)
 class OrderBatch:
     """What a group that consumes in order has of the queue. `pending` are those that it did not acknowledge,
-    with the time from which each may be handed out again; `counts`, how often each was before.
+    with the time from which each may be handed out again; `counts`, how often each was before. When all of
+    these times are over, the next batch begins at the first that is pending, with all that follows it: what
+    was acknowledged behind it comes again, as in RocketMQ, where the order is whole for whoever gets it.
     """
 
     pop_time_ms: int
@@ -53,29 +55,29 @@ class OrderBatch:
 class Lane:
     """The next pop begins at `next_offset`; `out` has each invisible message's checkout, lowest first."""
 
-    __slots__ = ("acked_ahead", "key", "next_offset", "order", "out")
+    __slots__ = ("key", "next_offset", "order", "out")
 
     def __init__(self, key: LaneKey, next_offset: int = 0) -> None:
         self.key = key
         self.next_offset = next_offset
         self.out: dict[int, Checkout] = {}
         self.order: OrderBatch | None = None
-        self.acked_ahead: set[int] = set()
-        """Acknowledged in order's stead: behind one that was not."""
+
+    @property
+    def in_order(self) -> int:
+        """So many are out in order; the next pop in order takes their place."""
+        return len(self.order.pending) if self.order is not None else 0
 
     @property
     def in_flight(self) -> int:
-        return len(self.out) + (len(self.order.pending) if self.order is not None else 0)
+        return len(self.out) + self.in_order
 
     @property
     def order_start(self) -> int:
         """Where the next pop in order begins: at the first that was not acknowledged."""
         if self.order is not None and self.order.pending:
             return min(self.order.pending)
-        start = self.next_offset
-        while start in self.acked_ahead:
-            start += 1
-        return start
+        return self.next_offset
 
     @property
     def floor(self) -> int:
@@ -85,4 +87,4 @@ class Lane:
 
     def is_idle(self) -> bool:
         """Whether its next offset is all there is to know."""
-        return not self.out and not self.acked_ahead and (self.order is None or not self.order.pending)
+        return not self.out and (self.order is None or not self.order.pending)

@@ -159,11 +159,10 @@ class PopLooks:
         for key in keys:
             lane = table.lanes.get(key) if table is not None else None
             order = lane.order if lane is not None else None
-            if header.order and order is not None and not order.is_same_attempt(header.attempt_id):
-                if order.free_at_ms(now_ms) > now_ms:
-                    continue
-                if order.pending:
+            if header.order and order is not None and order.pending:
+                if order.is_same_attempt(header.attempt_id) or order.free_at_ms(now_ms) <= now_ms:
                     return True
+                continue
             start, end = self._stretch(key)
             if start < end:
                 return True

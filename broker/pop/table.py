@@ -101,12 +101,6 @@ class PopTable:
                 self._leave(checkout)
             elif lane.order is not None and lane.order.pending.pop(offset, None) is not None:
                 self.in_flight -= 1
-                lane.acked_ahead.add(offset)
-        if lane.acked_ahead:
-            start = lane.order_start
-            lane.acked_ahead = {offset for offset in lane.acked_ahead if offset > start}
-            if lane.order is not None and not lane.order.pending:
-                lane.next_offset = max(start, lane.next_offset)
 
     def _leave(self, checkout: Checkout) -> None:
         self.in_flight -= 1
@@ -142,13 +136,14 @@ class PopTable:
         self.in_flight -= lane.in_flight
         lane.out = {}
         lane.order = None
-        lane.acked_ahead = set()
         return lane
 
     def rows(self, without: AbstractSet[LaneKey] = frozenset()) -> Iterator[list[Any]]:
-        """What `restored` makes the table of, these lanes aside."""
+        """What `restored` makes the table of, these lanes aside. The list that ends an `l` is for nodes of
+        earlier versions, which had there what was acknowledged behind what was not.
+        """
         for lane in [lane for lane in self.lanes.values() if lane.key not in without]:
-            yield ["l", *lane.key, lane.next_offset, sorted(lane.acked_ahead)]
+            yield ["l", *lane.key, lane.next_offset, []]
             for checkout in dict.fromkeys(lane.out.values()):
                 is_whole = checkout.left == len(checkout.offsets)
                 runs = to_runs(checkout.offsets if is_whole else tuple(checkout.still_out()))
@@ -182,7 +177,6 @@ class Restoring:
                 if row[0] == "l":
                     self._lane = table.lanes.setdefault(key := read_key(row), Lane(key))
                     self._lane.next_offset = whole(row[4])
-                    self._lane.acked_ahead = {whole(offset) for offset in row[5]}
                 elif self._lane is None:
                     raise ValueError(f"a row {row[0]!r} of no lane")
                 elif row[0] == "c":

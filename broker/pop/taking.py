@@ -73,13 +73,6 @@ class _Read:
     places: list[tuple[int, int, int]] = field(default_factory=list)
     """Offset, and from where to where in the body."""
 
-    def without(self, offsets: set[int]) -> "_Read":
-        kept = [place for place in self.places if place[0] not in offsets]
-        if len(kept) == len(self.places):
-            return self
-        body = b"".join(self.body[begin:end] for _, begin, end in kept)
-        return _Read(self.start, self.next_offset, body, kept)
-
     @property
     def offsets(self) -> tuple[int, ...]:
         return tuple(place[0] for place in self.places)
@@ -176,13 +169,12 @@ class Taker:
             start = lane.order_start
         if start == queue.max_offset or (start > queue.max_offset and not self._log.shows_all_committed()):
             return
-        room = min(header.max_msg_nums - taken.count, self._room(key, lane, taken))
+        replaced = lane.in_order if header.order and lane is not None else 0
+        room = min(header.max_msg_nums - taken.count, self._room(key, lane, taken, replaced))
         if room <= 0 or taken.size_bytes >= ANSWER_BYTES_MAX:
             taken.rest += max(queue.max_offset - start, 0)
             return
         read = self._read(pop, key, start, room, ANSWER_BYTES_MAX - taken.size_bytes)
-        if header.order and lane is not None:
-            read = read.without(lane.acked_ahead)
         taken.rest += max(queue.max_offset - read.next_offset, 0)
         if not read.places:
             taken.goes_on = taken.goes_on or read.next_offset < queue.max_offset
@@ -190,11 +182,12 @@ class Taker:
             return
         self._hand_out(pop, key, read, taken)
 
-    def _room(self, key: LaneKey, lane: Lane | None, taken: Taken) -> int:
+    def _room(self, key: LaneKey, lane: Lane | None, taken: Taken, replaced: int) -> int:
+        """For how many messages there is room when so many that are out make place for them."""
         table = self._ledger.table
         assert table is not None, "a pop without a table"
         out = lane.in_flight if lane is not None else 0
-        room = min(self._lane_max - out, self._total_max - table.in_flight)
+        room = min(self._lane_max - out, self._total_max - table.in_flight) + replaced
         if room <= 0 or not self._ledger.has_room_for(key) or not self._ledger.has_room():
             taken.is_limited = True
             return 0

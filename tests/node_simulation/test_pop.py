@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from broker.pop import ledger
+from broker.pop.lanes import Lane
 from broker.pop.ledger import OnDone, PopLedger
+from broker.pop.ops import LaneKey
 from broker.pop.revival import Revival
 from broker.pop.table import PopTable
+from broker.pop.taking import Pop, Taker, _Read
 from commitlog.log import MessageLog, PutStatus
 from tests.node_simulation import world
 from tests.node_simulation.options import FaultOptions, Options
@@ -51,6 +54,7 @@ def test_pops_whose_leaders_die() -> None:
     workload = run(KILLS)
     assert len(workload.acked) > 50
     assert workload.revived > 1
+    assert workload.again > 1
 
 
 def test_a_leader_that_does_not_know_what_is_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +80,31 @@ def test_answers_before_the_commit_are_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(PopLedger, "flush", later)
     with pytest.raises(InvariantError, match="is handed out"):
         run_seeds(KILLS)
+
+
+def test_order_that_goes_on_behind_what_is_missing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lane, "order_start", property(lambda lane: lane.next_offset))
+    with pytest.raises(InvariantError, match=r"was acknowledged, .* is handed out"):
+        run_seeds(CALM)
+
+
+def test_order_that_leaves_out_what_was_acknowledged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is given again without what was acknowledged behind the first that is missing."""
+    read = Taker._read
+
+    def only_pending(self: Taker, pop: Pop, key: LaneKey, start: int, room: int, bytes_max: int) -> _Read:
+        found = read(self, pop, key, start, room, bytes_max)
+        lane = self._lane(key)
+        if not pop.header.order or lane is None or lane.order is None or not lane.in_order:
+            return found
+        acked = set(lane.order.offsets) - set(lane.order.pending)
+        kept = [place for place in found.places if place[0] not in acked]
+        body = b"".join(found.body[begin:end] for _, begin, end in kept)
+        return _Read(found.start, found.next_offset, body, kept)
+
+    monkeypatch.setattr(Taker, "_read", only_pending)
+    with pytest.raises(InvariantError, match="a gap behind"):
+        run_seeds(CALM)
 
 
 @pytest.mark.long

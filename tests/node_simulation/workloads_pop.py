@@ -3,7 +3,9 @@ they got, and one that does so in order.
 
 Whatever is answered is remembered: a message of one place in the log is handed out once at most to those who
 pop without order, and never after its acknowledgement was answered; who pops in order gets nothing before all
-that lies below was acknowledged. What was sent is acknowledged in the end, by whatever copy of it.
+that lies below was acknowledged, nothing again that was acknowledged with all before it in its batch, and
+what follows the first that is missing without a gap, acknowledged or not. What was sent is acknowledged in
+the end, by whatever copy of it.
 """
 
 import asyncio
@@ -97,6 +99,10 @@ class PopWorkload:
         """Values whose acknowledgement was sent. Those of a client that was killed stay: it may have come in
         time.
         """
+        self.order_starts: dict[int, int] = {}
+        """By queue, where who pops in order goes on: all before it was acknowledged, batch by batch."""
+        self.again = 0
+        """Messages in order that came again after their acknowledgement, for one before them had none."""
         self.revived = 0
         self.is_stopping = False
         self._queues = queues
@@ -185,25 +191,32 @@ class PopWorkload:
                 await asyncio.sleep(PAUSE_S)
                 continue
             queue_id = (queue_id + 1) % self._queues
-            asked = self.history.now
             answer = await client.invoke(address, self._pop(ORDER_GROUP, queue_id))
             if answer is None or answer.code != ResponseCode.SUCCESS:
                 await self._pause(client, answer)
                 continue
-            await self._take_in_order(client, answer, asked)
+            await self._take_in_order(client, answer)
 
-    async def _take_in_order(self, client: TopicClient, answer: RemotingCommand, asked: int) -> None:
+    async def _take_in_order(self, client: TopicClient, answer: RemotingCommand) -> None:
         batch = [
             (Place(ORDER_GROUP, record.topic, record.queue_id, record.queue_offset), record)
             for record in decode_records(answer.body)
         ]
         first = batch[0][0]
+        start = self.order_starts.get(first.queue_id, 0)
+        require(first.offset >= start, first, "is handed out after its acknowledgement")
+        offsets = [place.offset for place, _ in batch]
+        whole = list(range(first.offset, first.offset + len(batch)))
+        require(offsets == whole, "a gap behind", first, offsets)
         below = (first._replace(offset=offset) for offset in range(first.offset))
         open_below = [place for place in below if place not in self.acked and place not in self.maybe_acked]
         require(not open_below, "before", open_below[:1], "was acknowledged,", first, "is handed out")
+        self.again += sum(place in self.acked for place, _ in batch)
+        is_whole = True
         for place, record in batch:
-            self._check_not_acked(place, asked)
-            await self._deal_with(client, place, record, answer)
+            is_whole = await self._deal_with(client, place, record, answer) and is_whole
+            if is_whole:
+                self.order_starts[place.queue_id] = place.offset + 1
 
     def _check_not_acked(self, place: Place, asked: int) -> None:
         acked = self.acked.get(place)
@@ -215,24 +228,25 @@ class PopWorkload:
         place: Place,
         record: Record,
         answer: RemotingCommand,
-    ) -> None:
+    ) -> bool:
+        """Whether its acknowledgement was answered with success."""
         rng, options = self._rng, self.options
         calm = self.is_stopping
         choice = rng.random()
         times = [answer.ext_fields[name] for name in ("popTime", "invisibleTime", "reviveQid")]
         if not calm and choice < options.forget_probability:
-            return
+            return False
         choice -= options.forget_probability
         if not calm and choice < options.give_up_probability:
             await self._change(client, place, times, rng.choice((0, 200)))
-            return
+            return False
         choice -= options.give_up_probability
         if not calm and choice < options.hold_back_probability:
             changed = await self._change(client, place, times, 2 * options.invisible_ms)
             if changed is None:
-                return
+                return False
             times = [changed.ext_fields[name] for name in ("popTime", "invisibleTime", "reviveQid")]
-        await self._ack(client, place, record, times)
+        return await self._ack(client, place, record, times)
 
     async def _ack(
         self,
@@ -240,22 +254,25 @@ class PopWorkload:
         place: Place,
         record: Record,
         times: list[str],
-    ) -> None:
+    ) -> bool:
+        """Whether it was answered with success."""
         header = AckMessageRequestHeader(
             place.group, place.topic, place.queue_id, _handle(place, times), place.offset
         )
         address = await client.leader()
         self.maybe_acked.add(place)
         if address is None:
-            return
+            return False
         command = RemotingCommand(RequestCode.ACK_MESSAGE, ext_fields=header.ext_fields())
         self.unanswered[place] = value_of(record.body)
         answer = await client.invoke(address, command)
         del self.unanswered[place]
-        if answer is not None and answer.code == ResponseCode.SUCCESS:
+        is_acked = answer is not None and answer.code == ResponseCode.SUCCESS
+        if is_acked:
             self.acked[place] = self.history.now
         if answer is None or answer.code in MAYBE_ACKED:
             self.done[place.group].add(value_of(record.body))
+        return is_acked
 
     async def _change(
         self,
