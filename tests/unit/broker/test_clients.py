@@ -188,3 +188,18 @@ def test_the_count_and_the_index_by_connection_hold_through_any_history() -> Non
         assert len(registry) == consumers + producers
         assert len(registry) == sum(len(each) for each in registry._of_connection.values())
         assert all(group.members for group in registry.consumer_groups.values())
+
+
+def test_a_connection_may_be_nudged_once_between_two_of_its_heartbeats() -> None:
+    registry = ClientRegistry()
+    assert not registry.may_nudge(1)
+    registry.beat(client(), consumer_beat(), 0)
+    assert [registry.may_nudge(1) for _ in range(3)] == [True, False, False]
+    registry.beat(client("c2", FakeConnection(2)), consumer_beat(client_id="c2"), 0)
+    assert [registry.may_nudge(number) for number in (1, 2, 2)] == [False, True, False]
+    registry.beat(client(), consumer_beat(), 30_000)
+    assert [registry.may_nudge(1) for _ in range(2)] == [True, False]
+    for number in (1, 2):
+        registry.connection_closed(number)
+        assert not registry.may_nudge(number)
+    assert registry._nudged == set()

@@ -193,7 +193,7 @@ async def test_a_notification_tells_the_same_attempt_what_its_pop_would_get(benc
 
     async def has_message(attempt: str) -> str:
         asked = {"consumerGroup": "g", "topic": "t", "queueId": 0, "pollTime": 0, "order": "true"}
-        request = bench.request(RequestCode.NOTIFICATION, **asked, attemptId=attempt)
+        request = bench.request(RequestCode.NOTIFICATION, b"", **asked, attemptId=attempt)
         return (await bench.ask(request)).ext_fields["hasMsg"]
 
     assert (await has_message("x"), await has_message("y")) == ("true", "false")
