@@ -6,7 +6,6 @@ in one; there is no lock on a page cache.
 """
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -19,6 +18,7 @@ from broker.statistics.put_latency import PutLatency
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
 from commitlog.record import CorruptRecordError, decode_record
+from dledger.fs import disk_space
 from remoting.command import OWN_VERSION
 
 PRODUCT: Final = "LedgerMQ"
@@ -116,8 +116,8 @@ class RuntimeInfo:
 
     def _store(self) -> Mapping[str, str]:
         context, log = self._context, self._context.log
-        usage = shutil.disk_usage(context.config.store_path_root_dir)
-        ratio = f"{usage.used / usage.total:.4f}"
+        space = disk_space(context.config.store_path_root_dir)
+        ratio = f"{space.used_ratio:.4f}"
         end = context.end_position()
         return {
             "commitLogMinOffset": str(log.min_position),
@@ -125,9 +125,9 @@ class RuntimeInfo:
             "dispatchBehindBytes": str(max(0, (log.max_position if end is None else end) - log.max_position)),
             "commitLogDiskRatio": ratio,
             "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": f"Total : {_size(usage.total)}, Free : {_size(usage.free)}.",
-            "diskTotalBytes": str(usage.total),
-            "diskFreeBytes": str(usage.free),
+            "commitLogDirCapacity": f"Total : {_size(space.total_bytes)}, Free : {_size(space.free_bytes)}.",
+            "diskTotalBytes": str(space.total_bytes),
+            "diskFreeBytes": str(space.free_bytes),
             "earliestMessageTimeStamp": str(self._earliest_ms()),
         }
 

@@ -7,7 +7,8 @@ from admin_api.checkup.facts import Facts, error, warning, words_of_ms
 from admin_api.schemas.doctor import Finding
 
 DISK_WARNING_RATIO: Final = 0.85
-DISK_ERROR_RATIO: Final = 0.95
+DISK_ERROR_RATIO: Final = 0.90
+"""As full as that, a node takes no messages, unless diskSpaceWarningLevelRatio says otherwise."""
 SKEW_MS_MAX: Final = 1_000
 FILES_WARNING_RATIO: Final = 0.8
 MEMORY_WARNING_RATIO: Final = 0.05

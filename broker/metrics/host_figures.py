@@ -1,12 +1,12 @@
 """What the node stands on: process, event loop, disk, connections, and what waits in its tables."""
 
-import shutil
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
 from broker.context import BrokerContext
+from dledger.fs import disk_space
 from remoting.server import RemotingServer
 from telemetry.families import PREFIX, Row, counter, gauge, gauges, histogram
 from telemetry.loop_delay import LoopDelay
@@ -30,9 +30,11 @@ class HostFigures:
 
     def _disk(self) -> Iterator[Metric]:
         config = self._context.config
-        usage = shutil.disk_usage(config.store_path_root_dir)
-        yield gauge("disk_used_ratio", "How full the disk of the store is.", usage.used / usage.total)
-        yield gauge("disk_free_bytes", "What is free on it.", usage.free)
+        space = disk_space(config.store_path_root_dir)
+        yield gauge("disk_used_ratio", "How full the disk of the store is, as df says it.", space.used_ratio)
+        yield gauge(
+            "disk_free_bytes", "What is free on it, without what root alone may take.", space.free_bytes
+        )
         full_ratio = config.disk_full_percent / 100
         yield gauge("disk_full_ratio", "Fuller than this, and no messages are taken.", full_ratio)
 

@@ -252,7 +252,7 @@ def test_an_address_that_no_node_has() -> None:
     ("figures", "code", "severity"),
     [
         ({"commitLogDiskRatio": "0.8700"}, "disk-near-full", Severity.WARNING),
-        ({"commitLogDiskRatio": "0.9700"}, "disk-near-full", Severity.ERROR),
+        ({"commitLogDiskRatio": "0.9000"}, "disk-near-full", Severity.ERROR),
         ({"openFiles": "820", "openFilesMax": "1024"}, "files-near-limit", Severity.WARNING),
         ({"memoryAvailableBytes": "1048576", "totalMemKBytes": "4194304"}, "memory-low", Severity.WARNING),
         ({"dispatchBehindBytes": str(2**27)}, "dispatch-behind", Severity.WARNING),

@@ -15,6 +15,7 @@ from remoting.codes import RequestCode
 from remoting.fastjson import loads
 from tests.support.broker_context import FakeEngine
 from tests.support.operator import Operator, connect_client
+from tests.support.reserving_disk import BLOCK, reserve_blocks
 
 TOPICS = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
 GROUPS = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
@@ -155,6 +156,17 @@ async def test_runtime_info_has_what_rocketmqs_tools_read(operator: Operator) ->
     assert table["commitLogDirCapacity"].startswith("Total : ")
     assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 0 seconds ]"
     assert 0 < int(table["diskFreeBytes"]) < int(table["diskTotalBytes"])
+
+
+async def test_a_disk_is_shown_as_full_as_df_and_its_own_limit_say(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """clusterList shows this figure as #SPACE, as of a stock broker, which counts so, too."""
+    reserve_blocks(monkeypatch, used=9, free=24, total=100)
+    table = (await operator.read(RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
+    assert (table["commitLogDiskRatio"], table["consumeQueueDiskRatio"]) == ("0.2727", "0.2727")
+    assert (table["diskTotalBytes"], table["diskFreeBytes"]) == (str(100 * BLOCK), str(24 * BLOCK))
+    assert table["commitLogDirCapacity"] == "Total : 400.0 KiB, Free : 96.0 KiB."
 
 
 async def test_what_is_not_supported_is_refused_with_a_reason(operator: Operator) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
-from dledger.fs import Buffer, DiskWatch, OsFs, read_file, replace_file
+from dledger.fs import Buffer, DiskWatch, OsFs, disk_space, read_file, replace_file
 from tests.support.log_entries import Stored, read_all, write_all
 from tests.support.memory_fs import MemoryFs
+from tests.support.reserving_disk import BLOCK, reserve_blocks
 
 
 @pytest.fixture
@@ -89,6 +90,23 @@ def test_set_size_and_allocate_leave_zeros(fs: OsFs, tmp_path: Path) -> None:
 
 def test_used_ratio_is_a_share(fs: OsFs, tmp_path: Path) -> None:
     assert 0 <= fs.used_ratio(tmp_path) <= 1
+
+
+def test_space_kept_back_for_root_is_neither_used_nor_free(
+    fs: OsFs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of df, whose 27 % are these: by the total it would be 9 %."""
+    reserve_blocks(monkeypatch, used=9, free=24, total=100)
+    space = disk_space(tmp_path)
+    assert (space.total_bytes, space.used_bytes, space.free_bytes) == (100 * BLOCK, 9 * BLOCK, 24 * BLOCK)
+    assert space.used_ratio == fs.used_ratio(tmp_path) == pytest.approx(9 / 33)
+
+
+def test_a_disk_that_only_root_may_fill_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve_blocks(monkeypatch, used=95, free=0, total=100)
+    assert disk_space(tmp_path).used_ratio == 1.0
+    reserve_blocks(monkeypatch, used=0, free=0, total=0)
+    assert disk_space(tmp_path).used_ratio == 0.0
 
 
 def test_replace_file_leaves_the_old_one_when_it_fails() -> None:

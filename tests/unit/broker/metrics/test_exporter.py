@@ -20,9 +20,11 @@ from broker.statistics.broker_statistics import BrokerStatistics
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from dledger.core.status import NodeStatus, PeerStatus, unknown_peers
 from dledger.core.types import PushState, Role
+from dledger.fs import DiskWatch, OsFs
 from remoting.server import RemotingServer
 from tests.support.broker_context import FakeEngine, make_context
 from tests.support.fake_log import FakeLog
+from tests.support.reserving_disk import BLOCK, reserve_blocks
 
 PEERS = (
     PeerStatus("n1", PushState.APPEND, 7, 8, 2, 300, 40),
@@ -156,6 +158,17 @@ async def test_what_waits_is_shown_where_it_is_known(node: Node) -> None:
     found = await node.read()
     assert found['ledgermq_waiting{kind="send_for_topic"}'] == 0
     assert 'ledgermq_waiting{kind="transaction"}' not in found
+
+
+async def test_a_disk_is_as_full_as_its_limit_counts_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alert compares the two figures: by the total of a disk the node would stop before it."""
+    reserve_blocks(monkeypatch, used=86, free=9, total=100)
+    read = await node.read()
+    limit = DiskWatch(OsFs(), node.context.config.store_path_root_dir, 0.90, 1_000, lambda: 0.0)
+    assert read["ledgermq_disk_used_ratio"] == limit.used_ratio() == pytest.approx(86 / 95)
+    assert read["ledgermq_disk_used_ratio"] > read["ledgermq_disk_full_ratio"]
+    assert limit.is_full()
+    assert read["ledgermq_disk_free_bytes"] == 9 * BLOCK
 
 
 async def test_a_node_without_a_group_has_no_term(tmp_path: Path) -> None:
