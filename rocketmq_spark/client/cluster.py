@@ -160,6 +160,17 @@ class Cluster:
         self._leaders[broker_name] = address
         return address
 
+    def registered_leaders(self) -> dict[str, str]:
+        """The leaders that the name servers know now, by broker; requests go to them from now on.
+
+        Raises ClusterUnavailableError.
+        """
+        brokers = self.cluster_info().brokers
+        found = {name: broker.master_addr for name, broker in brokers.items()}
+        leaders = {name: address for name, address in found.items() if address is not None}
+        self._leaders |= leaders
+        return leaders
+
     def known_leader(self, broker_name: str) -> str | None:
         """The leader as known, without a question."""
         return self._leaders.get(broker_name)

@@ -16,7 +16,7 @@ from typing import Final
 from commitlog.entry import Buffer
 from remoting.command import RemotingCommand
 from rocketmq_spark.client.backoff import Backoff
-from rocketmq_spark.client.cluster import Cluster, check_leads
+from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Cluster, check_leads
 from rocketmq_spark.client.connection import Connection
 from rocketmq_spark.client.pulling import (
     ALL_TAGS,
@@ -30,7 +30,7 @@ from rocketmq_spark.client.pulling import (
 )
 from rocketmq_spark.client.queues import MessageQueue, max_offset, min_offset
 from rocketmq_spark.client.slabs import Slabs
-from rocketmq_spark.errors import ClusterUnavailableError, DataLossError
+from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, RequestRefusedError
 
 IN_FLIGHT_MIN: Final = 2
 IN_FLIGHT_MAX: Final = 16
@@ -46,6 +46,11 @@ NAMED_MAX: Final = 20
 GAP_PAUSE_S: Final = 240.0
 """After a gap that nothing explained, later ones are not waited for so long: such a queue may have many. The
 beginning is asked for at each.
+"""
+
+DENIED_S: Final = 5.0
+"""A topic is deleted when its leader has said so for so long: one that has just been started or elected may
+not know all its topics for a moment.
 """
 
 _log = logging.getLogger(__name__)
@@ -129,6 +134,7 @@ class RangeReader:
         self._in_flight_max = IN_FLIGHT_MIN if settings.tags == ALL_TAGS else 1
         self._pending: deque[_Stretch] = deque()
         self._stall: Backoff | None = None
+        self._denial: Backoff | None = None
         self._is_filtered = settings.tags != ALL_TAGS
         self._gap_waited_s = -GAP_PAUSE_S
 
@@ -141,7 +147,11 @@ class RangeReader:
         stop = self._wanted.stop
         while self._next < stop:
             # A deadline of its own for every answer: as long as the range gets on, the query lives.
-            result = self._cluster.with_leader(self._queue.broker_name, self._step)
+            try:
+                result = self._cluster.with_leader(self._queue.broker_name, self._step)
+            except RequestRefusedError as error:
+                self._denied(error)
+                continue
             data = self._take(result)
             if data:
                 is_exact = result.is_exact and not self._is_filtered
@@ -194,8 +204,21 @@ class RangeReader:
         self._recover(result)
         return b""
 
+    def _denied(self, error: RequestRefusedError) -> None:
+        """Ask again for a while, of whoever leads then, whether the topic is there. Raises other refusals."""
+        if error.code != TOPIC_NOT_EXIST:
+            raise error
+        self._pending.clear()
+        self._cluster.forget_leader(self._queue.broker_name)
+        if self._denial is None:
+            self._denial = Backoff(f"reading {self._queue}", min(DENIED_S, self._cluster.deadline_s))
+        try:
+            self._denial.failed(str(error))
+        except ClusterUnavailableError:
+            self._lose(self._wanted.stop)
+
     def _move_on(self, result: PullResult) -> None:
-        self._stall = None
+        self._stall = self._denial = None
         stretch = self._pending.popleft()
         self._next = result.next_offset
         if self._next > stretch.stop:
@@ -277,8 +300,8 @@ def report_lost(lost: Sequence[QueueRange], fails: bool, kept: int | None = None
         return
     begins = f" The queue begins at offset {kept} now." if kept is not None else ""
     raise DataLossError(
-        f"{text} are not in the cluster any more: retention took them or the topic was made anew.{begins} "
-        "With failOnDataLoss=false a query goes on without them."
+        f"{text} are not in the cluster any more: retention took them, or the topic was deleted or made "
+        f"anew.{begins} With failOnDataLoss=false a query goes on without them."
     )
 
 

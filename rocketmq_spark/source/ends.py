@@ -18,7 +18,7 @@ from rocketmq_spark.errors import ClusterUnavailableError, RocketmqSparkError
 from rocketmq_spark.source.finding import offsets_at
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.source_options import Subscription
-from rocketmq_spark.source.subscribing import find_queues, listed_queues
+from rocketmq_spark.source.subscribing import listed_queues, look_for_queues, require_named
 
 NAMESRV_PAUSE_S: Final = 5.0
 """How long name servers are left alone after none of them has answered."""
@@ -54,6 +54,7 @@ class Ends:
         self._list_again_s = 0.0
         """Not before then, by the monotonic clock."""
         self._away: frozenset[MessageQueue] = frozenset()
+        self._has_begun = False
         self.last: Offsets | None = None
 
     def newest(self) -> Offsets:
@@ -73,7 +74,7 @@ class Ends:
             except RocketmqSparkError:
                 began_s = time.monotonic()
         begins = self.last is None
-        self._listed = find_queues(self._cluster, self._subscription) if begins else self._list()
+        self._listed = look_for_queues(self._cluster, self._subscription) if begins else self._list()
         ended_s = time.monotonic()
         self._list_again_s = ended_s + min((ended_s - began_s) / LISTING_SHARE, LISTING_PAUSE_MAX_S)
         self._cluster.namesrv_deadline_s = 0.0  # from now on there is something to go on with
@@ -111,6 +112,25 @@ class Ends:
                 continue
         # A topic that was deleted may still be answered for: as one without a message.
         return {queue: end for queue, end in found.items() if end >= self._known[queue]}
+
+    def unlisted(self, start: Offsets) -> list[MessageQueue]:
+        """The stream's queues that no name server listed at the last time; none while all are silent."""
+        if self._silent_since_s is not None:
+            return []
+        return sorted(queue for queue in start.keys() - self._listed if self._subscription.covers(queue))
+
+    def require_named(self, deleted: Collection[MessageQueue]) -> None:
+        """For a query that begins: raise TopicNotFoundError or OptionError as `subscribing.require_named`."""
+        if not self._has_begun:
+            require_named(self._cluster, self._subscription, self._listed, deleted)
+            self._has_begun = True
+
+    def forget(self, deleted: Collection[MessageQueue]) -> None:
+        """A queue of their names is another one."""
+        for queue in deleted:
+            self._known.pop(queue, None)
+        if self.last is not None:
+            self.last = {queue: end for queue, end in self.last.items() if queue not in deleted}
 
     def first_offsets(self, queues: Iterable[MessageQueue], start_ms: int | None) -> Offsets:
         """Where queues are joined that turn up later: at their first message, of those stored at `start_ms`

@@ -37,6 +37,7 @@ from rocketmq_spark.source.losses import Losses
 from rocketmq_spark.source.offsets import LATEST, OffsetJson, Offsets, from_json, start_time_ms, to_json
 from rocketmq_spark.source.planning import never_backwards, ranges_between, split, without_lost
 from rocketmq_spark.source.reading import range_task
+from rocketmq_spark.source.removals import Removals
 from rocketmq_spark.source.sampling import message_bytes
 from rocketmq_spark.source.source_options import Position, stream_options
 from rocketmq_spark.source.subscribing import find_queues, resolve
@@ -67,6 +68,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: Cluster | None = None
         self._ends: Ends | None = None
         self._losses: Losses | None = None
+        self._removals: Removals | None = None
         self._passed: Offsets = {}
         """Where queues begin whose earlier messages are known to be lost."""
         self._committed: Offsets = {}
@@ -111,7 +113,8 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begins, start_ms = from_json(start), start_time_ms(start)
         self._commit(begins)
-        newest = self._newest(begins)
+        newest, deleted = self._newest(begins)
+        begins = {queue: offset for queue, offset in begins.items() if queue not in deleted}
         places = self._places(begins, newest, start_ms)
         stays = {queue: offset for queue, offset in begins.items() if queue not in places}
         found = never_backwards(stays, {queue: newest[queue] for queue in newest if queue in stays})
@@ -131,14 +134,21 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         joining = self._known_ends().first_offsets(set(newest) - set(begins), start_ms)
         return back | passed | joining
 
-    def _newest(self, begins: Offsets) -> Offsets:
+    def _newest(self, begins: Offsets) -> tuple[Offsets, frozenset[MessageQueue]]:
+        """Where the queues end, and those of deleted topics, of which the query reads no more."""
         ends = self._known_ends()
+        newest = ends.newest() if self._targets is None else self._targets
+        short = [queue for queue, end in newest.items() if end < begins.get(queue, 0)]
+        removed = self._known_removals().among(begins, {*ends.unlisted(begins), *short})
+        ends.forget(removed.deleted)
+        ends.require_named(removed.deleted)
+        self._passed = {queue: at for queue, at in self._passed.items() if queue not in removed.deleted}
+        newest, left = removed.left_of(newest), removed.left_of(begins)
         if self._targets is not None:
-            self._targets = ends.wait_for_away(begins, self._targets)
-            return self._targets
-        newest = ends.newest()
-        ends.note_away(begins, newest)
-        return newest
+            newest = self._targets = ends.wait_for_away(left, newest)
+        else:
+            ends.note_away(left, newest)
+        return newest, removed.deleted
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
         """Where the queues ended when last asked: `latestOffset` in the query's progress."""
@@ -232,6 +242,12 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             common = self._options.common
             self._losses = Losses(self._connected(), common.fail_on_data_loss, common.group)
         return self._losses
+
+    def _known_removals(self) -> Removals:
+        if self._removals is None:
+            common = self._options.common
+            self._removals = Removals(self._connected(), common.fail_on_data_loss, common.group)
+        return self._removals
 
     def _weigh(self, ranges: Sequence[QueueRange]) -> Mapping[MessageQueue, float]:
         return message_bytes(self._connected(), ranges, self._options.common.group)

@@ -1,7 +1,7 @@
 """Which queues a subscription means just now, and where its positions lie in them."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster
@@ -25,17 +25,39 @@ def find_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQue
         OptionError: a queue that was named does not exist.
         ClusterUnavailableError: no name server answers, or a broker that is required does not come.
     """
+    found = look_for_queues(cluster, subscription)
+    require_named(cluster, subscription, found)
+    return found
+
+
+def look_for_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQueue]:
+    """The same, without those that are not there. Raises ClusterUnavailableError."""
     cluster.refresh()
     _wait_for_brokers(cluster, subscription.brokers)
     found = listed_queues(cluster, subscription)
     if subscription.queues:
-        return _require_existing(found, subscription.queues)
-    for topic in subscription.topics:
-        cluster.route(topic)
+        return found
     if subscription.pattern is not None and not found:
         _log.warning("no topic matches the pattern %s now", subscription.pattern.pattern)
     _warn_of_silent_brokers(cluster, found)
     return found
+
+
+def require_named(
+    cluster: Cluster,
+    subscription: Subscription,
+    found: Iterable[MessageQueue],
+    deleted: Collection[MessageQueue] = (),
+) -> None:
+    """What was named, not merely matched by a pattern, must exist, but for the queues of a deleted topic that
+    the query goes on without.
+
+    Raises:
+        TopicNotFoundError, OptionError: naming what does not exist.
+    """
+    _require_existing({*found, *deleted}, subscription.queues)
+    for topic in {*subscription.topics} - {queue.topic for queue in deleted}:
+        cluster.route(topic)
 
 
 def listed_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQueue]:
@@ -120,13 +142,11 @@ def _require_messages(
         )
 
 
-def _require_existing(existing: Iterable[MessageQueue], queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """The assigned queues. Raises OptionError naming those that no broker has."""
-    wanted = sorted(queues)
-    unknown = sorted(set(wanted) - set(existing))
+def _require_existing(existing: Iterable[MessageQueue], assigned: Iterable[MessageQueue]) -> None:
+    """Raises OptionError naming those that no broker has."""
+    unknown = sorted(set(assigned) - set(existing))
     if unknown:
         raise OptionError(f"option assign names queues that do not exist: {', '.join(map(str, unknown))}")
-    return wanted
 
 
 def _queues_or_none(cluster: Cluster, topic: str) -> list[MessageQueue]:

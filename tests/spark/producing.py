@@ -13,6 +13,7 @@ from remoting.errors import RemotingError
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import MessageQueue, max_offsets
 from tests.integration.waiting import wait_for
+from tests.integration.wire import call
 
 IN_FLIGHT_MAX = 200
 READY_LIMIT_S = 30.0
@@ -63,6 +64,16 @@ def create_topic(namesrv: str, topic: str, queues: int = 4) -> None:
                 return False
 
         wait_for(f"a route of {topic}", is_routed, READY_LIMIT_S)
+
+
+def delete_topic(namesrv: str, topic: str) -> None:
+    """As mqadmin does: of every broker, then of the name server."""
+    with Cluster(namesrv) as cluster:
+        for name in cluster.registered_leaders():
+            command = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": topic})
+            answer = cluster.invoke_leader(name, lambda command=command: command)
+            assert answer.code == ResponseCode.SUCCESS, answer
+    call(namesrv, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
 
 
 def send(namesrv: str, topic: str, messages: Iterable[Out]) -> list[Stored]:

@@ -16,7 +16,7 @@ from rocketmq_spark.client.queues import bounds, consumer_offset
 from tests.integration.waiting import wait_for
 from tests.integration.wire import call
 from tests.spark.conftest import TopicName
-from tests.spark.producing import Out, create_topic, numbered, send
+from tests.spark.producing import Out, create_topic, delete_topic, numbered, send
 from tests.spark.queries import Sink, batch, places, stopping, stream
 from tests.spark.stock_broker import StockBroker
 
@@ -105,6 +105,53 @@ def test_retention_is_told_or_passed_over(
         batch(spark, namesrv, subscribe=topic, startingOffsets=given).count()
 
 
+@pytest.mark.parametrize("of_broker_only", [False, True])
+def test_a_topic_that_is_deleted_ends_its_stream(
+    spark: SparkSession,
+    java_broker: StockBroker,
+    topic_name: TopicName,
+    tmp_path: Path,
+    of_broker_only: bool,
+) -> None:
+    """Its name server goes on to list a topic that only the broker has deleted."""
+    namesrv, topic = java_broker.namesrv, topic_name("Gone")
+    create_topic(namesrv, topic, 1)
+    send(namesrv, topic, numbered(20, 1))
+    sink = Sink(spark, tmp_path)
+    frame = stream(spark, namesrv, subscribe=topic, startingOffsets="earliest")
+    with stopping(sink.start(frame, processingTime="200 milliseconds")) as query:
+        sink.wait_count(20, query)
+        if of_broker_only:
+            with Client(namesrv) as client:
+                call(client.leader("stock"), RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        else:
+            delete_topic(namesrv, topic)
+        with pytest.raises(
+            StreamingQueryException, match=f"topic {topic} was deleted.*{topic}/stock:0 up to offset 20"
+        ):
+            query.awaitTermination(120)
+
+
+def test_a_queue_that_is_taken_away_unread_ends_the_stream(
+    spark: SparkSession, java_broker: StockBroker, topic_name: TopicName, tmp_path: Path
+) -> None:
+    namesrv, topic = java_broker.namesrv, topic_name("Fewer")
+    create_topic(namesrv, topic, 2)
+    send(namesrv, topic, numbered(20, 2))
+    sink = Sink(spark, tmp_path)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "retryTimeout": "5s"}
+    sink.run_available(stream(spark, namesrv, **options))
+    create_topic(namesrv, topic, 1)
+    sink.run_available(stream(spark, namesrv, **options))
+    create_topic(namesrv, topic, 2)
+    send(namesrv, topic, numbered(6, 2))
+    create_topic(namesrv, topic, 1)
+    with pytest.raises(
+        StreamingQueryException, match=rf"fewer queues.*{topic}/stock:1 up to offset 10 of 13"
+    ):
+        sink.run_available(stream(spark, namesrv, **options))
+
+
 def test_a_topic_made_anew_is_told_as_loss(
     spark: SparkSession, java_broker: StockBroker, topic_name: TopicName, tmp_path: Path
 ) -> None:
@@ -115,9 +162,7 @@ def test_a_topic_made_anew_is_told_as_loss(
     options = {"subscribe": topic, "startingOffsets": "earliest", "retryTimeout": "1s"}
     sink.run_available(stream(spark, namesrv, **options))
     with Client(namesrv) as client:
-        broker = client.leader("stock")
-        call(broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-        call(namesrv, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+        delete_topic(namesrv, topic)
         create_topic(namesrv, topic, 1)
         send(namesrv, topic, [Out(b"new")])
         (ends,) = bounds(client, client.queues(topic)).values()

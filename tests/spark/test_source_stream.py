@@ -16,7 +16,7 @@ from rocketmq_spark.source.progress import lag_by_queue, total_lag
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 from tests.spark.conftest import TopicName
-from tests.spark.producing import Out, create_topic, numbered, send
+from tests.spark.producing import Out, create_topic, delete_topic, numbered, send
 from tests.spark.queries import QUERY_LIMIT_S, Sink, places, stopping, stream
 
 QUEUES = 2
@@ -124,6 +124,37 @@ def test_a_topic_made_anew_is_told_or_read_from_its_beginning(
     sink.run_available(stream(spark, cluster.namesrv, subscribe=topic, failOnDataLoss=False, **options))
     rows = sink.rows().where(f"topic = '{topic}'").collect()
     assert sorted(row.queueOffset for row in rows) == list(range(5))
+
+
+def test_a_topic_that_is_deleted_ends_its_stream(
+    spark: SparkSession, cluster: Cluster, topic_name: TopicName, tmp_path: Path
+) -> None:
+    """While it runs, and when it goes on afterwards; without the topic if loss is allowed, and then with the
+    one that is made again under its name.
+    """
+    topic, other = topic_name("Gone"), topic_name("GoneNot")
+    suffix = topic.removeprefix("Gone")
+    for name in (topic, other):
+        create_topic(cluster.namesrv, name, QUEUES)
+        send(cluster.namesrv, name, numbered(10, QUEUES))
+    sink = Sink(spark, tmp_path)
+    options = {"subscribePattern": f"Gone.*{suffix}", "startingOffsets": "earliest"}
+    frame = stream(spark, cluster.namesrv, **options)
+    wanted = rf"topic {topic} was deleted.*{topic}/broker-a:0 up to offset 5 and {topic}/broker-a:1 up to"
+    with stopping(sink.start(frame, processingTime="200 milliseconds")) as query:
+        wait_for("both topics", lambda: sink.out.exists() and sink.rows().count() == 20, QUERY_LIMIT_S)
+        delete_topic(cluster.namesrv, topic)
+        with pytest.raises(StreamingQueryException, match=wanted):
+            query.awaitTermination(int(QUERY_LIMIT_S))
+    with pytest.raises(StreamingQueryException, match=wanted):
+        sink.run_available(frame)
+    send(cluster.namesrv, other, [Out(b"goes on")])
+    sink.run_available(stream(spark, cluster.namesrv, failOnDataLoss=False, **options))
+    assert sink.rows().count() == 21
+    assert json.loads(offsets_files(sink)[-1].read_text().splitlines()[-1]).keys() == {other}
+    sink.run_available(frame)  # nothing is missed any more
+    with pytest.raises(StreamingQueryException, match=f"knows no topic {topic}"):
+        Sink(spark, tmp_path / "new").run_available(stream(spark, cluster.namesrv, subscribe=topic))
 
 
 def test_a_batch_is_repeated_in_other_parts_after_a_restart(

@@ -23,7 +23,7 @@ class FakeBroker:
     """What the leader holds. A `None` body is an offset that no message has.
 
     faults: taken one for each answer: `close`, `busy`, `refuse` (not the leader), `behind` (a node that has
-    not got the messages yet), or nothing.
+    not got the messages yet), `unknown` (nor the topic), or nothing. is_deleted: whether the topic is.
     """
 
     bodies: list[bytes | None]
@@ -34,6 +34,7 @@ class FakeBroker:
     faults: deque[str] = field(default_factory=deque)
     removing: frozenset[int] = frozenset()
     language: str = "PYTHON"
+    is_deleted: bool = False
     asked: list[int] = field(default_factory=list)
 
     @property
@@ -58,6 +59,8 @@ class FakeBroker:
         if request.code == RequestCode.GET_MIN_OFFSET:
             return _answer(request, 0, {"offset": str(self.min_offset)})
         assert request.code == RequestCode.PULL_MESSAGE, request
+        if self.is_deleted or fault == "unknown":
+            return _answer(request, ResponseCode.TOPIC_NOT_EXIST, {}, "topic[T] not exist")
         offset = int(ext["queueOffset"])
         if fault == "behind":
             return self._pulled(request, ResponseCode.PULL_NOT_FOUND, offset)

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from commitlog.record import decode_record, record_size
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.range_reader import QueueRange, RangeReader, ReadSettings
+from rocketmq_spark.client.range_reader import DENIED_S, QueueRange, RangeReader, ReadSettings
 from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, RequestRefusedError
 from tests.unit.spark.client.conftest import Clock
 from tests.unit.spark.client.fake_broker import QUEUE, FakeBroker, FakeCluster
 
-FAULTS = st.lists(st.sampled_from(["", "", "close", "busy", "refuse", "behind"]), max_size=12).map(deque)
+FAULTS = st.lists(st.sampled_from(["", "", "close", "busy", "refuse", "behind", "unknown"]), max_size=12).map(
+    deque
+)
 BODIES = st.lists(st.none() | st.integers(0, 3_000).map(bytes), min_size=1, max_size=120)
 
 
@@ -70,6 +72,28 @@ def test_every_message_of_a_tag_comes_once(
     found = read(broker, 0, stop, ReadSettings(tags="A || C"), deadline_s=60.0)
     assert [offset for offset in found if offset < stop] == expected
     assert found == sorted(set(found))
+
+
+def test_what_is_left_of_a_deleted_topic_is_lost(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    """It is deleted while it is read, by tasks that were planned before."""
+
+    def delete_after_one(reader: RangeReader) -> list[int]:
+        found = []
+        for data in reader:
+            found.append(decode_record(data, 0).queue_offset)
+            broker.is_deleted = True
+        return found
+
+    broker = FakeBroker(numbered(500))
+    cluster = FakeCluster(broker, 60.0)
+    with pytest.raises(DataLossError, match=r"offsets \d+ to 499 of T/broker-a:0 are not .* deleted"):
+        delete_after_one(RangeReader(cluster, QueueRange(QUEUE, 0, 500), ReadSettings()))
+    assert clock.now_s <= DENIED_S
+    broker.is_deleted = False
+    lenient = RangeReader(cluster, QueueRange(QUEUE, 0, 500), ReadSettings(fail_on_data_loss=False))
+    with caplog.at_level(logging.WARNING):
+        assert delete_after_one(lenient) == [0]
+    assert "to 499 of T/broker-a:0 are lost" in caplog.text
 
 
 def test_pulls_are_sent_ahead_and_grow(clock: Clock) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from rocketmq_spark.client import backoff
-from rocketmq_spark.source import ends, losses, stream_reader
+from rocketmq_spark.source import ends, losses, removals, stream_reader
 
 
 class Clock:
@@ -33,6 +33,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     time = SimpleNamespace(
         monotonic=lambda: fake.now_s, monotonic_ns=fake.now_ns, time_ns=fake.now_ns, sleep=fake.sleep
     )
-    for module in (backoff, ends, losses, stream_reader):
+    for module in (backoff, ends, losses, removals, stream_reader):
         monkeypatch.setattr(module, "time", time)
     return fake

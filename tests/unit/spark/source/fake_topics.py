@@ -43,11 +43,13 @@ class Queue:
 class Topics:
     """What there is.
 
-    unlisted: brokers that the name server does not know. dead: brokers that do not answer, and of which it
-    knows no leader. is_silent: whether the name server does not answer.
+    closed: queues that their topics have no more; brokers still know where they end. unlisted: brokers that
+    the name server does not know. dead: brokers that do not answer, and of which it knows no leader.
+    is_silent: whether the name server does not answer.
     """
 
     queues: dict[MessageQueue, Queue] = field(default_factory=dict)
+    closed: set[MessageQueue] = field(default_factory=set)
     unlisted: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
     is_silent: bool = False
@@ -61,7 +63,8 @@ class Topics:
         return found
 
     def of_namesrv(self, request: RemotingCommand) -> RemotingCommand:
-        listed = [queue for queue in self.queues if queue.broker_name not in self.unlisted]
+        open_queues = self.queues.keys() - self.closed
+        listed = [queue for queue in open_queues if queue.broker_name not in self.unlisted]
         names = sorted({queue.broker_name for queue in self.queues} - self.unlisted)
         brokers = {name: BrokerData("C", name, self._addresses(name)) for name in names}
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
@@ -101,7 +104,18 @@ class Topics:
             self.committed[queue] = int(ext["commitOffset"])
             return _answer(request, 0)
         assert request.code == RequestCode.PULL_MESSAGE, request
+        if queue not in self.queues or queue in self.closed:
+            return self._refuse(request, queue)
         return self._pull(request, queue, found)
+
+    def _refuse(self, request: RemotingCommand, queue: MessageQueue) -> RemotingCommand:
+        """As brokers refuse a queue that they do not have."""
+        topics = {other.topic for other in self.queues if other.broker_name == queue.broker_name}
+        if queue.topic not in topics:
+            return _answer(request, ResponseCode.TOPIC_NOT_EXIST)
+        refused = _answer(request, ResponseCode.INVALID_PARAMETER)
+        refused.remark = f"queueId[{queue.queue_id}] is illegal, topic:[{queue.topic}]"
+        return refused
 
     def _pull(self, request: RemotingCommand, queue: MessageQueue, found: Queue) -> RemotingCommand:
         at, room = int(request.ext_fields["queueOffset"]), int(request.ext_fields["maxMsgBytes"])

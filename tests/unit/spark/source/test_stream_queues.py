@@ -179,17 +179,6 @@ def test_a_queue_whose_broker_is_away_keeps_its_place(clock: Clock, caplog: pyte
     assert from_json(made.latestOffset(offsets(a0=11, b0=7), ALL)) == {A: 11, B: 10}
 
 
-def test_a_deleted_topic_is_none_that_lost_messages(clock: Clock) -> None:
-    other = MessageQueue("Other", "a", 0)
-    topics = filled(A, other)
-    made = reader(topics, subscribe="", subscribePattern=".*")
-    end = made.latestOffset({**offsets(a0=0), "Other": {"a:0": 0}}, ALL)
-    del topics.queues[other]
-    for _ in range(6):
-        assert made.latestOffset(end, ALL) == end
-        clock.sleep(DEADLINE_S / 2)
-
-
 def test_assigned_queues_that_are_away_keep_their_place(clock: Clock) -> None:
     topics = filled(A, B)
     made = reader(topics, subscribe="", assign='{"T": ["a:0", "b:0"]}')
