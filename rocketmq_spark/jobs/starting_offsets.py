@@ -14,8 +14,9 @@ from rocketmq_spark.client.queues import MessageQueue, bounds
 from rocketmq_spark.errors import ClusterUnavailableError
 from rocketmq_spark.jobs.manifest import QueueName
 from rocketmq_spark.source.offsets import to_json
+from rocketmq_spark.source.removals import Removals
 from rocketmq_spark.source.source_options import Subscription, stream_options
-from rocketmq_spark.source.subscribing import find_queues, resolve
+from rocketmq_spark.source.subscribing import look_for_queues, require_named, resolve
 
 _STARTING: Final = (
     "startingTimestamp",
@@ -30,12 +31,13 @@ logger = logging.getLogger(__name__)
 def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[str, str]:
     """The options with startingOffsets for every subscribed queue: where the archive ends, or as asked for.
 
-    Raises: OptionError, ClusterUnavailableError, TopicNotFoundError.
+    Raises: OptionError, ClusterUnavailableError, TopicNotFoundError, DataLossError of queues that were removed.
     """
     common = stream_options(source).common
     connection = common.connection
     with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
-        found = bounds(cluster, _queues_with(cluster, common.subscription, ends))
+        removals = Removals(cluster, common.fail_on_data_loss, common.group)
+        found = bounds(cluster, _queues_with(cluster, common.subscription, ends, removals))
         offsets = resolve(cluster, common.start, found, common.missing, common.group)
     for queue in offsets:
         offsets[queue] = ends.get(_name(queue), offsets[queue])
@@ -44,16 +46,19 @@ def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[
 
 
 def _queues_with(
-    cluster: Cluster, subscription: Subscription, ends: Mapping[QueueName, int]
+    cluster: Cluster, subscription: Subscription, ends: Mapping[QueueName, int], removals: Removals
 ) -> list[MessageQueue]:
     """The subscribed queues, once those that the archive knows are among them, or do not come: one that joins
-    the query later begins at its beginning, which the archive has.
+    the query later begins at its beginning, which the archive has. Queues that were removed do not come.
     """
-    wanted = {name for name in ends if _is_subscribed(name, subscription)}
+    wanted = {MessageQueue(*name): ends[name] for name in ends if _is_subscribed(name, subscription)}
     backoff = Backoff("looking for the queues of the archive", cluster.deadline_s)
     while True:
-        queues = find_queues(cluster, subscription)
-        away = sorted(wanted - set(map(_name, queues)))
+        queues = look_for_queues(cluster, subscription)
+        removed = removals.among(wanted, wanted.keys() - queues)
+        wanted = removed.left_of(wanted)
+        require_named(cluster, subscription, queues, removed.deleted)
+        away = sorted(wanted.keys() - queues)
         if not away:
             return queues
         try:

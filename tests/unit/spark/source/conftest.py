@@ -29,6 +29,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return fake_clock(monkeypatch)
+
+
+def fake_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     fake = Clock()
     time = SimpleNamespace(
         monotonic=lambda: fake.now_s, monotonic_ns=fake.now_ns, time_ns=fake.now_ns, sleep=fake.sleep
