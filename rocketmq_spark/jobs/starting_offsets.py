@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[str, str]:
     """The options with startingOffsets for every subscribed queue: where the archive ends, or as asked for.
 
-    Raises: OptionError, ClusterUnavailableError, TopicNotFoundError, DataLossError of queues that were removed.
+    Raises: OptionError, ClusterUnavailableError, TopicNotFoundError; DataLossError when queues were removed.
     """
     common = stream_options(source).common
     connection = common.connection

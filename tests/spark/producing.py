@@ -68,10 +68,10 @@ def create_topic(namesrv: str, topic: str, queues: int = 4) -> None:
 
 def delete_topic(namesrv: str, topic: str) -> None:
     """As mqadmin does: of every broker, then of the name server."""
+    request = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": topic})
     with Cluster(namesrv) as cluster:
         for name in cluster.registered_leaders():
-            command = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": topic})
-            answer = cluster.invoke_leader(name, lambda command=command: command)
+            answer = cluster.invoke_leader(name, lambda: request)
             assert answer.code == ResponseCode.SUCCESS, answer
     call(namesrv, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
 
