@@ -13,7 +13,7 @@ from admin_api.http_server import BoundedConfig, Server, fitted
 from admin_api.priority import NICE_MAX, give_way
 from admin_api.security.policy import Policy, PolicyError, policy_for
 from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens
-from admin_api.settings import Settings
+from admin_api.settings import Settings, SettingsError, with_environment
 from remoting.acl import AclError, signer_from
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
@@ -34,14 +34,15 @@ def main() -> int:
         tokens = load_tokens(args.tokens, os.environ)
         policy = policy_for(args.host, tokens, args.allowed_host)
         signer_from(os.environ)
+        settings = with_environment(Settings(namesrv=args.namesrv), os.environ)
         audit = AuditLog(args.audit)
-    except (TokensError, PolicyError, AclError, AuditError) as error:
+    except (TokensError, PolicyError, AclError, SettingsError, AuditError) as error:
         print(error, file=sys.stderr)
         return 1
     for warning in tokens.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     try:
-        return _serve(args, policy, audit)
+        return _serve(args, settings, policy, audit)
     finally:
         audit.close()
 
@@ -51,8 +52,8 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     sys.exit(0)
 
 
-def _serve(args: argparse.Namespace, policy: Policy, audit: AuditLog) -> int:
-    settings, backlog = fitted(Settings(namesrv=args.namesrv))
+def _serve(args: argparse.Namespace, wanted: Settings, policy: Policy, audit: AuditLog) -> int:
+    settings, backlog = fitted(wanted)
     app = create_app(settings, policy=policy, audit_log=audit)
     tls = {"ssl_certfile": args.tls_cert, "ssl_keyfile": args.tls_key}
     config = BoundedConfig(app, settings, backlog, host=args.host, port=args.port, **tls)

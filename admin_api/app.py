@@ -35,7 +35,7 @@ from admin_api.routes import (
 )
 from admin_api.security.http_guard import Guard
 from admin_api.security.policy import Policy
-from admin_api.security.rates import RateLimit
+from admin_api.security.rates import RateLimit, Turns
 from admin_api.services.context import open_services
 from admin_api.services.history import History
 from admin_api.settings import Settings
@@ -138,7 +138,9 @@ def create_app(
     app.refusals = refusals
     app.state.audit, app.state.auditor = audit_log, auditor
     app.state.changes = Changes(audit_log)
+    app.state.settings = settings
     app.state.costly_limit = RateLimit(settings.costly_burst, settings.costly_per_s)
+    app.state.costly_turns = Turns(settings.costly_at_once, settings.costly_at_once_max)
     add_problem_handlers(app)
     for routes in _ROUTES:
         app.include_router(routes.router)

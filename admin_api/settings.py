@@ -1,6 +1,17 @@
 """The settings of the admin process; every limit it keeps stands here."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+QUERIES_KEY: Final = "LEDGERMQ_ADMIN_QUERIES"
+"""Of the environment: the bound on expensive queries, as in `300/30`."""
+_QUERIES: Final = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})", re.ASCII)
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used; the text is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,27 @@ class Settings:
     """How long a connection stays open without a request."""
     write_stall_ms: int = 30_000
     """How long a client may take nothing of what it is sent."""
-    costly_burst: int = 30
-    """Expensive queries of one client at once, and"""
-    costly_per_s: float = 5.0
-    """on average; one more is answered 429."""
+    costly_burst: int = 300
+    """Expensive queries of one client in a row, and"""
+    costly_per_s: float = 30.0
+    """on average; one more is answered 429. A person who types five commands a second does not get there."""
+    costly_at_once: int = 8
+    """Of them under way for one client, and"""
+    costly_at_once_max: int = 24
+    """for all; one more waits for its turn,"""
+    costly_wait_ms: int = 10_000
+    """so long at most, and is answered 429 then."""
+
+
+def with_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    """The settings with what the environment says otherwise. Raises: SettingsError."""
+    text = environment.get(QUERIES_KEY)
+    if text is None:
+        return settings
+    found = _QUERIES.fullmatch(text.strip())
+    if found is None:
+        raise SettingsError(
+            f"{QUERIES_KEY} is {text[:100]!r}; it has two numbers, expensive queries in a row and those a "
+            "second: 300/30."
+        )
+    return replace(settings, costly_burst=int(found[1]), costly_per_s=float(found[2]))

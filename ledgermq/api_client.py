@@ -3,7 +3,8 @@
 import http.client
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import sleep
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -14,7 +15,13 @@ from ledgermq.errors import NOT_DONE, WRONG_USAGE, UserError
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 TIMEOUT_S: Final = 60.0
 PREFIX: Final = "/api/v1"
+WAIT_S_MAX: Final = 5
+"""The longest Retry-After that a command waits by itself, and"""
+WAITS_S_MAX: Final = 15.0
+"""how long it does so in all, whatever it asks."""
 _USAGE_STATUSES: Final = frozenset({400, 422})
+_TOO_MANY: Final = 429
+_SECONDS_CHARS_MAX: Final = 9
 
 
 class ProblemAnswerError(UserError):
@@ -28,12 +35,44 @@ class ProblemAnswerError(UserError):
         self.result: dict[str, Any] | None = result if isinstance(result, dict) else None
 
 
+@dataclass(slots=True)
+class Patience:
+    """How long all calls of a command together may still wait for a service that asks too much of it."""
+
+    left_s: float = WAITS_S_MAX
+
+    def wait(self, seconds: int | None) -> bool:
+        """Waits so long, or says that this is too long. None: the service said no time."""
+        if seconds is None or seconds > min(WAIT_S_MAX, self.left_s):
+            return False
+        self.left_s -= seconds
+        sleep(seconds)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    content: bytes
+    retry_after: str | None
+
+    @property
+    def retry_after_s(self) -> int | None:
+        """Seconds as the header has them; a date, which only others than our service send, is none."""
+        text = (self.retry_after or "").strip()
+        is_number = text.isascii() and text.isdigit() and len(text) <= _SECONDS_CHARS_MAX
+        return max(1, int(text)) if is_number else None
+
+
 @dataclass(frozen=True, slots=True)
 class ApiClient:
-    """One service; `token` is never printed."""
+    """One service; `token` is never printed. What is refused with 429, and so was not begun, is asked again
+    when the time that the answer names is over.
+    """
 
     url: str
     token: str | None = None
+    patience: Patience = field(default_factory=Patience)
 
     def call(
         self, method: str, path: str, query: Mapping[str, object] | None = None, body: object | None = None
@@ -42,19 +81,27 @@ class ApiClient:
 
         Raises: UserError; ProblemAnswerError where the service says why not.
         """
-        return self._value(*self._exchange(method, path, query, body))
+        return self._value(self._exchange(method, path, query, body))
 
     def text(self, path: str, query: Mapping[str, object] | None = None) -> str:
         """What a GET brings that is no JSON. Raises: as `call`."""
-        status, content = self._exchange("GET", path, query, None)
-        if not 200 <= status < 300:
-            self._value(status, content)
-        return content.decode("utf-8", "replace")
+        answer = self._exchange("GET", path, query, None)
+        if not 200 <= answer.status < 300:
+            self._value(answer)
+        return answer.content.decode("utf-8", "replace")
 
     def _exchange(
         self, method: str, path: str, query: Mapping[str, object] | None, body: object | None
-    ) -> tuple[int, bytes]:
-        """Status and content. Raises: UserError."""
+    ) -> _Answer:
+        """The answer, or the last of several where the service wants to be asked later. Raises: UserError."""
+        answer = self._ask(method, path, query, body)
+        while answer.status == _TOO_MANY and self.patience.wait(answer.retry_after_s):
+            answer = self._ask(method, path, query, body)
+        return answer
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, object] | None, body: object | None
+    ) -> _Answer:
         headers = {"Accept": "application/json", "User-Agent": "ledgermq"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -74,18 +121,36 @@ class ApiClient:
             connection.close()
         if len(content) > ANSWER_BYTES_MAX:
             raise UserError(f"the admin service answered more than {ANSWER_BYTES_MAX} bytes.")
-        return answer.status, content
+        return _Answer(answer.status, content, answer.getheader("Retry-After"))
 
-    def _value(self, status: int, content: bytes) -> Any:
+    def _value(self, answer: _Answer) -> Any:
         try:
-            value = orjson.loads(content)
+            value = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
-            raise UserError(
-                f"{self._shown()} answered {status} without JSON: is it a LedgerMQ admin service?"
-            ) from None
-        if 200 <= status < 300:
+            if answer.status != _TOO_MANY:
+                raise UserError(
+                    f"{self._shown()} answered {answer.status} without JSON: is it a LedgerMQ admin service?"
+                ) from None
+            value = {}
+        if 200 <= answer.status < 300:
             return value
-        raise ProblemAnswerError(status, value if isinstance(value, dict) else {})
+        if answer.status == _TOO_MANY:
+            raise self._too_many(answer, value)
+        raise ProblemAnswerError(answer.status, value if isinstance(value, dict) else {})
+
+    def _too_many(self, answer: _Answer, value: object) -> ProblemAnswerError:
+        """What is said when it was waited for too long, or would have to be."""
+        problem = value if isinstance(value, dict) else {}
+        said = str(problem.get("detail") or "Too many requests.")
+        seconds = answer.retry_after_s
+        if seconds is None:
+            rest = "Try again later."
+        elif seconds > WAIT_S_MAX:
+            rest = f"Try again in {seconds} s: a command waits {WAIT_S_MAX} s at most by itself."
+        else:
+            waited_s = WAITS_S_MAX - self.patience.left_s
+            rest = f"It still said so after {waited_s:g} s of waiting: try again later."
+        return ProblemAnswerError(_TOO_MANY, {**problem, "detail": f"{said} {rest}"})
 
     def _connection(self) -> tuple[http.client.HTTPConnection, str]:
         """Raises: UserError when the URL is none."""

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from admin_api.services.context import Services
+    from ledgermq.api_client import ApiClient
 
 P = ParamSpec("P")
 Ask = Callable[["Services"], Awaitable["BaseModel | str"]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Call:
     """Whom to ask, and in which form to print."""
 
@@ -34,12 +35,18 @@ class Call:
     token: str | None = None
     as_json: bool = False
 
+    @functools.cached_property
+    def service(self) -> "ApiClient":
+        """The admin service of --admin; all that a command asks of it shares one patience."""
+        from ledgermq.api_client import ApiClient
+
+        assert self.admin is not None
+        return ApiClient(self.admin, self.token)
+
     def get(self, path: str, local: Ask, query: Mapping[str, object] | None = None) -> Json:
         """What `GET /api/v1{path}` answers. Raises: UserError."""
         if self.admin is not None:
-            from ledgermq.api_client import ApiClient
-
-            answer: Json = ApiClient(self.admin, self.token).call("GET", path, query)
+            answer: Json = self.service.call("GET", path, query)
             return answer
         return in_process(self.namesrv, local)
 

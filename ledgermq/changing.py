@@ -114,10 +114,9 @@ def show_result(result: Json) -> None:
 
 
 def _over_http(call: Call, wanted: ChangeCall) -> _Way:
-    from ledgermq.api_client import ApiClient, ProblemAnswerError
+    from ledgermq.api_client import ProblemAnswerError
 
-    assert call.admin is not None
-    client = ApiClient(call.admin, call.token)
+    client = call.service
 
     def ask(dry_run: bool | None, confirmation: str | None) -> Json:
         query = {**(wanted.query or {}), "dryRun": dry_run, "confirmation": confirmation}

@@ -64,9 +64,10 @@ def _http_looker(call: Call) -> Callable[[], Look]:
     from ledgermq.api_client import ApiClient
 
     assert call.admin is not None
-    client = ApiClient(call.admin, call.token)
+    admin = call.admin
 
     def look() -> Look:
+        client = ApiClient(admin, call.token)  # with its own patience: looks go on for days
         parts: dict[str, Json] = {}
         problems: dict[str, None] = {}
         for name in PARTS:

@@ -5,17 +5,21 @@ route asks for.
 """
 
 import math
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
 from admin_api.security.actor import Actor, Role
-from admin_api.security.rates import RateLimit
+from admin_api.security.rates import RateLimit, Turns
+from admin_api.settings import Settings
 
+BUSY_RETRY_S: Final = 1
+"""What is advised to a client that had no turn for a while."""
 _bearer = HTTPBearer(
     auto_error=False, description="A token of the file given with --tokens. Not needed where none are used."
 )
@@ -55,16 +59,29 @@ def require(role: Role) -> Required:
     return Required(role)
 
 
-async def costly(request: Request) -> None:
+async def costly(request: Request) -> AsyncIterator[None]:
     """For `dependencies=[Depends(costly)]` of queries that make brokers search or ask many of them.
 
-    Raises: HTTPException 429 with Retry-After.
+    Each has its turn until its answer is sent. Raises: HTTPException 429 with Retry-After.
     """
-    limit = request.app.state.costly_limit
+    state = request.app.state
+    limit, turns, settings = state.costly_limit, state.costly_turns, state.settings
     assert isinstance(limit, RateLimit)
+    assert isinstance(turns, Turns)
+    assert isinstance(settings, Settings)
     actor = actor_of(request)
-    wait_s = limit.take(f"{actor.name}@{actor.remote}")
+    client = f"{actor.name}@{actor.remote}"
+    wait_s = limit.take(client)
     if wait_s > 0:
-        seconds = math.ceil(wait_s)
-        detail = f"Too many expensive queries; ask again in {seconds} s."
-        raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, detail, {"Retry-After": str(seconds)})
+        raise _too_many("Too many expensive queries", math.ceil(wait_s))
+    if not await turns.take(client, settings.costly_wait_ms / 1000):
+        raise _too_many("Too many expensive queries are under way", BUSY_RETRY_S)
+    try:
+        yield
+    finally:
+        turns.give(client)
+
+
+def _too_many(words: str, seconds: int) -> HTTPException:
+    detail = f"{words}; ask again in {seconds} s."
+    return HTTPException(HTTPStatus.TOO_MANY_REQUESTS, detail, {"Retry-After": str(seconds)})

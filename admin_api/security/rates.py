@@ -1,9 +1,10 @@
-"""Token buckets, one a client, in a table of bounded size."""
+"""What each client may ask: token buckets in a table of bounded size, and turns where many ask at once."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 CLIENTS_MAX: Final = 1_000
@@ -56,3 +57,56 @@ class RateLimit:
         bucket.left = min(float(self._burst), bucket.left + (now_s - bucket.at_s) * self._per_s)
         bucket.at_s = now_s
         return bucket
+
+
+@dataclass(slots=True)
+class _Own:
+    """The places of one client; `users` have one or wait for one."""
+
+    places: asyncio.Semaphore
+    users: int = field(default=0)
+
+
+class Turns:
+    """At most `each` under way for one client and `total` for all; one more waits, first come first served.
+
+    A client waits for a place of its own before it waits for one of all, so that what one asks many times
+    stands in its own way only. Made anywhere, used on one loop.
+    """
+
+    def __init__(self, each: int, total: int) -> None:
+        self._each = each
+        self._all = asyncio.Semaphore(total)
+        self._clients: dict[str, _Own] = {}
+
+    @property
+    def clients(self) -> int:
+        """Of which something is under way, or waits."""
+        return len(self._clients)
+
+    async def take(self, client: str, wait_s: float) -> bool:
+        """Whether there was a place within that time; `give` returns it."""
+        own = self._clients.setdefault(client, _Own(asyncio.Semaphore(self._each)))
+        own.users += 1
+        has_own = is_taken = False
+        try:
+            async with asyncio.timeout(wait_s):
+                has_own = await own.places.acquire()
+                is_taken = await self._all.acquire()
+        except TimeoutError:
+            pass
+        finally:
+            if not is_taken:
+                self._leave(client, own, has_place=has_own)
+        return is_taken
+
+    def give(self, client: str) -> None:
+        self._all.release()
+        self._leave(client, self._clients[client], has_place=True)
+
+    def _leave(self, client: str, own: _Own, *, has_place: bool) -> None:
+        if has_place:
+            own.places.release()
+        own.users -= 1
+        if own.users == 0:
+            del self._clients[client]

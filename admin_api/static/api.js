@@ -2,6 +2,9 @@
 
 const TOKEN_KEY = "ledgermq.token";
 const RECONNECT_MS = 1000;
+const TOO_MANY = 429;
+const WAIT_S_MAX = 5;  // the longest Retry-After that is waited out, and
+const TRIES_MAX = 4;   // how often one request is sent
 let askForToken = null;
 let asking = null;
 let isDeclined = false;
@@ -40,7 +43,27 @@ async function renewToken(refused) {
   return true;
 }
 
-async function send(path, { method = "GET", body, headers = {}, signal, accept = "application/json" } = {}) {
+/** Sends a request. One refused with 429 was not begun: it is sent again when the time that the answer names is over. */
+async function send(path, options = {}) {
+  for (let tries = 1; ; tries += 1) {
+    const answer = await sendOnce(path, options);
+    const seconds = Number(answer.headers.get("Retry-After") ?? NaN);
+    const isSoon = answer.status === TOO_MANY && seconds >= 0 && seconds <= WAIT_S_MAX;
+    if (!isSoon || tries === TRIES_MAX) return answer;
+    await pause(seconds * 1000, options.signal);
+  }
+}
+
+/** Raises as an aborted fetch does. */
+async function pause(ms, signal) {
+  await new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal?.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+  signal?.throwIfAborted();
+}
+
+async function sendOnce(path, { method = "GET", body, headers = {}, signal, accept = "application/json" } = {}) {
   const token = sessionStorage.getItem(TOKEN_KEY);
   const given = { Accept: accept, ...headers };
   if (token !== null) given.Authorization = `Bearer ${token}`;
@@ -50,7 +73,7 @@ async function send(path, { method = "GET", body, headers = {}, signal, accept =
     method, signal, headers: given, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
   });
   if (answer.status === 401 && askForToken !== null && await renewToken(token)) {
-    return send(path, { method, body, headers, signal, accept });
+    return sendOnce(path, { method, body, headers, signal, accept });
   }
   return answer;
 }

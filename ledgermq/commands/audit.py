@@ -25,10 +25,8 @@ def audit(call: Call, page: Page = 1, page_size: PageSize = 50) -> None:
     """Show every change made through the admin service named by --admin, the newest first."""
     if call.admin is None:
         raise UserError("the audit log is the admin service's: name it with --admin URL.", WRONG_USAGE)
-    from ledgermq.api_client import ApiClient
-
     query = {"page": page, "pageSize": page_size}
-    call.show(ApiClient(call.admin, call.token).call("GET", "/audit", query), _show)
+    call.show(call.service.call("GET", "/audit", query), _show)
 
 
 def _show(answer: Json) -> None:

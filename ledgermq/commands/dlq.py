@@ -196,9 +196,7 @@ def _print(text: str, file_format: ExportFormat) -> None:
 
 def _exported(call: Call, group: str, query: dict[str, Any]) -> str:
     if call.admin is not None:
-        from ledgermq.api_client import ApiClient
-
-        return ApiClient(call.admin, call.token).text(path_of("dlq", group, "export"), query)
+        return call.service.text(path_of("dlq", group, "export"), query)
     import asyncio
 
     return asyncio.run(checked(call.namesrv, lambda services: _lines(services, group, query)))

@@ -102,3 +102,24 @@ def test_lines_of_the_lag_plot_keep_their_look_whoever_leads(open_page: OpenPage
     assert dashes == [f"dash dash-{place}" for place in range(len(stage.cluster.nodes))]
     leader = stage.cluster.wait_leader()
     expect(entries.filter(has_text=leader).locator("b")).to_have_text("0")
+
+
+def test_a_view_waits_for_a_service_that_is_asked_too_much(open_page: OpenPage, stage: Stage) -> None:
+    page = open_page("#/audit")
+    asked: list[str] = []
+
+    def refuse_once(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) > 1:
+            route.continue_()
+            return
+        problem = '{"title": "Too Many Requests", "detail": "Too many expensive queries."}'
+        route.fulfill(
+            status=429, headers={"Retry-After": "1"}, content_type="application/problem+json", body=problem
+        )
+
+    page.route("**/api/v1/consumer-groups?*", refuse_once)
+    page.goto(f"{stage.cluster.admin}/#/groups")
+    expect(page.get_by_role("link", name=GROUP, exact=True)).to_be_visible()
+    assert asked[0] == asked[1], "the same was asked again"
+    expect(page.get_by_text("Too many expensive queries.")).to_have_count(0)

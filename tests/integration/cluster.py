@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from admin_api.settings import QUERIES_KEY
 from ledgermq.ports import is_free
 from remoting.codes import RequestCode
 from tests.integration.client_runs import ROOT
@@ -33,6 +34,8 @@ PORT_TRIES = 200
 PORTS_FROM, PORTS_FOR_A_WORKER, WORKERS_MAX = 21_000, 3_000, 3
 """Below the range of outgoing connections. Workers of pytest-xdist look at one moment: each in its part."""
 FAMILY_PORTS_MAX = 60
+UNBOUNDED = "999999999/999999999"
+"""As good as no bound on the expensive queries of one client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +168,9 @@ class Cluster:
             return subprocess.Popen(
                 ending_with_parent([str(COMMAND), *arguments]),
                 cwd=ROOT,
-                env=os.environ
-                | {"PYTHONPATH": str(ROOT)},  # this checkout, wherever the command is installed
+                # This checkout, wherever the command is installed; and tests that share a cluster and an
+                # address are not to depend on how much the others ask.
+                env=os.environ | {"PYTHONPATH": str(ROOT), QUERIES_KEY: UNBOUNDED},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -235,6 +239,20 @@ class Cluster:
         """Everything the processes of this cluster have logged so far."""
         logs = sorted((self.data / "logs").glob("*.log"))
         return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
+
+
+@contextmanager
+def admin_service(cluster: Cluster, options: Sequence[str] = ()) -> Iterator[int]:
+    """One more admin service for the cluster, bounded as it is by itself; its port. It may not listen yet."""
+    port = free_ports(1)[2]
+    command = [sys.executable, "-m", "admin_api", "--namesrv", cluster.namesrv, "--port", str(port)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([*command, *options], env=environment, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield port
+        finally:
+            process.terminate()
+            process.wait(STOP_LIMIT_S)
 
 
 def _module_of(process: psutil.Process) -> str:

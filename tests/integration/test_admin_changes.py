@@ -10,7 +10,6 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import httpx
 import pytest
 
 from tests.integration.client_runs import ROOT
-from tests.integration.cluster import Cluster, free_ports
+from tests.integration.cluster import Cluster, admin_service
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -132,24 +131,10 @@ def guarded(cluster: Cluster, tmp_path: Path) -> Iterator[tuple[str, dict[str, s
         "".join(f'[[tokens]]\nname = "{r}er"\nrole = "{r}"\ntoken = "{t}"\n' for r, t in tokens.items())
     )
     options = ["--tokens", str(file), "--audit", str(tmp_path / "audit.jsonl")]
-    with running(cluster, options) as port:
+    with admin_service(cluster, options) as port:
         url = f"http://127.0.0.1:{port}"
         wait_for("the admin service", lambda: _serves(url), LIMIT_S)
         yield url, tokens
-
-
-@contextmanager
-def running(cluster: Cluster, options: list[str]) -> Iterator[int]:
-    """One more admin service for the cluster; its port."""
-    port = free_ports(1)[2]
-    command = [sys.executable, "-m", "admin_api", "--namesrv", cluster.namesrv, "--port", str(port)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([*command, *options], env=environment, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield port
-        finally:
-            process.terminate()
-            process.wait(LIMIT_S)
 
 
 def _serves(url: str, verify: ssl.SSLContext | bool = True) -> bool:
@@ -198,7 +183,7 @@ def test_https_is_served_with_a_certificate(cluster: Cluster, tmp_path: Path) ->
     subprocess.run(made, check=True, capture_output=True, timeout=30)
     options = ["--tls-cert", str(certificate), "--tls-key", str(key)]
     trusting = ssl.create_default_context(cafile=certificate)
-    with running(cluster, options) as port:
+    with admin_service(cluster, options) as port:
         url = f"https://127.0.0.1:{port}/healthz"
         wait_for("HTTPS", lambda: _serves(url.removesuffix("/healthz"), trusting), LIMIT_S)
         with pytest.raises(httpx.ConnectError):

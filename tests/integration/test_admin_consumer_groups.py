@@ -15,7 +15,6 @@ import pytest
 
 from tests.integration.client_runs import Driver, Report, finish, python_driver, read_report
 from tests.integration.cluster import Cluster
-from tests.integration.patient import Patient
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -30,7 +29,7 @@ class Admin:
     def __init__(self, cluster: Cluster) -> None:
         headers = {"X-LedgerMQ-Request": "1"}
         url = f"{cluster.admin}/api/v1"
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=20, transport=Patient())
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=20)
 
     def close(self) -> None:
         self._http.close()

@@ -18,7 +18,6 @@ from remoting.command import RemotingCommand, encode_command
 from remoting.record import decode_record, format_properties
 from tests.integration.client_runs import java_driver
 from tests.integration.cluster import Cluster
-from tests.integration.patient import Patient
 from tests.integration.waiting import wait_for
 from tests.integration.wire import Wire, broker_of, call
 
@@ -32,7 +31,7 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 def api(cluster: Cluster) -> Iterator[httpx.Client]:
     headers = {"X-LedgerMQ-Request": "1"}
     url = f"{cluster.admin}/api/v1"
-    with httpx.Client(base_url=url, headers=headers, timeout=LIMIT_S, transport=Patient()) as client:
+    with httpx.Client(base_url=url, headers=headers, timeout=LIMIT_S) as client:
         yield client
 
 

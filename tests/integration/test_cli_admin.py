@@ -10,12 +10,14 @@ import sys
 import pytest
 
 from tests.integration.client_runs import ROOT
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import Cluster, admin_service
 from tests.integration.waiting import wait_for
 from tests.unit.ledgermq.running import CommandLine, Ran
 
 pytestmark = pytest.mark.integration
 LIMIT_S = 20.0
+HURRY = 15
+"""Rounds of four expensive queries."""
 
 
 class Operator:
@@ -23,11 +25,11 @@ class Operator:
 
     def __init__(self, line: CommandLine, whom: tuple[str, str], way: str) -> None:
         self._line = line
-        self._whom = whom
+        self.whom = whom
         self.way = way
 
     def __call__(self, *args: str, code: int = 0) -> Ran:
-        ran = self._line(*args, *self._whom)
+        ran = self._line(*args, *self.whom)
         assert ran.code == code, (args, ran)
         return ran
 
@@ -110,6 +112,25 @@ def test_looks_at_the_cluster(operator: Operator, cluster: Cluster) -> None:
     assert other in operator("transfer-leader", other, "--dry-run").out
     assert operator("dlq", "list", "--json").json["page"] == 1
     assert operator("dlq", "show", "no-such-group", code=1).err.startswith("error: ")
+
+
+def test_commands_of_one_person_are_all_answered(
+    cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One after the other, as fast as they end, through a service with the bounds that everyone has."""
+    run, topic = CommandLine(monkeypatch, capsys), f"CliHurry-{name}"
+    with admin_service(cluster) as port:
+        person = Operator(run, ("--admin", f"http://127.0.0.1:{port}"), "service")
+        wait_for("the admin service", lambda: run("status", *person.whom).code == 0, LIMIT_S)
+        person("topic", "create", topic)
+        person("message", "send", topic, "hello", "--key", "k")
+        find = ("message", "find", topic, "--key", "k", "--json")
+        found = wait_for("the message in the index", lambda: person(*find).json["items"], LIMIT_S)
+        for _ in range(HURRY):
+            assert "unknown" not in person("message", "show", found[0]["id"]).out.partition("consumed by")[2]
+            person("topic", "show", topic)
+            person("watch")
+        person("topic", "delete", topic, "--yes")
 
 
 def test_changes_through_the_service_are_in_its_audit_log(

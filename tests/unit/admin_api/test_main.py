@@ -13,6 +13,7 @@ from urllib.error import URLError
 import pytest
 
 import admin_api
+from admin_api.settings import Settings, SettingsError, with_environment
 
 LIMIT_S = 60.0
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(admin_api.__path__[0]).parent)}
@@ -77,3 +78,26 @@ def test_account_that_is_not_whole_is_said() -> None:
     )
     assert ended.returncode == 1
     assert ended.stderr == "the environment has no LEDGERMQ_SECRET_KEY, which access control needs.\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "300", "300/", "/30", "0/30", "300/0", "3e2/30", "-1/1", "9999999999/1"]
+)
+def test_bound_on_queries_that_is_none_is_said(text: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^LEDGERMQ_ADMIN_QUERIES is '{text}'; it has "):
+        with_environment(Settings(namesrv="h:1"), {"LEDGERMQ_ADMIN_QUERIES": text})
+
+
+def test_process_with_such_a_bound_does_not_begin() -> None:
+    command = [sys.executable, "-m", "admin_api", "--namesrv", "127.0.0.1:1", "--port", "0"]
+    environment = ENVIRONMENT | {"LEDGERMQ_ADMIN_QUERIES": "many"}
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert (ended.returncode, ended.stderr.partition(";")[0]) == (1, "LEDGERMQ_ADMIN_QUERIES is 'many'")
+
+
+def test_bound_on_queries_is_of_the_environment() -> None:
+    given = with_environment(Settings(namesrv="h:1"), {"LEDGERMQ_ADMIN_QUERIES": " 7/2 "})
+    assert (given.costly_burst, given.costly_per_s) == (7, 2.0)
+    assert with_environment(given, {}) == given

@@ -20,11 +20,15 @@ class Asked:
     body: Any
 
 
+Answer = tuple[int, bytes] | tuple[int, bytes, dict[str, str]]
+"""Status and content, and further headers."""
+
+
 @dataclass(slots=True)
 class FakeAdmin:
-    """`answer` gives status and content for each request."""
+    """`answer` answers each request."""
 
-    answer: Callable[[Asked], tuple[int, bytes]]
+    answer: Callable[[Asked], Answer]
     url: str = ""
     asked: list[Asked] = field(default_factory=list)
 
@@ -34,7 +38,7 @@ def as_json(status: int, value: object) -> tuple[int, bytes]:
 
 
 @contextmanager
-def serving(answer: Callable[[Asked], tuple[int, bytes]]) -> Iterator[FakeAdmin]:
+def serving(answer: Callable[[Asked], Answer]) -> Iterator[FakeAdmin]:
     admin = FakeAdmin(answer)
 
     class Handler(BaseHTTPRequestHandler):
@@ -44,8 +48,10 @@ def serving(answer: Callable[[Asked], tuple[int, bytes]]) -> Iterator[FakeAdmin]
             headers = {name.lower(): value for name, value in self.headers.items()}
             asked = Asked(self.command, self.path, headers, orjson.loads(content) if content else None)
             admin.asked.append(asked)
-            status, body = admin.answer(asked)
+            status, body, *further = admin.answer(asked)
             self.send_response(status)
+            for name, value in further[0].items() if further else ():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
