@@ -205,7 +205,7 @@ class Changes:
             await self._auditor.end(begun, AuditOutcome.FAILED, f"a fault: {error!r}")
             raise
         how = _summary(outcomes)
-        problems = "; ".join(f"{o.subject}: {o.problem}" for o in outcomes if not o.ok)
+        problems = _problems(outcomes)
         await self._auditor.end(begun, how, problems or None)
         result = _result(preview, is_dry_run=False, outcomes=outcomes)
         if how is AuditOutcome.FAILED:
@@ -252,6 +252,15 @@ def _essence(preview: Preview) -> object:
         sorted(trouble.address for trouble in preview.silent),
         effects if preview.basis is None else preview.basis,
     ]
+
+
+def _problems(outcomes: Sequence[Outcome]) -> str:
+    """Each problem once, behind all that have it."""
+    subjects: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if not outcome.ok:
+            subjects.setdefault(str(outcome.problem), []).append(outcome.subject)
+    return "; ".join(f"{', '.join(having)}: {problem}" for problem, having in subjects.items())
 
 
 def _summary(outcomes: Sequence[Outcome]) -> AuditOutcome:

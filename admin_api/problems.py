@@ -13,6 +13,7 @@ from admin_api.changes import ChangeRefusedError
 from admin_api.feed import TooManyWatchersError
 from admin_api.gateway import AskError
 from admin_api.schemas.base import Problem
+from admin_api.schemas.plain_words import words_of
 from admin_api.services.errors import InvalidError, NotFoundError, ServiceError, UnavailableError
 
 MEDIA_TYPE = "application/problem+json"
@@ -66,11 +67,11 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 async def _on_bad_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     errors = error.errors()
-    said = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}"[:_SAID_MAX] for item in errors[:_ERRORS_MAX]]
+    said = [words_of(item)[:_SAID_MAX] for item in errors[:_ERRORS_MAX]]
     if len(errors) > _ERRORS_MAX:
         said.append(f"and {len(errors) - _ERRORS_MAX} more")
     # A key of the body may be no text at all: half of a surrogate pair cannot be sent.
-    detail = "; ".join(said).encode(errors="replace").decode()
+    detail = f"{'; '.join(said)}.".encode(errors="replace").decode()
     return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail)
 
 

@@ -92,9 +92,9 @@ async def checked(namesrv: str, ask: Ask) -> str:
         async with open_services(Settings(namesrv=namesrv)) as services:
             answer = await ask(services)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(f"{where}: {first['msg']}." if where else f"{first['msg']}.", WRONG_USAGE) from error
+        from admin_api.schemas.plain_words import words_of
+
+        raise UserError(f"{'; '.join(map(words_of, error.errors()))}.", WRONG_USAGE) from error
     except InvalidError as error:
         raise UserError(sentence(error), WRONG_USAGE) from error
     except (AskError, ServiceError) as error:

@@ -65,7 +65,7 @@ def change(call: Call, wanted: ChangeCall, *, yes: bool, dry_run: bool) -> None:
             result = ask(False, result["confirmation"])
     except RefusedError as error:
         if error.result is not None:
-            _print(call, error.result)
+            _print(call, error.result, is_refused=True)
         raise
     _print(call, result)
     if result["isPartial"]:
@@ -84,15 +84,15 @@ def _require_yes(call: Call, preview: Json, *, yes: bool) -> None:
         raise typer.Exit(NOT_DONE)
 
 
-def _print(call: Call, result: Json) -> None:
+def _print(call: Call, result: Json, *, is_refused: bool = False) -> None:
     if call.as_json:
         print_json(result)
     else:
-        show_result(result)
+        show_result(result, is_refused=is_refused)
 
 
-def show_result(result: Json) -> None:
-    """The effects, warnings, and what did not work."""
+def show_result(result: Json, *, is_refused: bool = False) -> None:
+    """The effects, warnings, and what did not work; what was refused as a whole is the error that follows."""
     title = f"{result['action']} {result['target']}"
     effects = result["effects"]
     if result["outcomes"] and all(outcome["ok"] for outcome in result["outcomes"]):
@@ -105,12 +105,19 @@ def show_result(result: Json) -> None:
         print(printable(title))
     for warning in result["warnings"]:
         remark(f"warning: {warning}")
-    told = {effect["subject"] for effect in effects} | {result["target"]}
+    if not is_refused:
+        _show_outcomes(result)
+
+
+def _show_outcomes(result: Json) -> None:
+    """What did not work, and what worked where the effects have not told it."""
+    told = [result["target"], *(effect["subject"] for effect in result["effects"])]
     for outcome in result["outcomes"]:
+        subject = outcome["subject"]
         if not outcome["ok"]:
-            remark(f"not done: {outcome['subject']}: {outcome['problem']}")
-        elif outcome["subject"] not in told:
-            print(printable(outcome["subject"]))
+            remark(f"not done: {subject}: {outcome['problem']}")
+        elif not any(each == subject or each.startswith(f"{subject}: ") for each in told):
+            print(printable(f"done: {subject}"))
 
 
 def _over_http(call: Call, wanted: ChangeCall) -> _Way:

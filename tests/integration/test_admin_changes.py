@@ -56,9 +56,16 @@ def admin(cluster: Cluster) -> Iterator[Admin]:
     admin.http.close()
 
 
+def audited(cluster: Cluster) -> list[dict[str, Any]]:
+    """What the log has, also of other tests."""
+    text = (cluster.data / "admin" / "audit.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def test_leadership_goes_where_it_is_sent_and_back_to_whom_is_preferred(
     cluster: Cluster, admin: Admin
 ) -> None:
+    before = len(audited(cluster))
     first = cluster.wait_leader()
     wanted = next(node_id for node_id in cluster.nodes if node_id != first)
     made = admin.change("POST", "/replication/broker-a/transfer", {"nodeId": wanted})
@@ -75,9 +82,7 @@ def test_leadership_goes_where_it_is_sent_and_back_to_whom_is_preferred(
     view = admin.get("/replication/broker-a")
     assert (view["preferredLeaderId"], set(view["inSync"])) == (None, set(cluster.nodes))
 
-    text = (cluster.data / "admin" / "audit.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.splitlines()]
-    own = [line for line in lines if line["action"].startswith("leader.")]
+    own = [line for line in audited(cluster)[before:] if line["action"].startswith("leader.")]
     assert [(line["action"], line["outcome"]) for line in own] == [
         (action, outcome)
         for action in ("leader.transfer", "leader.preferred", "leader.preferred")

@@ -4,6 +4,13 @@ from typing import Any
 
 import pytest
 
+from admin_api.schemas.topic_orders import NewTopic
+from ledgermq.calls import checked
+from ledgermq.errors import UserError
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
+from tests.unit.admin_api.serving import asking
 from tests.unit.ledgermq.fake_admin import Asked, as_json, serving
 from tests.unit.ledgermq.running import CommandLine
 
@@ -140,3 +147,68 @@ def test_what_cannot_be_understood_is_wrong_usage(run: CommandLine) -> None:
         ran = run(*args)
         assert (ran.code, ran.out) == (2, ""), args
         assert ran.err
+
+
+def test_what_was_done_is_told_once(run: CommandLine) -> None:
+    """By the effects, or by a line that says what it is."""
+    effects = [{"subject": "broker-a: readQueues", "before": None, "after": "8"}]
+    outcomes = [{"subject": name, "ok": True, "problem": None} for name in ("broker-a", "broker-b")]
+    with serving(lambda _: as_json(200, result(effects=effects, outcomes=outcomes))) as admin:
+        ran = run("topic", "create", "T", "--admin", admin.url)
+    assert ran.code == 0
+    assert ran.out.rstrip().splitlines()[-1] == "done: broker-b"
+    assert ran.out.count("broker-a") == 1
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+def test_a_failure_is_told_once(run: CommandLine, form: list[str]) -> None:
+    problem = "127.0.0.1:10911 answered code 1: the disk is full"
+    outcomes = [{"subject": key, "ok": False, "problem": problem} for key in ("a", "b")]
+    failed = {"detail": f"Not done: a, b: {problem}", "result": result(outcomes=outcomes)}
+    with serving(lambda _: as_json(502, failed)) as admin:
+        ran = run("config", "set", "127.0.0.1:10911", "a=1", "b=2", "--yes", "--admin", admin.url, *form)
+    assert (ran.code, ran.err.count("the disk is full")) == (1, 1)
+    assert ran.err.endswith(f"error: Not done: a, b: {problem}\n")
+    assert "the disk is full" not in ran.out or form
+
+
+class FullBrokers(FakeBrokers):
+    """A broker that changes no setting."""
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+        if command.code == RequestCode.UPDATE_BROKER_CONFIG:
+            return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark="the disk is full")
+        return await super().invoke(address, command, timeout_s)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def test_a_failure_of_several_keys_is_told_once(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = FullBrokers(FakeBroker("broker-a", "127.0.0.1:10911"))
+    monkeypatch.setattr("admin_api.services.context.RemotingClient", lambda **_: brokers)
+    settings = ("fileReservedTime=1", "deleteWhen=05")
+    ran = run("config", "set", "127.0.0.1:10911", *settings, "--yes", "--namesrv", NAMESRV)
+    assert (ran.code, ran.err.count("the disk is full")) == (1, 1), ran.err
+    assert "deleteWhen, fileReservedTime: 127.0.0.1:10911 answered code 1" in ran.err
+
+
+NAMES = "name may have the letters a to z and A to Z, digits and % | _ - + only"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("two words", NAMES), ("grün", NAMES), ("", NAMES), ("x" * 128, "name may have 127 characters at most")],
+)
+async def test_a_name_of_no_topic_is_told_in_plain_words_both_ways(name: str, said: str) -> None:
+    async with asking(FakeBrokers()) as client:
+        over_http = await client.post("/topics", json={"name": name})
+    assert (over_http.status_code, over_http.json()["detail"]) == (422, f"{said}.")
+    with pytest.raises(UserError) as directly:
+        await checked(NAMESRV, lambda _: NewTopic.model_validate({"name": name}))
+    assert (str(directly.value), directly.value.exit_code) == (f"{said}.", 2)
+
+
+def test_a_bad_name_is_wrong_usage(run: CommandLine) -> None:
+    ran = run("topic", "create", "two words", "--namesrv", "127.0.0.1:1")
+    assert (ran.code, ran.out, ran.err) == (2, "", f"error: {NAMES}.\n")
