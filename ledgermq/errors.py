@@ -8,6 +8,8 @@ WRONG_USAGE: Final = 2
 PARTIAL: Final = 3
 """Some of it: a broker gave no answer, or some parts of a change were done and some not."""
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+"""By a SIGTERM, as a shell counts: 128 and the signal's number."""
 
 
 class UserError(Exception):

@@ -1,12 +1,12 @@
 """`ledgermq consume`: each message as a line of text."""
 
-import asyncio
 import sys
 from dataclasses import dataclass
 
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.errors import ClientError
 from ledgermq.commands.signing import signing_client
+from ledgermq.ending import run
 from ledgermq.errors import UserError
 
 
@@ -27,7 +27,7 @@ def consume(options: ConsumeOptions) -> None:
     Raises: UserError.
     """
     try:
-        asyncio.run(print_messages(options))
+        run(print_messages(options))
     except ClientError as error:
         raise UserError(f"{error}.") from error
 

@@ -15,6 +15,7 @@ from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
 from ledgermq.commands.signing import signing_client
 from ledgermq.commands.stdin_lines import stdin_lines
+from ledgermq.ending import run
 from ledgermq.errors import UserError
 from remoting.client import RemotingClient
 
@@ -35,10 +36,19 @@ class ProduceOptions:
 
 @dataclass(slots=True)
 class _Tally:
+    begun: int = 0
     sent: int = 0
     retried: int = 0
     failed: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+
+    def words(self, seconds: float) -> str:
+        unanswered = self.begun - self.sent - self.failed
+        text = (
+            f"{self.sent} acknowledged in {seconds:.1f} s, {self.retried} of them after a retry, "
+            f"{self.failed} failed"
+        )
+        return f"{text}, {unanswered} without an answer, which may be stored." if unanswered else f"{text}."
 
 
 def produce(options: ProduceOptions) -> None:
@@ -50,7 +60,7 @@ def produce(options: ProduceOptions) -> None:
         raise UserError(
             "nothing to send: give --count, or lines on stdin (`printf 'hello\\n' | ledgermq produce T`)."
         )
-    asyncio.run(send_messages(options))
+    run(send_messages(options))
 
 
 async def send_messages(options: ProduceOptions) -> None:
@@ -64,11 +74,7 @@ async def send_messages(options: ProduceOptions) -> None:
     finally:
         await client.close()
         seconds = time.monotonic() - started_s
-        print(
-            f"{tally.sent} acknowledged in {seconds:.1f} s, {tally.retried} of them after a retry, "
-            f"{tally.failed} failed.",
-            file=sys.stderr,
-        )
+        print(tally.words(seconds), file=sys.stderr)
     if tally.failed:
         reason, _ = tally.reasons.most_common(1)[0]
         were = "message was" if tally.failed == 1 else "messages were"
@@ -83,6 +89,7 @@ async def _send_all(
     room = asyncio.Semaphore(options.in_flight)
 
     async def send(body: bytes) -> None:
+        tally.begun += 1
         try:
             receipt = await producer.send(options.topic, body, tag=options.tag, key=options.key)
         except ClientError as error:

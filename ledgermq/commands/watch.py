@@ -72,9 +72,10 @@ def _live(look: "Callable[[], Look]", watched: "Watched", every_s: float) -> Non
 
     from rich.live import Live
 
+    from ledgermq.ending import ending_in_order
     from ledgermq.keys import Keys
 
-    with Keys(sys.stdin) as keys, Live(screen=True, auto_refresh=False) as live:
+    with ending_in_order(), Keys(sys.stdin) as keys, Live(screen=True, auto_refresh=False) as live:
         while True:
             seen = look()
             ending = f"every {every_s:g} s, q ends"

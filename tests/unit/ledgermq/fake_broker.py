@@ -38,6 +38,9 @@ class FakeBroker:
         self.has_leader = True
         self.pull_refusals: list[Refusal] = []
         self.grew = asyncio.Event()
+        self.answers = asyncio.Event()
+        """Cleared: it takes what it is sent, and answers nothing."""
+        self.answers.set()
         self.address = ""
 
     def put(self, queue_id: int, body: bytes, sys_flag: int = 0) -> None:
@@ -47,7 +50,7 @@ class FakeBroker:
     def router(self) -> Router:
         router = Router()
         router.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
-        router.register(RequestCode.SEND_MESSAGE, self._send)
+        router.register(RequestCode.SEND_MESSAGE, self._take)
         router.register(RequestCode.QUERY_CONSUMER_OFFSET, self._query_offset)
         router.register(RequestCode.UPDATE_CONSUMER_OFFSET, self._update_offset)
         router.register(RequestCode.GET_MIN_OFFSET, self._bound(lambda queue_id: self._begin(queue_id)))
@@ -67,6 +70,11 @@ class FakeBroker:
         count = self.topics[topic]
         route = TopicRoute((QueueData("b", count, count, 6),), (BrokerData("c", "b", addresses),))
         return success_response(request, body=format_topic_route(route))
+
+    async def _take(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        answer = self._send(request, connection)
+        await self.answers.wait()
+        return answer
 
     def _send(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         header = SendMessageRequestHeader.parse(request.ext_fields)

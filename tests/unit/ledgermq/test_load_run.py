@@ -2,13 +2,14 @@
 
 import asyncio
 import io
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from rich.console import Console
 
-from ledgermq.commands.bench import BenchOptions, Figures, bench, run_loads, table
+from ledgermq.commands.bench import BenchOptions, Figures, bench, count_words, run_loads, table
 from ledgermq.errors import UserError
 from ledgermq.load.cluster import LoadCluster
 from ledgermq.load.run import Load, Run
@@ -211,7 +212,30 @@ async def test_bench_runs_its_loads_and_deletes_its_topic(capsys: pytest.Capture
         assert len(broker.deleted) == 1
         assert broker.deleted[0].startswith("LedgerMQBench-")
         assert "8 in flight" in printed
-        assert "messages acknowledged" in printed
+        found = re.search(r"^([\d,]+) messages acknowledged, ([\d,]+) stored\.$", printed, re.MULTILINE)
+        assert found is not None, printed
+        assert found[1] == found[2], "what tried the topic is no message of a load"
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        (72_344, "72,344 messages acknowledged, 72,344 stored."),
+        (
+            72_345,
+            "72,344 messages acknowledged, 72,345 stored: one, whose send failed or had no answer, was "
+            "stored all the same.",
+        ),
+        (
+            74_000,
+            "72,344 messages acknowledged, 74,000 stored: 1,656, whose sends failed or had no answer, were "
+            "stored all the same.",
+        ),
+        (72_000, "72,344 messages acknowledged, 72,000 stored."),
+    ],
+)
+def test_bench_says_why_more_is_stored(stored: int, said: str) -> None:
+    assert count_words(Figures([], None, None, 72_344, stored)) == said
 
 
 async def test_bench_says_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
