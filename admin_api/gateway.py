@@ -136,6 +136,10 @@ class Gateway:
         """RocketMQ's MQVersion, as the broker's last answer has it; 0 where there was none yet."""
         return self._line_of(address).version
 
+    def is_silent(self, address: str) -> bool:
+        """Whether it gave no answer in time when it was last asked; not where it refused the connection."""
+        return self._line_of(address).breaker.is_silent
+
     async def ask_each(self, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> Gathered[K, T]:
         """`ask` of every key (an address, or what stands for one), all at once; what fails is a Trouble.
 

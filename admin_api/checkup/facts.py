@@ -9,6 +9,7 @@ from admin_api.schemas.consumer_groups import ConsumerGroupItem
 from admin_api.schemas.dlq_queues import DlqView
 from admin_api.schemas.doctor import Finding, Severity
 from admin_api.sources.brokers import Listed
+from admin_api.sources.listeners import Listener
 from admin_api.sources.runtime import Runtime
 from broker.admin_types import NodeStatusMessage
 
@@ -35,7 +36,7 @@ class Vitals:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """`statuses`: by the address that was asked; None is a stock broker's, a silent one has none. `groups`
-    and `dlqs` are None where nobody could say. `lag_before`: of the groups some time before.
+    and `dlqs` are None where it could not be learned. `lag_before`: of the groups some time before.
     """
 
     view: ClusterView
@@ -46,6 +47,8 @@ class Facts:
     lag_before: Mapping[str, int] = field(default_factory=dict)
     sample_ms: int = 0
     dlqs: Sequence[DlqView] | None = None
+    hanging: Mapping[str, Listener] = field(default_factory=dict)
+    """By address: what takes connections there and gives no answer."""
 
     @property
     def now_ms(self) -> int:
@@ -75,6 +78,26 @@ def warning(code: str, subject: str, sentence: str, remedy: str) -> Finding:
 
 def info(code: str, subject: str, sentence: str, remedy: str) -> Finding:
     return Finding(severity=Severity.INFO, code=code, subject=subject, sentence=sentence, remedy=remedy)
+
+
+def end_it(address: str, listener: Listener) -> str:
+    """What is to be done with a process that hangs, before it is started again: its ports are taken."""
+    if listener.pid is None:
+        port = address.rpartition(":")[2]
+        return (
+            f"Its process still holds its ports. Find it on its own machine (`ss -ltnp 'sport = :{port}'`), "
+            "look into its log and at its disk, and end it (kill -KILL) if it stays so."
+        )
+    pid = listener.pid
+    if listener.is_stopped:
+        return (
+            f"Its process on this machine, pid {pid}, is stopped and still holds its ports. Let it go on "
+            f"(kill -CONT {pid}), or end it (kill -KILL {pid})."
+        )
+    return (
+        f"Its process on this machine, pid {pid}, still holds its ports. Look into its log and at its disk, "
+        f"and end it (kill -KILL {pid}) if it stays so."
+    )
 
 
 def name_of(group: GroupView, node: NodeView) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from admin_api.checkup.facts import Facts, error, info, name_of, warning, words_of_ms
+from admin_api.checkup.facts import Facts, end_it, error, info, name_of, warning, words_of_ms
 from admin_api.schemas.cluster import GroupState, GroupView, NodeState, NodeView
 from admin_api.schemas.doctor import Finding
 
@@ -16,12 +16,14 @@ ELECTIONS_WINDOW_MS: Final = 600_000
 def check_name_server(facts: Facts) -> Iterator[Finding]:
     namesrv = facts.view.namesrv
     if namesrv.state is not NodeState.UP:
+        listener = facts.hanging.get(namesrv.address)
+        start = "Start it" if listener is None else f"{end_it(namesrv.address, listener)} Then start it"
         yield error(
             "namesrv-silent",
             namesrv.address,
             f"The name server gives no answer: {namesrv.problem}.",
-            "Start it, or name the right one (--namesrv). Clients that are connected go on; new ones, and "
-            "clients that look for a new leader, find nobody.",
+            f"{start}, or name the right one (--namesrv). Clients that are connected go on; new ones, and "
+            "clients that look for a new leader, find none.",
         )
     elif not facts.view.groups:
         yield error(
@@ -46,7 +48,8 @@ def check_writable(facts: Facts) -> Iterator[Finding]:
                 "group-down",
                 group.group,
                 f"No node of {group.group} gives an answer: its messages can be neither sent nor read.",
-                f"Start its nodes ({majority} of {members} are needed), and look into their logs.",
+                f"Start its nodes ({majority} of {members} are needed), and look into their logs."
+                f"{_hanging_words(facts, group)}",
             )
         elif up < majority:
             yield error(
@@ -54,10 +57,22 @@ def check_writable(facts: Facts) -> Iterator[Finding]:
                 group.group,
                 f"Only {up} of {members} nodes of {group.group} answer, {majority} are needed: nothing can "
                 "be written and no leader elected.",
-                f"Start what is down: {down}. With one more of them the group goes on.",
+                f"Start what is down: {down}. With one more of them the group goes on."
+                f"{_hanging_words(facts, group)}",
             )
         else:
             yield _no_leader(facts, group, up, members)
+
+
+def _hanging_words(facts: Facts, group: GroupView) -> str:
+    """Which nodes cannot be started before their processes end; nothing where there are none."""
+    found = [(name_of(group, node), facts.hanging.get(node.remoting_address or "")) for node in group.nodes]
+    words = [
+        name if listener.pid is None else f"{name} (pid {listener.pid} on this machine)"
+        for name, listener in found
+        if listener is not None
+    ]
+    return f" End the processes that hang and hold their ports first: {', '.join(words)}." if words else ""
 
 
 def _no_leader(facts: Facts, group: GroupView, up: int, members: int) -> Finding:
@@ -95,7 +110,8 @@ def check_members(facts: Facts) -> Iterator[Finding]:
 def _silent(facts: Facts, group: GroupView, node: NodeView, spare: int) -> Iterator[Finding]:
     if _up(group) == 0:
         return
-    if node.push is not None and node.push.is_connected:
+    listener = facts.hanging.get(node.remoting_address or "")
+    if listener is None and node.push is not None and node.push.is_connected:
         yield error(
             "address-unreachable",
             name_of(group, node),
@@ -109,14 +125,18 @@ def _silent(facts: Facts, group: GroupView, node: NodeView, spare: int) -> Itera
     if node.last_known is not None:
         seen = f" (it answered last {words_of_ms(facts.now_ms - node.last_known.at_ms)} ago)"
     sentence = f"{name_of(group, node)} is {node.state}{seen}: {node.problem or 'its leader lost it'}."
-    remedy = (
-        f"Start it again (on its own machine: `ledgermq node {node.id or 'NODE'}`); it catches up by itself."
+    again = (
+        f"tart it again (on its own machine: `ledgermq node {node.id or 'NODE'}`); it catches up by itself."
     )
+    code, remedy = "node-down", f"S{again}"
+    if listener is not None:
+        code, remedy = "node-hangs", f"{end_it(str(node.remoting_address), listener)} Then s{again}"
+        sentence = f"{name_of(group, node)} takes connections and gives no answer{seen}: {node.problem}."
     if spare > 0:
-        yield warning("node-down", name_of(group, node), sentence, remedy)
+        yield warning(code, name_of(group, node), sentence, remedy)
     else:
         end = " The group has no node to spare now: with one more down nothing can be written."
-        yield error("node-down", name_of(group, node), sentence + (end if spare == 0 else ""), remedy)
+        yield error(code, name_of(group, node), sentence + (end if spare == 0 else ""), remedy)
 
 
 def _unsound(group: GroupView, node: NodeView) -> Iterator[Finding]:

@@ -18,12 +18,15 @@ from admin_api.services.consumer_groups import GroupQuery
 from admin_api.services.errors import ServiceError
 from admin_api.services.partial import PageWanted, partial_fields
 from admin_api.sources.brokers import Brokers, Listed
+from admin_api.sources.listeners import Listener, listener_at
 from admin_api.sources.runtime import RuntimeSource
 from broker.admin_types import NodeStatusMessage
 
 T = TypeVar("T")
 DLQS_MAX: Final = 200
 """Dead letter queues looked at; each costs a few requests."""
+LISTENER_LIMIT_S: Final = 1.0
+"""How long a connection to a silent one may take."""
 Check = Callable[[Facts], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
     replication.check_name_server,
@@ -76,6 +79,7 @@ class Doctor:
         consumer_groups: Callable[[], GroupLister],
         dlq: Callable[[], DlqLister],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        listener_at: Callable[[str, float], Awaitable[Listener | None]] = listener_at,
     ) -> None:
         self._gateway = gateway
         self._directory = directory
@@ -84,6 +88,7 @@ class Doctor:
         self._consumer_groups = consumer_groups
         self._dlq = dlq
         self._now_ms = now_ms
+        self._listener_at = listener_at
 
     async def examine(self, sample_ms: int = 0) -> DoctorReport:
         """What is wrong now. With `sample_ms` the consumers are looked at twice, so long apart: only so can
@@ -97,8 +102,9 @@ class Doctor:
             self._optional(self._read_groups, troubles),
             self._optional(self._read_dlqs, troubles),
         )
+        hanging = await self._look_at_hanging(view)
         if view.namesrv.state is NodeState.DOWN and not view.groups:
-            return _report(Facts(view), ())
+            return _report(Facts(view, hanging=hanging), ())
         facts = Facts(
             view=view,
             listed=listed,
@@ -108,6 +114,7 @@ class Doctor:
             lag_before={group.group: group.lag for group in before if group.lag is not None},
             sample_ms=sample_ms,
             dlqs=None if dlqs is None else dlqs.items,
+            hanging=hanging,
         )
         return _report(facts, (*troubles, *vitals.troubles))
 
@@ -125,6 +132,15 @@ class Doctor:
         nodes = [node for group in view.groups for node in group.nodes]
         up = {node.remoting_address for node in nodes if node.remoting_address and node.state is NodeState.UP}
         return view, await self._gateway.ask_each(sorted(up), self._vitals)
+
+    async def _look_at_hanging(self, view: ClusterView) -> dict[str, Listener]:
+        """Of what is silent, that which takes connections."""
+        nodes = [node for group in view.groups for node in group.nodes if node.state is not NodeState.UP]
+        down = [] if view.namesrv.state is NodeState.UP else [view.namesrv.address]
+        down += [node.remoting_address for node in nodes if node.remoting_address is not None]
+        silent = [address for address in dict.fromkeys(down) if self._gateway.is_silent(address)]
+        found = await asyncio.gather(*(self._listener_at(address, LISTENER_LIMIT_S) for address in silent))
+        return {at: listener for at, listener in zip(silent, found, strict=True) if listener is not None}
 
     async def _look_at_listed(self) -> tuple[Sequence[Listed], Mapping[str, NodeStatusMessage | None]]:
         """Whom the name server lists, and by that address who answers there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -112,6 +113,22 @@ def test_looks_at_the_cluster(operator: Operator, cluster: Cluster) -> None:
     assert other in operator("transfer-leader", other, "--dry-run").out
     assert operator("dlq", "list", "--json").json["page"] == 1
     assert operator("dlq", "show", "no-such-group", code=1).err.startswith("error: ")
+
+
+def test_doctor_names_the_process_of_a_node_that_hangs(operator: Operator, cluster: Cluster) -> None:
+    leader = cluster.wait_leader()
+    hung = next(node_id for node_id in cluster.nodes if node_id != leader)
+    cluster.kill(hung, signal.SIGSTOP)
+    try:
+        findings = operator("doctor", "--json", code=1).json["findings"]
+        (found,) = [each for each in findings if each["subject"].startswith(f"{hung} ")]
+        assert found["code"] == "node-hangs"
+        pid = cluster.nodes[hung].pid
+        assert f"pid {pid}, is stopped and still holds its ports" in found["remedy"]
+        assert found["remedy"].find(f"kill -CONT {pid}") < found["remedy"].find(f"`ledgermq node {hung}`")
+    finally:
+        cluster.resume(hung)
+    wait_for("the node answers", lambda: cluster.status(hung), LIMIT_S)
 
 
 def test_commands_of_one_person_are_all_answered(

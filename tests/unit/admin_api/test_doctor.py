@@ -15,6 +15,7 @@ from admin_api.schemas.dlq_queues import DlqView
 from admin_api.schemas.doctor import Finding, Severity
 from admin_api.services.doctor import examine
 from admin_api.sources.brokers import Listed
+from admin_api.sources.listeners import Listener
 from admin_api.sources.runtime import Runtime
 from broker.admin_types import ElectionView, NodeRole, NodeStatusMessage
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS
@@ -161,6 +162,48 @@ def test_a_node_that_replicates_and_cannot_be_reached() -> None:
     del up["n2"]
     finding = only(facts(up))
     assert (finding.code, finding.subject) == ("address-unreachable", "n2 of group-a")
+
+
+N2 = ADDRESSES["n2"]
+
+
+@pytest.mark.parametrize(
+    ("listener", "remedies"),
+    [
+        (
+            Listener(),
+            ["Find it on its own machine (`ss -ltnp 'sport = :10931'`)", "kill -KILL", "Then start it"],
+        ),
+        (Listener(4711), ["on this machine, pid 4711,", "end it (kill -KILL 4711)", "Then start it again"]),
+        (Listener(4711, is_stopped=True), ["pid 4711, is stopped", "kill -CONT 4711", "Then start it again"]),
+    ],
+)
+def test_a_node_that_hangs_is_ended_before_it_is_started(listener: Listener, remedies: list[str]) -> None:
+    """A second process would find its ports taken. Its leader may not have lost it yet."""
+    up = statuses()
+    del up["n2"]
+    finding = only(facts(up, hanging={N2: listener}))
+    assert (finding.code, finding.subject) == ("node-hangs", "n2 of group-a")
+    assert "n2 of group-a takes connections and gives no answer: 127.0.0.1:10931" in finding.sentence
+    places = [finding.remedy.find(remedy) for remedy in remedies]
+    assert -1 not in places, finding.remedy
+    assert places == sorted(places)
+    assert "`ledgermq node n2`" in finding.remedy
+
+
+def test_a_group_whose_nodes_hang_has_their_processes_ended_first() -> None:
+    alone = node_status("n1", NodeRole.CANDIDATE, leader_id=None, peers=(peer("n0"), peer("n2")))
+    first = examine(facts({"n1": alone}, hanging={N2: Listener(7)}))[0]
+    assert first.code == "no-quorum"
+    assert first.remedy.endswith("hold their ports first: n2 of group-a (pid 7 on this machine).")
+    finding = only(facts({}, hanging={N2: Listener()}))
+    assert (finding.code, "hold their ports first: " in finding.remedy) == ("group-down", True)
+
+
+def test_a_name_server_that_hangs_is_ended_before_it_is_started() -> None:
+    finding = only(facts(is_namesrv_up=False, hanging={NAMESRV_ADDRESS: Listener(7)}))
+    assert (finding.code, "kill -KILL 7" in finding.remedy) == ("namesrv-silent", True)
+    assert finding.remedy.find("kill -KILL 7") < finding.remedy.find("Then start it")
 
 
 def test_a_replica_that_lags_or_is_repaired() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import orjson
 
@@ -16,6 +16,7 @@ from admin_api.services.doctor import Doctor
 from admin_api.services.partial import PageWanted
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
+from admin_api.sources.listeners import Listener
 from broker.admin_types import NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -67,14 +68,36 @@ class FakeDlqs:
         )
 
 
-def doctor_of(cluster: FakeCluster, groups: list[list[ConsumerGroupItem]] | None = None) -> Doctor:
+def doctor_of(
+    cluster: FakeCluster,
+    groups: list[list[ConsumerGroupItem]] | None = None,
+    listeners: Mapping[str, Listener] | None = None,
+) -> Doctor:
     settings = Settings(namesrv=NAMESRV_ADDRESS)
     gateway = Gateway(cluster, settings)
     looks = iter(groups or [])
 
     reader = ClusterReader(gateway, settings, lambda: NOW_MS)
     directory = Brokers(gateway, settings)
-    return Doctor(gateway, directory, reader, lambda: FakeGroups(looks), FakeDlqs, lambda: NOW_MS)
+
+    async def listener_at(address: str, limit_s: float) -> Listener | None:
+        return (listeners or {})[address]
+
+    lists = (lambda: FakeGroups(looks), FakeDlqs)
+    return Doctor(gateway, directory, reader, *lists, lambda: NOW_MS, listener_at)
+
+
+async def test_only_what_is_silent_is_connected_to() -> None:
+    """What refuses the connection is down, and holds no port."""
+    cluster = FakeMachines(statuses(), {})
+    silent, down = (cluster.listed[broker_id] for broker_id in ("1", "2"))
+    cluster.hanging.add(silent)
+    del cluster.statuses[down]
+    report = await doctor_of(cluster, listeners={silent: Listener(4711)}).examine()
+    hangs, unreachable = report.findings
+    assert (hangs.code, unreachable.code) == ("node-hangs", "address-unreachable")
+    assert silent in hangs.sentence
+    assert "pid 4711" in hangs.remedy
 
 
 async def test_the_worst_comes_first_and_what_nobody_said_is_a_problem() -> None:
