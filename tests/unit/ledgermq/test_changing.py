@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from admin_api.schemas.topic_orders import NewTopic
+from admin_api.services.context import Services
 from ledgermq.calls import checked
 from ledgermq.errors import UserError
 from remoting.codes import RequestCode, ResponseCode
@@ -204,8 +205,12 @@ async def test_a_name_of_no_topic_is_told_in_plain_words_both_ways(name: str, sa
     async with asking(FakeBrokers()) as client:
         over_http = await client.post("/topics", json={"name": name})
     assert (over_http.status_code, over_http.json()["detail"]) == (422, f"{said}.")
+
+    async def make(_: Services) -> NewTopic:
+        return NewTopic.model_validate({"name": name})
+
     with pytest.raises(UserError) as directly:
-        await checked(NAMESRV, lambda _: NewTopic.model_validate({"name": name}))
+        await checked(NAMESRV, make)
     assert (str(directly.value), directly.value.exit_code) == (f"{said}.", 2)
 
 
