@@ -15,6 +15,7 @@ from admin_api.security.policy import Policy, PolicyError, policy_for
 from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens
 from admin_api.settings import Settings, SettingsError, with_environment
 from remoting.acl import AclError, signer_from
+from sockets.listening import bound
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
 
 
@@ -64,9 +65,9 @@ def _serve(args: argparse.Namespace, wanted: Settings, policy: Policy, audit: Au
         print(f"{named} cannot be used for HTTPS: {error.strerror or error}", file=sys.stderr)
         return 1
     try:
-        listener = config.bind_socket()
-    except SystemExit:
-        print(f"cannot listen on {args.host}:{args.port}; is the port in use?", file=sys.stderr)
+        listener = bound(args.host, args.port)
+    except OSError as error:
+        print(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}", file=sys.stderr)
         return 1
     Server(config, app).run(sockets=[listener])
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ import psutil
 from bench.processes import free_base
 from bench.results_file import ROOT
 from bench.sides import NODE_IDS, START_LIMIT_S, RemotingSide, Side
+from sockets.dialled import dial
 
 ROCKETMQ_VERSION = "5.5.0"
 HEAP = ("-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC")
@@ -39,7 +39,7 @@ def wait_listening(port: int) -> None:
     end_s = time.monotonic() + _LISTEN_LIMIT_S
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            dial(("127.0.0.1", port), 1).close()
         except OSError:
             if time.monotonic() > end_s:
                 raise SystemExit(f"Nothing listens on port {port}.") from None

@@ -23,6 +23,8 @@ from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, PeerProtocolErr
 from dledger.core.messages import Message
 from dledger.core.output import Envelope
 from dledger.loan import Loan
+from sockets.dialled import is_usable_transport
+from sockets.listening import listening
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +92,9 @@ class Transport:
         """Listens and begins to dial. Raises OSError when the address can't be bound."""
         host, port = self._listen
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Inbound(self), host, port)
+        self._server = await listening(
+            lambda: loop.create_server(lambda: _Inbound(self), host, port), host, port
+        )
         for link in self._links.values():
             link.start()
 
@@ -234,6 +238,8 @@ class _Link(asyncio.Protocol):
             await asyncio.sleep(limits.reconnect_delay_ms / 1000)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not is_usable_transport(transport):
+            return  # the peer is down; the connection is lost, and dialled again, as any other
         self._transport = cast("asyncio.Transport", transport)
         self._transport.writelines(encode_frame(self._owner.hello))
         self._transport.set_write_buffer_limits(high=0)  # a push leaves at once, whatever the turn does yet

@@ -11,6 +11,7 @@ from urllib.parse import urlencode, urlsplit
 import orjson
 
 from ledgermq.errors import NOT_DONE, WRONG_USAGE, UserError
+from sockets.dialled import is_usable, nothing_listens
 
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 TIMEOUT_S: Final = 60.0
@@ -62,6 +63,20 @@ class _Answer:
         text = (self.retry_after or "").strip()
         is_number = text.isascii() and text.isdigit() and len(text) <= _SECONDS_CHARS_MAX
         return max(1, int(text)) if is_number else None
+
+
+class _Connection(http.client.HTTPConnection):
+    """One that does not take itself for the service."""
+
+    def connect(self) -> None:
+        super().connect()
+        if not is_usable(self.sock):
+            self.close()
+            raise nothing_listens()
+
+
+class _SecureConnection(http.client.HTTPSConnection, _Connection):
+    """In this order `_Connection` looks after the connection is made and before TLS begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +178,9 @@ class ApiClient:
             raise UserError("--admin wants a URL such as http://127.0.0.1:8080.", WRONG_USAGE)
         base = parts.path.rstrip("/")
         if parts.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S), base
+            return _Connection(host, port, timeout=TIMEOUT_S), base
         context = ssl.create_default_context()
-        return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context), base
+        return _SecureConnection(host, port, timeout=TIMEOUT_S, context=context), base
 
     def _shown(self) -> str:
         """The URL without what may stand before an @."""

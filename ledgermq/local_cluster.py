@@ -15,6 +15,7 @@ from ledgermq.cluster_commands import admin_command, namesrv_command, node_comma
 from ledgermq.cluster_file import HOST, ClusterPlan
 from ledgermq.errors import UserError
 from ledgermq.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
+from sockets.dialled import is_usable_transport, nothing_listens
 
 _PROBE_INTERVAL_S = 0.1
 _STILL_WAITING_S = 10.0
@@ -74,6 +75,8 @@ class LocalCluster:
         while True:
             try:
                 _, writer = await asyncio.open_connection(HOST, port)
+                if not is_usable_transport(writer.transport):
+                    raise nothing_listens()
             except OSError:
                 if not self._supervisor.is_running(name):
                     raise UserError(f"{name} did not start; its log is in {self.plan.logs_dir}.") from None

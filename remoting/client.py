@@ -13,6 +13,7 @@ from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTime
 from remoting.inbox import Inbox
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.router import Handler, Router
+from sockets.dialled import is_usable_transport, nothing_listens
 
 if TYPE_CHECKING:
     from remoting.acl import Signer
@@ -132,9 +133,11 @@ class RemotingClient:
             raise ConnectFailedError(f"{address!r} is not host:port")
         try:
             async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
-                _, connection = await self._loop.create_connection(
+                transport, connection = await self._loop.create_connection(
                     self._make_protocol, host.strip("[]"), int(port)
                 )
+            if not is_usable_transport(transport):
+                raise nothing_listens()
         except (OSError, OverflowError) as error:  # TimeoutError is an OSError
             raise ConnectFailedError(f"{address}: {str(error) or type(error).__name__}") from None
         self._connections[address] = connection

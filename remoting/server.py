@@ -13,6 +13,7 @@ from remoting.inbox import Inbox
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.links import Links
 from remoting.router import Router
+from sockets.listening import listening
 
 __all__ = ["Connection", "RemotingServer"]
 
@@ -79,8 +80,10 @@ class RemotingServer:
         self._links = Links(self._limits)
         room = descriptors.room(self._limits.connections_max)
         self._connections_max = room.connections_max
-        self._server = await loop.create_server(
-            self._make_connection, self._host, self._port, backlog=room.backlog
+        self._server = await listening(
+            lambda: loop.create_server(self._make_connection, self._host, self._port, backlog=room.backlog),
+            self._host,
+            self._port,
         )
         self._port = int(self._server.sockets[0].getsockname()[1])
         self._arm()

@@ -11,6 +11,8 @@ from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from sockets.listening import listening
+
 HEAD_BYTES_MAX: Final = 8 * 1024
 REQUEST_LIMIT_S: Final = 5.0
 """For the whole request to come, and again for its answer to be taken."""
@@ -35,8 +37,12 @@ class MetricsServer:
 
     async def start(self) -> None:
         """Raises OSError when the address cannot be bound."""
-        self._server = await asyncio.start_server(
-            self._serve, self._host, self.port, limit=HEAD_BYTES_MAX, backlog=CONNECTIONS_MAX
+        self._server = await listening(
+            lambda: asyncio.start_server(
+                self._serve, self._host, self.port, limit=HEAD_BYTES_MAX, backlog=CONNECTIONS_MAX
+            ),
+            self._host,
+            self.port,
         )
         self.port = int(self._server.sockets[0].getsockname()[1])
 

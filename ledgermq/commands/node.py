@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 from ledgermq.cluster_commands import node_argv
-from ledgermq.cluster_file import require_plan
+from ledgermq.cluster_file import HOST, require_plan
 from ledgermq.errors import UserError
-from ledgermq.ports import is_free
+from sockets.listening import PortInUseError, bound
 
 
 def node(node_id: str, data_dir: Path) -> None:
@@ -17,7 +17,10 @@ def node(node_id: str, data_dir: Path) -> None:
     plan = require_plan(data_dir.absolute())
     wanted = plan.node(node_id)
     for port in (wanted.remoting_port, wanted.replication_port, wanted.metrics_port):
-        if not is_free(port):
-            raise UserError(f"{node_id} seems to run already: its port {port} is in use.")
+        try:
+            bound(HOST, port).close()
+        except PortInUseError as error:
+            what = "seems to run already" if error.is_listening else "cannot start"
+            raise UserError(f"{node_id} {what}: its {error}.") from error
     argv = node_argv(wanted)
     os.execv(argv[0], argv)

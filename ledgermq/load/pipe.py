@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterator, Sequence
 
 from ledgermq.load.frames import Answers, AnswerScanner, take
+from sockets.dialled import dial
 
 READ_BYTES = 1 << 17
 CONNECT_LIMIT_S = 5.0
@@ -17,7 +18,7 @@ class Pipe:
     """
 
     def __init__(self, address: tuple[str, int], frames: dict[bytes, Iterator[bytes]]) -> None:
-        self.socket = socket.create_connection(address, CONNECT_LIMIT_S)
+        self.socket = dial(address, CONNECT_LIMIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
         self.starts: dict[bytes, float] = {}

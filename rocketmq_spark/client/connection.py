@@ -11,6 +11,7 @@ from remoting.command import RemotingCommand, decode_command, encode_head
 from remoting.errors import CommandError, ConnectFailedError, RemotingClosedError, RequestTimeoutError
 from remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES
 from rocketmq_spark.client.slabs import Slabs
+from sockets.dialled import dial
 
 CONNECT_TIMEOUT_S: Final = 3.0
 """How long a host may take to accept: one that is gone must not hold a retry up."""
@@ -37,7 +38,7 @@ class Connection:
             raise ConnectFailedError(f"{address!r} is not host:port")
         try:
             limit_s = min(timeout_s, CONNECT_TIMEOUT_S)
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), limit_s)
+            self._socket = dial((host.strip("[]"), int(port)), limit_s)
         except (OSError, OverflowError) as error:
             raise ConnectFailedError(f"{address}: {str(error) or type(error).__name__}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

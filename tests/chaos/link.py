@@ -16,6 +16,8 @@ import struct
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from sockets.dialled import is_usable_transport, nothing_listens
+
 CHUNK_BYTES = 1 << 16
 HELD_CHUNKS_MAX = 64
 RETRANSMISSION_S = 0.2
@@ -144,6 +146,8 @@ class Link:
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         onward_reader, onward = await asyncio.open_connection(*self._to)
+        if not is_usable_transport(onward.transport):
+            raise nothing_listens()
         self._writers.add(onward)
         try:
             async with asyncio.TaskGroup() as both:

@@ -11,6 +11,7 @@ from typing import Self
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, decode_command, encode_command
 from remoting.route import parse_topic_route
+from sockets.dialled import dial
 
 LENGTH = struct.Struct(">I")
 CHUNK_BYTES = 1 << 16
@@ -24,7 +25,7 @@ class Wire:
     """One connection. Raw bytes or commands in, commands out."""
 
     def __init__(self, address: str, limit_s: float = 5.0) -> None:
-        self._socket = socket.create_connection(_split(address), limit_s)
+        self._socket = dial(_split(address), limit_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = self._socket.getsockname()
         self.local_address = f"{host}:{port}"

@@ -11,7 +11,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = ("admin_api", "broker", "commitlog", "dledger", "namesrv", "native", "remoting", "telemetry")
+LIBRARIES = (
+    *("admin_api", "broker", "commitlog", "dledger", "namesrv", "native", "remoting", "sockets"),
+    "telemetry",
+)
 PACKAGES = (*LIBRARIES, "ledgermq", "bench")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70

@@ -101,3 +101,15 @@ def test_bound_on_queries_is_of_the_environment() -> None:
     given = with_environment(Settings(namesrv="h:1"), {"LEDGERMQ_ADMIN_QUERIES": " 7/2 "})
     assert (given.costly_burst, given.costly_per_s) == (7, 2.0)
     assert with_environment(given, {}) == given
+
+
+def test_port_in_use_is_said_with_the_process() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "admin_api", "--namesrv", "127.0.0.1:1", "--port", str(port)]
+        ended = subprocess.run(
+            command, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+    assert ended.returncode == 1
+    said = f"cannot listen on 127.0.0.1:{port}: port {port} is in use by process {os.getpid()} ("
+    assert ended.stderr.startswith(said)

@@ -1,6 +1,7 @@
 """A whole broker in this process: real log, real state, real sockets on loopback."""
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 from typing import Self
@@ -161,7 +162,7 @@ async def test_a_taken_port_is_an_error_and_the_store_is_free_again(tmp_path: Pa
     config = make_config(tmp_path)
     taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", config.listen_port)
     broker = Broker(config)
-    with pytest.raises(OSError, match="in use"):
+    with pytest.raises(OSError, match=f"port {config.listen_port} is in use by process {os.getpid()} "):
         await broker.start()
     await broker.stop()
     taken.close()

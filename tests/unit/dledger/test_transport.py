@@ -17,6 +17,7 @@ from dledger.core.output import Envelope
 from dledger.core.types import ResponseCode
 from dledger.loan import Loan
 from dledger.transport import Transport, TransportLimits
+from tests.support.self_dialled import SelfDialler, self_connected
 
 WAIT_S = 5.0
 HANDSHAKES_MAX = 8
@@ -292,3 +293,42 @@ async def test_a_machine_that_acknowledges_nothing_is_given_up(dialled: tuple[Tr
     with socket.socket(fileno=os.dup(fd)) as connected:
         timeout_ms = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
     assert timeout_ms == TransportLimits().unacknowledged_timeout_ms
+
+
+async def test_a_dial_that_reaches_itself_leaves_the_port_to_the_peer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system makes it happen while the peer is down, where its port is one for outgoing connections."""
+    address = ("127.0.0.1", free_port())
+    hello = Hello("g", "n0", PROTOCOL_VERSION, "")
+    transport = Transport(hello, ("127.0.0.1", free_port()), {"n1": address}, Sink())
+    peer = Peer()
+    with monkeypatch.context() as patch:
+        dialler = SelfDialler(patch)
+        await transport.start()
+        async with asyncio.timeout(WAIT_S):
+            while dialler.count < 2:
+                await asyncio.sleep(0.005)
+        assert not transport.is_connected("n1")
+    server = await asyncio.start_server(peer.accept, *address)
+    assert await peer.read(0) == []
+    assert transport.is_connected("n1")
+    await transport.stop()
+    server.close()
+    for writer in peer.writers:
+        writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+async def test_a_node_waits_for_its_port_while_a_connection_that_will_end_has_it() -> None:
+    held = self_connected()
+    listen = held.getsockname()
+    transport = Transport(Hello("g", "n0", PROTOCOL_VERSION, ""), listen, {}, Sink())
+    starting = asyncio.create_task(transport.start())
+    await asyncio.sleep(0.05)
+    assert not starting.done()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    held.close()
+    async with asyncio.timeout(WAIT_S):
+        await starting
+    await transport.stop()

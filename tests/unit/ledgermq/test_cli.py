@@ -1,6 +1,7 @@
 """The command as a user types it: words on stderr, exit codes, no processes started."""
 
 import fcntl
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from ledgermq.cluster_file import ClusterPlan
 from ledgermq.errors import UserError
 from ledgermq.local_cluster import locked
 from ledgermq.ports import is_free, require_free
+from tests.support.self_dialled import self_connected
 
 
 def failure(*args: str) -> str:
@@ -39,7 +41,7 @@ def test_help_names_every_command() -> None:
 
 def test_up_port_in_use_is_named_with_its_purpose(tmp_path: Path, taken_port: int) -> None:
     said = failure("up", "--data", str(tmp_path), "--admin-port", str(taken_port))
-    assert f"port {taken_port} for the admin (--admin-port)" in said
+    assert f"port {taken_port} for the admin (--admin-port) is in use on 127.0.0.1 by process" in said
     assert not (tmp_path / "cluster.toml").exists()
 
 
@@ -80,7 +82,17 @@ def test_node_without_a_cluster_is_a_sentence(tmp_path: Path) -> None:
 
 def test_node_that_runs_is_refused(tmp_path: Path, taken_port: int) -> None:
     ClusterPlan(tmp_path, 1, broker_port=taken_port).save()
-    assert f"n0 seems to run already: its port {taken_port}" in failure("node", "n0", "--data", str(tmp_path))
+    said = failure("node", "n0", "--data", str(tmp_path))
+    assert f"n0 seems to run already: its port {taken_port} is in use by process {os.getpid()} (" in said
+
+
+def test_node_whose_port_a_connection_has_is_refused_with_the_process(tmp_path: Path) -> None:
+    with self_connected() as held:
+        port = held.getsockname()[1]
+        ClusterPlan(tmp_path, 1, broker_port=port).save()
+        said = failure("node", "n0", "--data", str(tmp_path))
+    assert f"n0 cannot start: its port {port} is in use by a connection of process {os.getpid()} (" in said
+    assert said.endswith(f") to 127.0.0.1:{port}.")
 
 
 def test_status_name_server_gone_is_a_sentence() -> None:

@@ -1,5 +1,6 @@
 """`python -m namesrv` as a process: one line when it listens, a clean end by signal, a clear failure."""
 
+import os
 import re
 import signal
 import socket
@@ -35,10 +36,11 @@ def test_process_that_cannot_listen_says_so() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with _start("--port", str(taken.getsockname()[1])) as process:
+        port = taken.getsockname()[1]
+        with _start("--port", str(port)) as process:
             _, text = process.communicate(timeout=10)
     assert process.returncode == 1
-    assert "cannot start" in text
+    assert f"cannot start: port {port} is in use by process {os.getpid()} (" in text
     assert "Traceback" not in text
 
 

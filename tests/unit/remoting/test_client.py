@@ -13,6 +13,7 @@ from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTime
 from remoting.limits import RemotingLimits
 from remoting.router import Router
 from remoting.server import Connection, RemotingServer
+from tests.support.self_dialled import SelfDialler, assert_can_be_listened_on
 from tests.unit.remoting.fakes import until
 
 
@@ -178,3 +179,16 @@ async def test_idle_connection_of_the_client_is_closed() -> None:
         await until(lambda: not connection.is_open)
         assert (await client.invoke(address, RemotingCommand(105))).code == 0
         await client.close()
+
+
+async def test_a_connection_to_itself_is_a_refused_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, port = RemotingClient(), _free_port()
+    address = f"127.0.0.1:{port}"
+    with monkeypatch.context() as patch:
+        SelfDialler(patch)
+        with pytest.raises(ConnectFailedError, match=f"{address}: .*nothing listens there"):
+            await client.invoke(address, RemotingCommand(105))
+    await client.close()
+    assert_can_be_listened_on(port)
+    async with _server_and_client(port) as (_, again, _):
+        assert (await again.invoke(address, RemotingCommand(105))).code == 0

@@ -11,6 +11,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
 from rocketmq_spark.client.connection import Connection, Connections
 from rocketmq_spark.client.slabs import Slabs
+from tests.support.self_dialled import assert_can_be_listened_on, dial_from_same_port, free_port
 from tests.unit.spark.client.server import Answer, Server, reply
 
 Serve = Callable[[Answer], Server]
@@ -113,3 +114,11 @@ def test_connections_are_kept_and_made_anew(serve: Serve) -> None:
     third = connections.get(server.address)
     connections.close()
     assert not third.is_open
+
+
+def test_a_connection_to_itself_is_a_refused_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    dial_from_same_port(monkeypatch, port)
+    with pytest.raises(ConnectFailedError, match="nothing listens there"):
+        Connection(f"127.0.0.1:{port}", 5.0)
+    assert_can_be_listened_on(port)
