@@ -5,11 +5,12 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import uvloop
 
 from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, encode_frame
 from dledger.core.messages import AppendResponse, HeartbeatResponse, Message
@@ -295,15 +296,21 @@ async def test_a_machine_that_acknowledges_nothing_is_given_up(dialled: tuple[Tr
     assert timeout_ms == TransportLimits().unacknowledged_timeout_ms
 
 
-async def test_a_dial_that_reaches_itself_leaves_the_port_to_the_peer(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_dial_that_reaches_itself_leaves_the_peer_its_port(
+    loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(reach_itself_then_the_peer())
+
+
+async def reach_itself_then_the_peer() -> None:
     """The system makes it happen while the peer is down, where its port is one for outgoing connections."""
     address = ("127.0.0.1", free_port())
     hello = Hello("g", "n0", PROTOCOL_VERSION, "")
     transport = Transport(hello, ("127.0.0.1", free_port()), {"n1": address}, Sink())
     peer = Peer()
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         dialler = SelfDialler(patch)
         await transport.start()
         async with asyncio.timeout(WAIT_S):
