@@ -1,11 +1,13 @@
 """Every error leaves as application/problem+json (RFC 9457); this is the one place that maps them."""
 
 import logging
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from admin_api.audit import AuditError
@@ -67,12 +69,22 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 async def _on_bad_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     errors = error.errors()
-    said = [words_of(item)[:_SAID_MAX] for item in errors[:_ERRORS_MAX]]
+    fields = _fields_of_body(request)
+    said = [words_of(item, fields)[:_SAID_MAX] for item in errors[:_ERRORS_MAX]]
     if len(errors) > _ERRORS_MAX:
         said.append(f"and {len(errors) - _ERRORS_MAX} more")
     # A key of the body may be no text at all: half of a surrogate pair cannot be sent.
     detail = f"{'; '.join(said)}.".encode(errors="replace").decode()
     return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+
+
+def _fields_of_body(request: Request) -> Sequence[str]:
+    """As they are written in JSON."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = body.field_info.annotation if body is not None else None
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return ()
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 async def _on_too_many(request: Request, error: Exception) -> Response:

@@ -11,6 +11,7 @@ from broker.config import BrokerConfig
 from broker.measures import LogMeasures
 from broker.offset_resets import OffsetResets
 from broker.put_watch import PutWatch
+from broker.queue_reader import ReadWatch
 from broker.replication import ReplicationEngine
 from broker.running_groups import RunningGroups
 from broker.sql92.filters import SqlFilters
@@ -54,6 +55,8 @@ class BrokerContext:
     day."""
     puts: PutWatch = field(default_factory=lambda: PutWatch(0))
     """How long the steps of a put take."""
+    reads: ReadWatch = field(default_factory=ReadWatch)
+    """What the reads of consumers found, and took."""
     waiting: dict[str, Callable[[], int | None]] = field(default_factory=dict)
     """How many things of each kind wait for something; None while that is not known. Processors add theirs.
     """

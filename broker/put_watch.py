@@ -20,6 +20,8 @@ from telemetry.histogram import COUNTS, SIZES, Histogram
 LINES_PER_S_MAX: Final = 5
 """A disk that stalls makes every put slow; those that are not told are counted in the next line."""
 REQUESTS_NAMED_MAX: Final = 8
+RANGES_MS: Final = (0, 9, 49, 99, 199, 499, 999, 1_999, 2_999, 3_999, 4_999, 9_999)
+"""The last whole millisecond of each of StoreStatsService's ranges; what takes longer is in one more."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,10 @@ class PutWatch:
         """From there till a majority has them."""
         self.ack = Histogram()
         """Decoded requests, till their answers are given to the connections."""
+        self.longest_s = 0.0
+        """What the slowest put took from end to end."""
+        self.by_ms = Histogram(RANGES_MS)
+        """The same as `ack`, in whole milliseconds and RocketMQ's ranges."""
         self.messages = Histogram(COUNTS)
         self.size_bytes = Histogram(SIZES)
         self._second = -1
@@ -49,6 +55,9 @@ class PutWatch:
         self.append.observe(turn.laid_out_s - turn.begun_s)
         self.replicate.observe(committed_s - turn.laid_out_s)
         self.ack.observe(ack_s)
+        if ack_s > self.longest_s:
+            self.longest_s = ack_s
+        self.by_ms.observe(int(ack_s * 1_000))
         self.messages.observe(len(turn.messages))
         self.size_bytes.observe(turn.body_bytes)
         if ack_s >= self._slow_s:

@@ -5,6 +5,7 @@ the log.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from time import perf_counter
 from typing import Final
 
 from broker.filters import MessageFilter
@@ -125,12 +126,33 @@ class _Batch:
         self.taken += b"".join(UNIT.pack(*unit) for unit in taken)
 
 
+@dataclass(slots=True)
+class ReadWatch:
+    """The reads of all consumers of one broker, whatever they came by: how many found messages and how many
+    none, and what the slowest one took.
+    """
+
+    found: int = 0
+    missed: int = 0
+    longest_s: float = 0.0
+
+    def done(self, result: ReadResult, took_s: float) -> None:
+        """Count one read."""
+        if result.status is ReadStatus.FOUND:
+            self.found += 1
+        else:
+            self.missed += 1
+        if took_s > self.longest_s:
+            self.longest_s = took_s
+
+
 class QueueReader:
     """Reads queues of one log."""
 
-    def __init__(self, log: MessageLog, limits: ReadLimits) -> None:
+    def __init__(self, log: MessageLog, limits: ReadLimits, watch: ReadWatch | None = None) -> None:
         self._log = log
         self._limits = limits
+        self._watch = watch or ReadWatch()
 
     def read(
         self,
@@ -144,6 +166,20 @@ class QueueReader:
         """The messages from `offset` on, as many as the bounds and the client's own maxima allow, at least
         one.
         """
+        begun_s = perf_counter()
+        result = self._read(topic, queue_id, offset, wanted, messages_max, bytes_max)
+        self._watch.done(result, perf_counter() - begun_s)
+        return result
+
+    def _read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        wanted: MessageFilter,
+        messages_max: int,
+        bytes_max: int | None,
+    ) -> ReadResult:
         queue = self._log.queues.get(topic, queue_id)
         if queue is None or queue.max_offset == 0:
             return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)

@@ -6,15 +6,16 @@ in one; there is no lock on a page cache.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from broker.context import BrokerContext
+from broker.context import BrokerContext, Service
 from broker.rates import RateMeter
 from broker.scheduling import SCHEDULE_TOPIC
 from broker.statistics.broker_statistics import BROKER_GET, BROKER_PUT, USER_GET, USER_PUT
 from broker.statistics.days import DayTotals
-from broker.statistics.put_latency import PutLatency
+from broker.statistics.put_latency import PutLatency, PutSpread
+from commitlog.dispatch_batch import DispatchBatch
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
 from commitlog.record import CorruptRecordError, decode_record
@@ -55,9 +56,23 @@ class RuntimeInfo:
         self._context = context
         self._now_s = now_s
         statistics = context.statistics
-        self.rates = RateMeter(lambda: (statistics.total(BROKER_PUT), statistics.total(BROKER_GET)))
+        reads = context.reads
+        self.rates = RateMeter(
+            lambda: (statistics.total(BROKER_PUT), statistics.total(BROKER_GET), reads.found, reads.missed)
+        )
         self.put_latency = PutLatency(context.puts.ack)
+        self.put_spread = PutSpread(context.puts.by_ms)
         self.days = DayTotals(lambda: (statistics.total(USER_PUT), statistics.total(USER_GET)), context.clock)
+        self._dispatched_most = 0
+        context.log.add_listener(self._on_dispatch)
+
+    @property
+    def services(self) -> Sequence[Service]:
+        """What has to run for the figures of a time."""
+        return self.rates, self.put_latency.meter, self.put_spread.meter, self.days
+
+    def _on_dispatch(self, batch: DispatchBatch) -> None:
+        self._dispatched_most = max(self._dispatched_most, len(batch))
 
     def table(self) -> dict[str, str]:
         """The whole table; figures that processors add come last."""
@@ -86,7 +101,9 @@ class RuntimeInfo:
     def _traffic(self) -> Mapping[str, str]:
         statistics = self._context.statistics
         now_s = self._now_s()
-        puts, gets = (" ".join(f"{rate:.2f}" for rate in self.rates.rates(n, now_s)) for n in (0, 1))
+        put, got, found, missed = (self.rates.rates(n, now_s) for n in range(4))
+        read = [hits + misses for hits, misses in zip(found, missed, strict=True)]
+        transferred = _rates(got)
         self.days.look()
         (put_yesterday, got_yesterday), (put_today, got_today) = (
             self.days.yesterday_morning,
@@ -107,11 +124,16 @@ class RuntimeInfo:
             "putMessageFailedTimes": str(statistics.puts_failed),
             "putLatency99": f"{self.put_latency.percentile_ms(0.99, now_s):.2f}",
             "putLatency999": f"{self.put_latency.percentile_ms(0.999, now_s):.2f}",
-            "putTps": puts,
-            "getFoundTps": gets,
-            "getTotalTps": gets,
-            "getTransferredTps": gets,
-            "getTransferedTps": gets,
+            "putMessageEntireTimeMax": str(int(self._context.puts.longest_s * 1_000)),
+            "putMessageDistributeTime": self.put_spread.text(now_s),
+            "getMessageEntireTimeMax": str(int(self._context.reads.longest_s * 1_000)),
+            "dispatchMaxBuffer": str(self._dispatched_most),
+            "putTps": _rates(put),
+            "getFoundTps": _rates(found),
+            "getMissTps": _rates(missed),
+            "getTotalTps": _rates(read),
+            "getTransferredTps": transferred,
+            "getTransferedTps": transferred,
         }
 
     def _store(self) -> Mapping[str, str]:
@@ -152,6 +174,11 @@ class RuntimeInfo:
             end = 0 if queue is None else queue.max_offset
             table[f"scheduleMessageOffset_{level}"] = f"{context.state.delay_offsets.get(level, 0)},{end}"
         return table
+
+
+def _rates(per_second: Sequence[float]) -> str:
+    """Over the last 10 s, minute and 10 minutes."""
+    return " ".join(f"{rate:.2f}" for rate in per_second)
 
 
 def _duration(elapsed_ms: int) -> str:

@@ -1,10 +1,12 @@
 """What is wrong with a request, in words of our own: pydantic's are for programmers. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 Context = Mapping[str, Any]
 OTHER: Final = "cannot be used"
+_PLACE_MAX: Final = 100
+"""Characters of a field's name: one that is not known may be of any length."""
 PATTERNS: Final[Mapping[str, str]] = {
     r"^[%|a-zA-Z0-9_+-]+$": "may have the letters a to z and A to Z, digits and % | _ - + only",
     r"^[%|a-zA-Z0-9_-]+$": "may have the letters a to z and A to Z, digits and % | _ - only",
@@ -57,11 +59,16 @@ def _at_least(count: int, what: str) -> str:
     return "must not be empty" if count == 1 else f"must have {count} {what} at least"
 
 
-def words_of(error: Mapping[str, Any]) -> str:
-    """`name may have …`, of one of pydantic's errors. The value stands nowhere in it: it may be a secret."""
-    kind, where = error["type"], [str(part) for part in error["loc"]]
+def words_of(error: Mapping[str, Any], fields: Sequence[str] = ()) -> str:
+    """`name may have …`, of one of pydantic's errors. The value stands nowhere in it: it may be a secret.
+
+    `fields`: those of the body. They are named where the body has another one.
+    """
+    kind, where = error["type"], [str(part)[:_PLACE_MAX] for part in error["loc"]]
     made = _WITH.get(kind)
     words = made(error["ctx"]) if made is not None else _PLAIN.get(kind, OTHER)
     if len(where) > 1 and where[0] == "body":
         del where[0]  # the field says where it is
+        if kind == "extra_forbidden" and len(where) == 1 and fields:
+            words = f"{words}; there are {', '.join(fields)}"
     return f"{'.'.join(where) or 'what is asked for'} {words}"

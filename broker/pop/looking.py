@@ -50,7 +50,7 @@ class PopLooks:
         self._service = service
         self._readiness = readiness
         self._checks = PopChecks(context)
-        self._reader = QueueReader(context.log, ReadLimits())
+        self._reader = QueueReader(context.log, ReadLimits(), context.reads)
         self._holding: PopHolding[_Notice] = PopHolding(
             context.log, self._serve, self._time_out, lambda: None, context.environment.monotonic_ms
         )

@@ -89,7 +89,7 @@ class Taker:
         self._ledger = ledger
         self._commits = commits
         self._resets = context.offset_resets
-        self._reader = QueueReader(context.log, ReadLimits())
+        self._reader = QueueReader(context.log, ReadLimits(), context.reads)
         self._lane_max = config.pop_in_flight_max
         self._total_max = config.pop_in_flight_total_max
         self._turn = 0

@@ -33,8 +33,7 @@ class BrokerAdmin:
         self._context = context
         self._status = NodeStatusBuilder(context)
         self._runtime_info = RuntimeInfo(context, lambda: asyncio.get_running_loop().time())
-        info = self._runtime_info
-        context.services += [info.rates, info.put_latency.meter, info.days]
+        context.services += self._runtime_info.services
 
     def runtime_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """28 GET_BROKER_RUNTIME_INFO"""

@@ -87,7 +87,7 @@ class PullProcessor:
         self._commits = commits
         self._subscriptions = PullSubscriptions(context.clients, context.sql_filters, context.config)
         self._now_ms = context.environment.monotonic_ms
-        self._reader = QueueReader(context.log, limits or ReadLimits())
+        self._reader = QueueReader(context.log, limits or ReadLimits(), context.reads)
         self._advice = ReadAdvice(
             self._config, context.log, context.engine, self._now_ms, machine_memory_bytes()
         )

@@ -2,11 +2,13 @@
 takes one back (RecallMessageProcessor).
 """
 
+import asyncio
 from functools import partial
 
 from broker.clients import ClientConnection
 from broker.context import BrokerContext
 from broker.put_errors import put_answer
+from broker.rates import RateMeter
 from broker.replication import leader_hint
 from broker.timer.delivery import TimerDelivery
 from broker.timer.handles import HandleError, RecallHandle, decode_handle
@@ -82,12 +84,18 @@ def _illegal(remark: str) -> RequestError:
     return RequestError(ResponseCode.ILLEGAL_OPERATION, remark)
 
 
-def _figures(journal: TimerJournal, delivery: TimerDelivery) -> dict[str, str]:
-    """What mqadmin's brokerStatus shows of timers."""
+def _figures(journal: TimerJournal, delivery: TimerDelivery, rates: RateMeter) -> dict[str, str]:
+    """What mqadmin's brokerStatus and clusterList show of timers: how many s the first one is late, how many
+    are in the queue and not placed yet, how many wait, and how many a second were placed and delivered.
+    """
+    now_s = asyncio.get_running_loop().time()
+    placed, delivered = (rates.rates(counter, now_s)[0] for counter in (0, 1))
     return {
         "timerReadBehind": str(delivery.late_ms() // 1_000),
         "timerOffsetBehind": str(journal.behind),
         "timerCongestNum": str(journal.index.pending.count),
+        "timerEnqueueTps": f"{placed:.2f}",
+        "timerDequeueTps": f"{delivered:.2f}",
     }
 
 
@@ -98,7 +106,8 @@ def register(context: BrokerContext) -> None:
     context.may_time = TimerRoom(context.config, journal.index).may_time
     context.router.register(RequestCode.RECALL_MESSAGE, RecallProcessor(context, recalls).handle)
     context.log_holds.append(journal.hold)
-    context.runtime_figures.append(partial(_figures, journal, delivery))
+    rates = RateMeter(lambda: (journal.placed, journal.delivered))
+    context.runtime_figures.append(partial(_figures, journal, delivery, rates))
     # Every node has the whole index: the leader alone tells how much there is, or a sum would count it often.
     context.waiting["timer"] = lambda: journal.index.pending.count if context.log.is_writable() else None
-    context.services += [journal, delivery]
+    context.services += [journal, delivery, rates]

@@ -1,6 +1,9 @@
-"""How long puts took lately, as RocketMQ tells it: 99 of 100, and 999 of 1,000, at most so many ms."""
+"""How long puts took lately, as RocketMQ tells it: 99 of 100, and 999 of 1,000, at most so many ms; and how
+many took how long.
+"""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from broker.rates import RateMeter
@@ -9,6 +12,26 @@ from telemetry.histogram import Histogram
 WINDOW_S: Final = 10.0
 UNKNOWN_MS: Final = -1.0
 """RocketMQ's word for what was not measured: nothing was put."""
+MINUTE_S: Final = 60.0
+RANGES: Final = (
+    *("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]"),
+    *("[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]"),
+)
+"""RocketMQ's names of RANGES_MS (broker/put_watch.py) and what is beyond."""
+
+
+class PutSpread:
+    """Of the puts of the last minute, as putMessageDistributeTime has it."""
+
+    def __init__(self, by_ms: Histogram) -> None:
+        assert len(by_ms.bounds) + 1 == len(RANGES), "a name for each range"
+        self.meter = RateMeter(lambda: tuple(by_ms.cumulative()))
+
+    def text(self, now_s: float) -> str:
+        """Each range and how many puts were in it."""
+        grown = self.meter.grown(now_s, MINUTE_S)
+        counts = [count - below for below, count in pairwise([0, *grown])]
+        return " ".join(f"{name}:{count}" for name, count in zip(RANGES, counts, strict=True))
 
 
 class PutLatency:

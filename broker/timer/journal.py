@@ -50,6 +50,10 @@ class TimerJournal:
         """Whether the index is known to be of this queue."""
         self._unsaved_end = 0
         self._last: tuple[int, Deliveries] | None = None
+        self.placed = 0
+        """Timer messages that came into the index since the start, with those that were read again."""
+        self.delivered = 0
+        """Those of them that the deliveries in the queue ended by a message."""
         self._has_peers = len(config.peers) > 1
         context.log.add_listener(self._on_dispatch)
         context.log.on_writable_change(lambda is_writable: self._news.set())
@@ -187,6 +191,7 @@ class TimerJournal:
             deliveries = read_deliveries(record)
             if deliveries is None:
                 self.index.add(row_of(record, self.roll_ms))
+                self.placed += 1
             else:
                 self._finish(record.queue_offset, deliveries)
         except TimerRecordError as error:
@@ -196,6 +201,7 @@ class TimerJournal:
         last = self.last_deliveries()
         if last is not None:
             self.reopen(last.delivered[deliveries.kept :])
+        self.delivered += len(deliveries.delivered)
         for each in deliveries.delivered + deliveries.dropped:
             self.index.remove(each)
         self.index.last_delivery = offset

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from commitlog.record import format_properties
 from remoting.codes import RequestCode
+from remoting.headers import SendMessageRequestHeader
 from tests.compat.mqadmin import MqAdmin
 from tests.compat.stage import Stage
 from tests.integration.waiting import wait_for
@@ -19,6 +21,7 @@ CLUSTER = "DefaultCluster"
 BROKER = "broker-a"
 MESSAGES = 20
 QUEUES = 4
+TIMED = 30
 SEEN_LIMIT_S = 30.0
 RESET_LIMIT_S = 40.0
 CHANGED_KEY, CHANGED_VALUE = "shortPollingTimeMills", "987"
@@ -153,7 +156,9 @@ class Performance:
 
     def _brokers(self) -> None:
         leader = self.leader
-        self.run("clusterList")
+        self.mqadmin.finish()
+        self._time_messages(leader)
+        self.until(r"\([0-9.]+w, (?!0\.0)", "clusterList")
         self.run("clusterList", "-m")
         self.run("brokerStatus", "-b", leader)
         self.run("updateBrokerConfig", "-b", leader, "-k", CHANGED_KEY, "-v", CHANGED_VALUE)
@@ -166,6 +171,23 @@ class Performance:
         self.run("cleanUnusedTopic", "-b", leader)
         self.run("deleteExpiredCommitLog", "-b", leader)
         self.run("getColdDataFlowCtrInfo", "-b", leader)
+
+    def _time_messages(self, leader: str) -> None:
+        """As many as make more than 0.1 a second of the last 20 s; they wait till the topic is deleted."""
+        header = SendMessageRequestHeader(
+            producer_group=self.producers,
+            topic=self.sink,
+            default_topic=self.sink,
+            default_topic_queue_nums=QUEUES,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp=0,
+            properties=format_properties({"TIMER_DELAY_SEC": "3600"}).decode(),
+        )
+        with Wire(leader) as wire:
+            for _ in range(TIMED):
+                answer = wire.invoke(RequestCode.SEND_MESSAGE, header.ext_fields(), b"later")
+                assert answer.code == 0, answer
 
     def _name_server(self) -> None:
         self.run("wipeWritePerm", "-b", BROKER)

@@ -20,6 +20,7 @@ from tests.compat.mqadmin_performance import (
     CLUSTER,
     MESSAGES,
     QUEUES,
+    TIMED,
     Performance,
 )
 from tests.compat.stage import Stage
@@ -162,10 +163,27 @@ def test_brokers_tell_of_themselves(performed: Performance) -> None:
     assert rows[0][:3] == [CLUSTER, BROKER, "0"]
     assert len(rows) == 3
     assert [row[-1] for row in rows] == ["true", "false", "false"]
+    timers = re.findall(r"(\d+)-(\d+)\(([\d.]+)w, ([\d.]+), ([\d.]+)\)", performed.all_of("clusterList"))
+    assert len(timers) == len(rows)
+    assert float(timers[0][3]) > 0, "timer messages were placed in the last seconds"
     figures = columns(performed.printed["clusterList"][1], "#Cluster Name")
     assert int(figures[0][4]) >= MESSAGES
     status = performed.all_of("brokerStatus")
-    for key in ("putTps", "getTotalTps", "commitLogMaxOffset", "bootTimestamp", "brokerVersionDesc"):
+    assert re.search(rf"timerCongestNum\s*: {TIMED}\b", status)
+    spread = re.search(r"putMessageDistributeTime\s*:(.*)", status)
+    assert spread is not None
+    assert sum(int(part.rsplit(":", 1)[1]) for part in spread[1].split()) > 0
+    for key in ("putMessageEntireTimeMax", "getMessageEntireTimeMax", "dispatchMaxBuffer"):
+        assert re.search(rf"{key}\s*: \d+\s", status), key
+    assert not re.search(r"dispatchMaxBuffer\s*: 0\b", status)
+    for key in (
+        "putTps",
+        "getTotalTps",
+        "getMissTps",
+        "commitLogMaxOffset",
+        "bootTimestamp",
+        "brokerVersionDesc",
+    ):
         assert re.search(rf"{key}\s*:\s*\S", status), key
     assert re.search(r"putMessageTimesTotal\s*:\s*[1-9]", status)
 

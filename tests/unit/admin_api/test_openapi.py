@@ -5,14 +5,26 @@ from typing import Any
 import pytest
 
 from admin_api.app import create_app
+from admin_api.security.tokens import Tokens
 from admin_api.settings import Settings
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBrokers
+from tests.unit.admin_api.test_guard import calling, said
 
 OPERATIONS = [
     (path, method, operation)
     for path, operations in create_app(Settings(namesrv=NAMESRV), FakeBrokers()).openapi()["paths"].items()
     for method, operation in operations.items()
 ]
+PLACES = {
+    "address": "127.0.0.1:1",
+    "brokerName": "b",
+    "group": "g",
+    "key": "k",
+    "message_id": "A" * 32,
+    "namespace": "n",
+    "topic": "t",
+}
+WITH_BODY = [(path, method) for path, method, operation in OPERATIONS if "requestBody" in operation]
 PAGED = ("/audit", "/brokers", "/consumer-groups", "/dlq", "/producer-groups", "/topics")
 
 
@@ -56,3 +68,21 @@ def test_examples_keep_their_nulls() -> None:
     ]
     example = operation["responses"]["200"]["content"]["application/json"]["example"]
     assert example["configs"][0]["retentionMs"] is None
+
+
+@pytest.mark.parametrize(("path", "method"), WITH_BODY)
+async def test_a_field_that_there_is_not_is_named_and_nothing_is_done(path: str, method: str) -> None:
+    async with calling(Tokens()) as client:
+        answer = await client.request(method, path.format_map(PLACES), json={"kyes": ["a"], "dryRun": "no"})
+    assert answer.status_code == 422, answer.text
+    assert "kyes is not known here; there are " in said(answer)
+    assert "dryRun is not known here" in said(answer)
+
+
+async def test_the_fields_there_are_are_told_and_a_long_name_is_cut() -> None:
+    async with calling(Tokens()) as client:
+        answer = await client.post("/api/v1/topics/t/messages", json={"text": "a", "k" * 9_000: 1})
+        nested = await client.post("/api/v1/topics/t/messages", json={"text": "a", "properties": {"a": 1}})
+    assert "text, base64, keys, tags, properties, delayLevel, brokerName, queueId" in said(answer)
+    assert len(said(answer)) < 500
+    assert "properties.a must be" in said(nested)

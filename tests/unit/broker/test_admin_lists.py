@@ -2,18 +2,26 @@
 
 import asyncio
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import orjson
 import pytest
 
+from broker.context import BrokerContext
+from broker.filters import MATCH_ALL
 from broker.processors import unsupported
+from broker.queue_reader import QueueReader, ReadLimits
+from broker.runtime_info import RuntimeInfo
+from broker.send_turn import Turn
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
+from broker.statistics.put_latency import RANGES
 from remoting.codes import RequestCode
 from remoting.fastjson import loads
 from tests.support.broker_context import FakeEngine
+from tests.support.fake_log import as_message_log
 from tests.support.operator import Operator, connect_client
 from tests.support.reserving_disk import BLOCK, reserve_blocks
 
@@ -167,6 +175,41 @@ async def test_a_disk_is_shown_as_full_as_df_and_its_own_limit_say(
     assert (table["commitLogDiskRatio"], table["consumeQueueDiskRatio"]) == ("0.2727", "0.2727")
     assert (table["diskTotalBytes"], table["diskFreeBytes"]) == (str(100 * BLOCK), str(24 * BLOCK))
     assert table["commitLogDirCapacity"] == "Total : 400.0 KiB, Free : 96.0 KiB."
+
+
+def put_that_took(context: BrokerContext, seconds: float) -> None:
+    now_s = perf_counter()
+    context.puts.done(Turn([], [], 0, begun_s=now_s - seconds, laid_out_s=now_s), now_s)
+
+
+async def test_runtime_info_tells_how_long_puts_and_reads_took_and_what_they_found(
+    operator: Operator,
+) -> None:
+    """In RocketMQ's formats: its exporter takes each of them apart, and fails where one is missing."""
+    context, now_s = operator.context, 0.0
+    info = RuntimeInfo(context, lambda: now_s)
+    for meter in (info.rates, info.put_spread.meter):
+        meter.add(now_s)
+    assert info.table()["putMessageDistributeTime"].split() == [f"{name}:0" for name in RANGES]
+    for seconds in (0.0, 0.007, 0.03, 12.0):
+        put_that_took(context, seconds)
+    await operator.store("t", 0, 5)
+    reader = QueueReader(as_message_log(operator.log), ReadLimits(), context.reads)
+    for offset in (0, 5, 99, 100):
+        reader.read("t", 0, offset, MATCH_ALL, 32, None)
+    context.reads.longest_s, now_s = 0.0129, 8.0
+    table = info.table()
+    counts = dict(part.rsplit(":", 1) for part in table["putMessageDistributeTime"].split())
+    assert list(counts) == list(RANGES)
+    counted = {name for name, count in counts.items() if count == "1"}
+    assert {"[<=0ms]", "[0~10ms]", "[10~50ms]", "[10s~]"} == counted
+    assert int(table["putMessageEntireTimeMax"]) // 1_000 == 12
+    assert (table["getMessageEntireTimeMax"], table["dispatchMaxBuffer"]) == ("12", "5")
+    rates = [table[key].split() for key in ("getFoundTps", "getMissTps", "getTotalTps")]
+    assert rates == [["0.12"] * 3, ["0.38"] * 3, ["0.50"] * 3]
+    info.put_spread.meter.add(50.0)
+    now_s = 120.0
+    assert info.table()["putMessageDistributeTime"].split()[0] == "[<=0ms]:0"
 
 
 async def test_what_is_not_supported_is_refused_with_a_reason(operator: Operator) -> None:
