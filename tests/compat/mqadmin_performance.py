@@ -11,7 +11,7 @@ from pathlib import Path
 
 from commitlog.record import format_properties
 from remoting.codes import RequestCode
-from remoting.headers import SendMessageRequestHeader
+from remoting.send_request import SendMessageRequestHeader
 from tests.compat.mqadmin import MqAdmin
 from tests.compat.stage import Stage
 from tests.integration.waiting import wait_for
@@ -181,7 +181,7 @@ class Performance:
             default_topic_queue_nums=QUEUES,
             queue_id=0,
             sys_flag=0,
-            born_timestamp=0,
+            born_timestamp_ms=0,
             properties=format_properties({"TIMER_DELAY_SEC": "3600"}).decode(),
         )
         with Wire(leader) as wire:
