@@ -9,6 +9,7 @@ from typing import Any, Final
 import orjson
 
 from ledgermq.plain_text import Styled, write, write_fields, write_table
+from telemetry.escapes import escaped, escaped_json
 
 Json = dict[str, Any]
 UNKNOWN: Final = "unknown"
@@ -37,7 +38,7 @@ def print_json(value: object) -> None:
     if not sys.stdout.isatty():
         print(orjson.dumps(value).decode())
         return
-    print(printable_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
+    print(escaped_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
 
 
 def remark(line: str) -> None:
@@ -85,22 +86,8 @@ def cell(value: object, nothing: str = UNKNOWN) -> Styled:
 
 
 def printable(value: object) -> str:
-    """Control characters, which could speak to the terminal, as escapes. Texts come from outside."""
-    text = str(value)
-    return (
-        text
-        if text.isprintable()
-        else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-    )
-
-
-def printable_json(text: str) -> str:
-    """The same JSON for a terminal: JSON lets U+0080 to U+009F stand as they are, and to a terminal they are
-    control characters.
-    """
-    from json.encoder import encode_basestring_ascii
-
-    return "".join(c if c.isprintable() or c == "\n" else encode_basestring_ascii(c)[1:-1] for c in text)
+    """What cannot be seen, or would speak to the terminal, as escapes. Texts come from outside."""
+    return escaped(str(value), keep="\n")
 
 
 def _on_one_line(name: str) -> str:

@@ -15,6 +15,8 @@ from typing import Final, Literal, TextIO
 
 import orjson
 
+from telemetry.escapes import escaped, escaped_json
+
 Format = Literal["text", "json"]
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 FORMATS: Final = ("text", "json")
@@ -25,11 +27,6 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 _OWN: Final = frozenset({"time", "level", "logger", "message", "node", "term", "exception"})
 MESSAGE_CHARS_MAX: Final = 16 * 1024
 """Of a message, which may quote what a client sent. A trace is shown whole: its last line says most."""
-_CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-"""Whatever ends a line for anyone, or tells a terminal what to do, or to show letters in another order."""
-_ESCAPES: Final = {code: ascii(chr(code))[1:-1] for code in _CONTROLS if code != ord("\t")}
-_JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in _CONTROLS if code >= 0x7F}
-"""Of those that JSON lets stand in a text."""
 _TRACE_INDENT: Final = "  "
 
 
@@ -51,7 +48,7 @@ class TextLines(logging.Formatter):
         super().__init__(TEXT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
-        return _shortened(super().formatMessage(record)).translate(_ESCAPES)
+        return escaped(_shortened(super().formatMessage(record)), keep="\t")
 
     def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 (logging's name)
         return _indented(super().formatException(ei))
@@ -61,7 +58,7 @@ class TextLines(logging.Formatter):
 
 
 def _indented(text: str) -> str:
-    return "\n".join(_TRACE_INDENT + line.translate(_ESCAPES) for line in text.split("\n"))
+    return "\n".join(_TRACE_INDENT + escaped(line, keep="\t") for line in text.split("\n"))
 
 
 def _shortened(text: str) -> str:
@@ -99,7 +96,7 @@ class JsonLines(logging.Formatter):
 
 def _dump(line: Mapping[str, object]) -> str:
     """What a terminal or a reader of lines would act on is escaped, as all else is that JSON has to."""
-    return _to_json(line).translate(_JSON_ESCAPES)
+    return escaped_json(_to_json(line))
 
 
 def _to_json(line: Mapping[str, object]) -> str:

@@ -21,9 +21,9 @@ class Schema(BaseModel):
 
 
 class RequestSchema(Schema):
-    """What the body of a request is. A field that there is not is refused: left out in silence, a misspelt one
-    would make another change than the one that was meant. Built at once: the web framework does so itself, and
-    warns of a model that has put it off.
+    """What the body of a request is. A field that there is not is refused: left out in silence, a misspelt
+    one would make another change than was meant. Built at once: the web framework does so itself, and warns
+    of a model that has put it off.
     """
 
     model_config = ConfigDict(defer_build=False, extra="forbid")

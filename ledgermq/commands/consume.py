@@ -8,6 +8,7 @@ from ledgermq.client.errors import ClientError
 from ledgermq.commands.signing import signing_client
 from ledgermq.ending import run
 from ledgermq.errors import UserError
+from ledgermq.output import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ async def print_messages(options: ConsumeOptions) -> None:
         )
         async with consumer:
             async for delivery in consumer.messages():
-                print(delivery.record.body.decode("utf-8", "replace"), flush=True)
+                _print(delivery.record.body.decode("utf-8", "replace"))
                 consumer.take(delivery)
                 taken += 1
                 if taken == options.count:
@@ -52,5 +53,10 @@ async def print_messages(options: ConsumeOptions) -> None:
         _say(f"{taken} messages.")
 
 
+def _print(body: str) -> None:
+    """As it is for a program; a terminal is not spoken to by it."""
+    print(printable(body) if sys.stdout.isatty() else body, flush=True)
+
+
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)

@@ -23,10 +23,10 @@ from ledgermq.output import (
     moment,
     number,
     printable,
-    printable_json,
     remark,
     show_table,
 )
+from telemetry.escapes import escaped_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -180,18 +180,18 @@ def export(
 
 
 def _print(text: str, file_format: ExportFormat) -> None:
-    """To a terminal no control character of a message: what CSV loses by that is said."""
+    """To a terminal nothing of a message that cannot be seen: what CSV loses by that is said."""
     if not sys.stdout.isatty():
         print(text, end="")
         return
     if file_format is ExportFormat.JSONL:
-        print(printable_json(text), end="")
+        print(escaped_json(text), end="")
         return
     text = text.replace("\r\n", "\n")
     shown = printable(text)
     print(shown, end="")
     if shown != text:
-        remark("Control characters are shown as escapes; --to FILE writes them as they are.")
+        remark("What cannot be seen is shown as escapes; --to FILE writes it as it is.")
 
 
 def _exported(call: Call, group: str, query: dict[str, Any]) -> str:

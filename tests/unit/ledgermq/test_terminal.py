@@ -2,12 +2,15 @@
 
 import io
 import sys
-from typing import Any
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, Self
 
 import pytest
 from rich.console import Console
 
 from ledgermq.calls import Call
+from ledgermq.commands import consume
 from ledgermq.errors import UserError
 from ledgermq.looking import Look
 from ledgermq.output import print_json, remark, show_fields
@@ -86,7 +89,7 @@ def test_json_at_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 CSV_LINES = f'group,body\r\nbilling,"{CLEAR} \u540d\nand {CSI}2J"\r\n'
 JSON_LINES = f'{{"body":"{CSI}2J \u540d"}}\n{{"body":"\\u001b[2J"}}\n'
-SAID = "Control characters are shown as escapes; --to FILE writes them as they are.\n"
+SAID = "What cannot be seen is shown as escapes; --to FILE writes it as it is.\n"
 
 
 @pytest.mark.parametrize(
@@ -111,3 +114,54 @@ def test_exported_dead_letters(
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         ran = run(*args, "--admin", admin.url)
     assert (ran.code, ran.out, ran.err) == (0, shown, said)
+
+
+HIDDEN = "a\u202eb\u200bc\u2066d"
+SHOWN = "a\\u202eb\\u200bc\\u2066d"
+
+
+def test_a_topic_and_an_audit_line_with_direction_characters(run: CommandLine) -> None:
+    topic = {"name": HIDDEN, "kind": HIDDEN, "brokers": [HIDDEN], "readQueues": 1, "writeQueues": 1}
+    topic |= {"canRead": True, "canWrite": True, "isOrdered": False}
+    entry = {"id": 1, "atMs": 1, "actor": HIDDEN, "role": HIDDEN, "remote": HIDDEN, "action": HIDDEN}
+    entry |= {"target": HIDDEN, "outcome": "applied", "effects": [], "effectsTotal": 0, "warnings": []}
+    entry |= {"problem": None}
+    page = {"page": 1, "pageSize": 100, "total": 1, "isKept": True, **WELL}
+
+    def answer(asked: Asked) -> tuple[int, bytes]:
+        return as_json(200, {**page, "items": [entry if "audit" in asked.target else topic]})
+
+    with serving(answer) as admin:
+        for words in (("topic", "list"), ("audit",)):
+            ran = run(*words, "--admin", admin.url)
+            assert (ran.code, ran.out.count(SHOWN) >= 3, HIDDEN in ran.out) == (0, True, False), ran
+
+
+async def test_bodies_at_a_terminal_and_for_a_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`consume` prints them: to a program they are what was sent."""
+
+    class Found:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        async def __aenter__(self) -> Self:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+        async def messages(self) -> AsyncIterator[SimpleNamespace]:
+            yield SimpleNamespace(record=SimpleNamespace(body=f"{HIDDEN}{CLEAR}\nb".encode()))
+
+        def take(self, _: object) -> None:
+            pass
+
+    monkeypatch.setattr(consume, "Consumer", Found)
+    options = consume.ConsumeOptions("t", "127.0.0.1:1", "g", from_first=True, count=1)
+    await consume.print_messages(options)
+    assert capsys.readouterr().out == f"{HIDDEN}{CLEAR}\nb\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    await consume.print_messages(options)
+    assert capsys.readouterr().out == f"{SHOWN}\\x1b[2J\nb\n"

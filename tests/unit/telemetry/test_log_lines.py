@@ -73,8 +73,8 @@ def test_a_text_line_stays_one_line_whatever_it_quotes() -> None:
 
 
 def test_a_text_line_tells_a_terminal_nothing() -> None:
-    line = TextLines().format(record("%s", "\tf\u00fcr\x1b[2J\x9b2J\x7f\x85ERROR\u2028x\x0by"))
-    assert line.endswith(": \tf\u00fcr\\x1b[2J\\x9b2J\\x7f\\x85ERROR\\u2028x\\x0by")
+    line = TextLines().format(record("%s", "\tf\u00fcr\x1b[2J\x9b2J\x7f\x85ERROR\u2028x\x0by\u200e"))
+    assert line.endswith(": \tf\u00fcr\\x1b[2J\\x9b2J\\x7f\\x85ERROR\\u2028x\\x0by\\u200e")
     assert line.splitlines() == [line]
 
 
@@ -102,7 +102,7 @@ def test_a_stack_cannot_either() -> None:
     assert TextLines().format(made).splitlines()[1:] == ["  Stack:", "  ERROR forged"]
 
 
-CONTROLS = "a\x00\n\r\x1b[2J\x7f\x85\x9b31m\u2028\u2029\u202e\u2066z"
+CONTROLS = "a\x00\n\r\x1b[2J\x7f\x85\x9b31m\u2028\u2029\u202e\u2066\u200f\u061c\u200bz"
 
 
 @pytest.mark.parametrize("value", [CONTROLS, [CONTROLS], {CONTROLS: CONTROLS}, (2**70, CONTROLS)])
