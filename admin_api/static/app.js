@@ -2,6 +2,7 @@
 
 import { hasToken, setTokenPrompt, signOut } from "/static/api.js";
 import { button, link, make, setAttribute, setText } from "/static/dom.js";
+import { visible } from "/static/marks.js";
 import { clusterWord, startLive, subscribe } from "/static/live.js";
 import { sayError } from "/static/parts/notice.js";
 import { askToken } from "/static/parts/token.js";
@@ -79,7 +80,7 @@ function markCurrent(name) {
 }
 
 function nameWindow() {
-  const title = `${pageTitle} · LedgerMQ: ${clusterWord()}`;
+  const title = visible(`${pageTitle} · LedgerMQ: ${clusterWord()}`);
   if (document.title !== title) document.title = title;
 }
 

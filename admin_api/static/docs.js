@@ -2,6 +2,8 @@
 
 import { make } from "/static/dom.js";
 
+const oneLine = (text) => (text ?? "").replaceAll("\n", " ");
+
 const main = document.getElementById("operations");
 
 function schemaOf(document_, schema) {
@@ -20,10 +22,10 @@ function fieldsOf(document_, schema, done = new Set()) {
   if (!whole?.properties || done.has(name)) return [];
   done.add(name);
   const rows = Object.entries(whole.properties).map(([field, type]) =>
-    make("tr", "", make("td", "", field), make("td", "", typeText(type)), make("td", "", type.description ?? "")));
+    make("tr", "", make("td", "", field), make("td", "", typeText(type)), make("td", "", oneLine(type.description))));
   const table = make("div", "scroll", make("table", "", make("tbody", "", ...rows)));
   const inner = Object.values(whole.properties).flatMap((type) => refsOf(type));
-  return [make("details", "", make("summary", "", `${name}`), make("p", "", whole.description ?? ""), table),
+  return [make("details", "", make("summary", "", `${name}`), make("p", "", oneLine(whole.description)), table),
     ...inner.flatMap((ref) => fieldsOf(document_, ref, done))];
 }
 
@@ -42,12 +44,12 @@ function typeText(type) {
 function answer(document_, status, response) {
   const parts = Object.entries(response.content ?? {}).flatMap(([media, content]) =>
     [make("p", "where", media), ...exampleOf(content), ...fieldsOf(document_, content.schema)]);
-  return make("details", "", make("summary", "", `${status}: ${response.description}`), ...parts);
+  return make("details", "", make("summary", "", `${status}: ${oneLine(response.description)}`), ...parts);
 }
 
 function operation(document_, path, method, described) {
   return make("article", "operation", make("h2", "", `${method.toUpperCase()} ${path}`),
-    make("p", "", make("strong", "", described.summary ?? "")), make("p", "", described.description ?? ""),
+    make("p", "", make("strong", "", described.summary ?? "")), make("p", "", oneLine(described.description)),
     ...Object.entries(described.responses).map(([status, response]) => answer(document_, status, response)));
 }
 

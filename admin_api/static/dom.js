@@ -1,19 +1,34 @@
 // The little of DOM work that is needed: make an element, and change only what differs, so that focus, selection and
-// opened details survive each update. Data only ever becomes text.
+// opened details survive each update. Data only ever becomes text, and only text that can be seen (marks.js).
+
+import { nodesOf, visible, visibleLines } from "/static/marks.js";
+
+/** Where a long name is cut: in cells and terms, in what is marked so, and in links, which have the focus themselves. */
+const CUT = { TD: "focus", TH: "focus", DT: "focus", A: "plain", SUMMARY: "plain" };
+const SPOKEN = ["aria-label", "title"];
+
+const shownIn = (element, text) => (element.tagName === "PRE" ? visibleLines(text) : visible(text));
+
+function textNodes(element, text) {
+  const shown = shownIn(element, text);
+  if (element.tagName === "PRE" || element.tagName === "OPTION") return [shown];
+  return nodesOf(shown, CUT[element.tagName] ?? (element.classList.contains("cut") ? "focus" : "none"));
+}
 
 export function make(tag, className, ...children) {
   const element = document.createElement(tag);
   if (className) element.className = className;
-  element.append(...children.filter((child) => child !== null));
+  element.append(...children.flatMap((child) => (child === null ? [] : typeof child === "string" ? textNodes(element, child) : [child])));
   return element;
 }
 
 export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  if (element.textContent !== shownIn(element, text)) element.replaceChildren(...textNodes(element, text));
 }
 
 export function setAttribute(element, name, value) {
-  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+  const shown = SPOKEN.includes(name) ? visible(value) : value;
+  if (element.getAttribute(name) !== shown) element.setAttribute(name, shown);
 }
 
 /** Text, or the word "unknown" set apart from values. */

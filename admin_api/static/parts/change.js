@@ -87,7 +87,7 @@ function showOutcome(change, result) {
   const failed = outcomes.filter((outcome) => !outcome.ok);
   const verdict = failed.length === 0 ? "✓ Done." : `✕ ${counted(failed.length, "part")} of ${outcomes.length} failed.`;
   const line = ({ subject, ok, problem }) => make("tr", "",
-    make("td", "", subject), make("td", "", ok ? "✓ done" : "✕ failed"), valued("td", ok ? problem ?? "–" : problem ?? null));
+    make("td", "", subject), make("td", "", ok ? "✓ done" : "✕ failed"), valued("td", problem?.replace(/\s+/g, " ") ?? (ok ? "–" : null)));
   return openDialog(change.title, (close) => ({
     body: [
       make("p", failed.length === 0 ? "done" : "failed", verdict),

@@ -1,6 +1,6 @@
 // Forms from a list of fields, each with a label of its own.
 
-import { make } from "/static/dom.js";
+import { make, setAttribute } from "/static/dom.js";
 import { inputTime } from "/static/format.js";
 
 let made = 0;
@@ -11,7 +11,7 @@ let made = 0;
  */
 export function createForm(fields, { label = null, inline = false } = {}) {
   const element = make("form", inline ? "form inline" : "form");
-  if (label !== null) element.setAttribute("aria-label", label);
+  if (label !== null) setAttribute(element, "aria-label", label);
   const controls = new Map();
   for (const field of fields) {
     const control = createControl(field);

@@ -39,12 +39,15 @@ export function createNotice() {
   };
 }
 
+/** RocketMQ's remarks have several lines. */
+const oneLine = (text) => text.replace(/\s+/g, " ");
+
 function sayProblem(problem) {
-  if (typeof problem === "string") return problem;
+  if (typeof problem === "string") return oneLine(problem);
   const text = problem.problem ?? problem.detail ?? "no answer";
-  return problem.address === undefined || text.includes(problem.address) ? text : `${problem.address}: ${text}`;
+  return problem.address === undefined || text.includes(problem.address) ? oneLine(text) : oneLine(`${problem.address}: ${text}`);
 }
 
 export function sayError(error) {
-  return error instanceof TypeError ? "The admin process cannot be reached." : error.message;
+  return error instanceof TypeError ? "The admin process cannot be reached." : oneLine(error.message);
 }

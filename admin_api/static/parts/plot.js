@@ -56,7 +56,7 @@ export function createPlot(title, say) {
 
 function tell(frame, values, title, series, say) {
   const last = series.map((one) => [one.name, one.values.at(-1) ?? null]);
-  reconcile(values, last, ([name]) => name, () => make("li", "", swatch(), make("span"), make("b")),
+  reconcile(values, last, ([name]) => name, () => make("li", "", swatch(), make("span", "cut"), make("b")),
     (line, [name, value]) => {
       setAttribute(line.children[0], "class", dashOf(last.findIndex((one) => one[0] === name)));
       setText(line.children[1], `${name} `);

@@ -5,9 +5,10 @@ import { make, reconcile, setAttribute, setText, setValue } from "/static/dom.js
 export const UNKNOWN = "Unknown: nobody who would know gives an answer.";
 
 /**
- * columns: [{ title, read(row) -> text|null|Node, sort(row) -> number|string|null, isNumber, isPlain }]. What is plain is
- * short and stays on one line. A `read` that gives a Node is drawn anew each time, so it carries a key of what it shows:
- * { node, key }.
+ * columns: [{ title, read(row) -> text|null|Node, sort(row) -> number|string|null, isNumber, isPlain, isText }]. What is
+ * plain is short and stays on one line. A text may be long and is folded; of any other value a long word is cut, so that
+ * one name does not take the place of the other columns. A `read` that gives a Node is drawn anew each time, so it carries
+ * a key of what it shows: { node, key }.
  * sort: [column number, "ascending"|"descending"] or null to keep the order given.
  */
 export function createTable({ label, columns, keyOf, empty = "None.", sort = null }) {
@@ -87,7 +88,8 @@ function sorted(rows, read, direction) {
 
 function createRow(columns) {
   const cells = columns.map((column) => {
-    const cell = make("td", column.isNumber ? "number" : column.isPlain ? "plain" : "");
+    const kind = column.isNumber ? "number" : column.isPlain ? "plain" : column.isText ? "text" : "";
+    const cell = make("td", kind, make("div", column.isText ? "" : "cut"));
     cell.dataset.label = column.title;
     cell.setAttribute("role", "cell");
     return cell;
@@ -99,7 +101,7 @@ function createRow(columns) {
 
 function updateRow(line, row, columns) {
   columns.forEach((column, place) => {
-    const cell = line.children[place];
+    const cell = line.children[place].firstElementChild;
     const value = column.read(row);
     if (value === null || typeof value === "string") {
       if (cell.dataset.drawn !== undefined) cell.replaceChildren();

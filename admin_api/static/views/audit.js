@@ -14,7 +14,7 @@ const COLUMNS = [
   { title: "What", read: (row) => row.action },
   { title: "Of", read: (row) => row.target },
   { title: "Outcome", isPlain: true, read: (row) => OUTCOMES[row.outcome] ?? row.outcome },
-  { title: "Effects", read: (row) => cell(`${row.id}${row.outcome}`, () => effectsOf(row)) },
+  { title: "Effects", isText: true, read: (row) => cell(`${row.id}${row.outcome}`, () => effectsOf(row)) },
 ];
 
 function effectsOf(row) {

@@ -9,7 +9,7 @@ import { closeGroup, createGroup, updateGroup } from "/static/views/cluster_grou
 const HISTORY_MS = 5000;
 
 export function createView() {
-  const namesrv = make("p", "namesrv");
+  const namesrv = make("p", "namesrv cut");
   const empty = make("p", "empty", "Waiting for the first answer…");
   const groups = make("div", "groups");
   groups.id = "groups";

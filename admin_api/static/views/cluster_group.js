@@ -20,8 +20,8 @@ const shownGroups = new WeakMap();
 export function createGroup() {
   const plot = createGroupPlots();
   const section = make("section", "group",
-    make("div", "group-head", make("h2"), make("p", "verdict", make("strong"), make("span")), modeSwitch()),
-    make("p", "durability"),
+    make("div", "group-head", make("h2", "cut"), make("p", "verdict", make("strong"), make("span", "cut")), modeSwitch()),
+    make("p", "durability cut"),
     legend(),
     make("div", "nodes"),
     make("div", "actions", button("Hand leadership over…", () => handOver(shownGroups.get(section))),

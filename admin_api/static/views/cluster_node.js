@@ -30,8 +30,8 @@ export function createNode() {
   const facts = make("dl", "facts");
   for (const [name] of FACTS) facts.append(make("div", "", make("dt", "", name), make("dd")));
   return make("article", "node",
-    make("header", "", make("h3"), make("span", "role", make("span", "sign"), make("span"))),
-    make("p", "where"), createLogBar(), facts, make("p", "note"));
+    make("header", "", make("h3", "cut"), make("span", "role", make("span", "sign"), make("span"))),
+    make("p", "where cut"), createLogBar(), facts, make("p", "note"));
 }
 
 export function updateNode(card, node, scale, nowMs) {

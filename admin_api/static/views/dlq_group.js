@@ -1,8 +1,9 @@
 // The dead letters of one group: looked at, sent again one or many, saved.
 
 import { ask, download, withQuery } from "/static/api.js";
-import { button, make } from "/static/dom.js";
+import { button, make, setAttribute } from "/static/dom.js";
 import { count, span } from "/static/format.js";
+import { visible } from "/static/marks.js";
 import { makeChange, showError } from "/static/parts/change.js";
 import { askForm } from "/static/parts/dialog.js";
 import { createForm } from "/static/parts/form.js";
@@ -70,7 +71,7 @@ function chooser(row, chosen, onChange) {
   const box = document.createElement("input");
   box.type = "checkbox";
   box.checked = chosen.has(row.id);
-  box.setAttribute("aria-label", `Choose ${row.uniqueKey ?? row.id}`);
+  setAttribute(box, "aria-label", `Choose ${row.uniqueKey ?? row.id}`);
   box.addEventListener("change", () => {
     if (box.checked) chosen.add(row.id);
     else chosen.delete(row.id);
@@ -95,7 +96,7 @@ async function save(path, group, format) {
     const file = URL.createObjectURL(await download(withQuery(`${path}/export`, { format })));
     const link = document.createElement("a");
     link.href = file;
-    link.download = `dlq-${group}.${format}`;
+    link.download = `dlq-${visible(group)}.${format}`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(file), 10_000);
   } catch (error) {

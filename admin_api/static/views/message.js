@@ -19,7 +19,7 @@ const TRACK = [
   { title: "Group", read: (row) => cell(row.group, () => link(row.group, `#/groups/${encodeURIComponent(row.group)}`)) },
   { title: "State", read: (row) => STATES[row.state] ?? null },
   { title: "Its offset", isNumber: true, read: (row) => count(row.offset) },
-  { title: "Remark", read: (row) => row.problem ?? "–" },
+  { title: "Remark", isText: true, read: (row) => row.problem ?? "–" },
 ];
 const TRACE = [
   { title: "What", read: (row) => row.kind },

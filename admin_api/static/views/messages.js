@@ -20,7 +20,7 @@ export const MESSAGE_COLUMNS = [
   { title: "Stored", isPlain: true, read: (row) => clock(row.storedAtMs, Date.now()), sort: (row) => row.storedAtMs },
   { title: "Queue", read: (row) => `${row.brokerName ?? "unknown"}/${row.queueId} at ${count(row.queueOffset)}` },
   { title: "Size", isNumber: true, read: (row) => bytes(row.storedBytes) },
-  { title: "Body", read: (row) => row.preview ?? "no text" },
+  { title: "Body", isText: true, read: (row) => row.preview?.replace(/\s+/g, " ") ?? "no text" },
 ];
 
 export function createView(_subject, query) {

@@ -1,6 +1,6 @@
 // One broker process: storage, figures, configuration.
 
-import { button, make, setText } from "/static/dom.js";
+import { button, make, setAttribute, setText } from "/static/dom.js";
 import { bytes, clock, count } from "/static/format.js";
 import { makeChange } from "/static/parts/change.js";
 import { askForm } from "/static/parts/dialog.js";
@@ -16,10 +16,10 @@ const REFRESH_MS = 5000;
 export function createView(address) {
   const path = `/api/v1/brokers/${encodeURIComponent(address)}`;
   const notice = createNotice();
-  const state = make("p", "intro");
+  const state = make("p", "intro cut");
   const storage = createFacts();
   const figures = createTable({
-    label: "Figures", columns: [{ title: "Name", read: (row) => row[0] }, { title: "Value", read: (row) => row[1] }], keyOf: (row) => row[0],
+    label: "Figures", columns: [{ title: "Name", read: (row) => row[0] }, { title: "Value", isText: true, read: (row) => row[1] }], keyOf: (row) => row[0],
   });
   const settings = createTable({ label: "Configuration", columns: settingColumns(path, () => refresh()), keyOf: (row) => row.key });
   const filter = createForm([{ name: "q", title: "Key contains", type: "search" }], { label: "Filter the configuration", inline: true });
@@ -50,7 +50,7 @@ export function createView(address) {
 function settingColumns(path, refresh) {
   return [
     { title: "Key", read: (row) => row.key },
-    { title: "Value", read: (row) => row.value },
+    { title: "Value", isText: true, read: (row) => row.value },
     { title: "While it runs", read: (row) => cell(`${row.key}${row.canChange}${row.value}`, () => changer(path, row, refresh)) },
   ];
 }
@@ -64,7 +64,7 @@ function changer(path, row, refresh) {
     const body = { settings: { [row.key]: values.value ?? "" } };
     if (await makeChange({ title: `Change ${row.key}`, verb: "Change", method: "PATCH", path: `${path}/config`, body })) refresh();
   });
-  change.setAttribute("aria-label", `Change ${row.key}`);
+  setAttribute(change, "aria-label", `Change ${row.key}`);
   return change;
 }
 

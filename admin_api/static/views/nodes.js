@@ -12,7 +12,7 @@ export const sayState = (row) => (row.problem && row.state !== "up" ? `${STATES[
 
 const COLUMNS = [
   { title: "Address", isPlain: true, read: (row) => cell(row.address, () => link(row.address, `#/nodes/${encodeURIComponent(row.address)}`)) },
-  { title: "State", read: sayState },
+  { title: "State", isText: true, read: sayState },
   { title: "Broker", isPlain: true, read: (row) => row.brokerName },
   { title: "Node", isPlain: true, read: (row) => row.nodeId },
   { title: "Role", isPlain: true, read: (row) => row.role?.toLowerCase() ?? null },
