@@ -85,6 +85,7 @@ async def test_the_timer_fires_by_itself(bench: TimerBench) -> None:
     bench.delivery._on_timer()
     await bench.settle()
     assert bench.delivered == [b"one"]
+    assert (bench.journal.placed, bench.journal.delivered) == (1, 1)
 
 
 async def test_more_than_a_batch_comes_whole_and_in_order(bench: TimerBench) -> None:
