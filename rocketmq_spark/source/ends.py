@@ -125,12 +125,12 @@ class Ends:
             require_named(self._cluster, self._subscription, self._listed, deleted)
             self._has_begun = True
 
-    def forget(self, deleted: Collection[MessageQueue]) -> None:
-        """A queue of their names is another one."""
-        for queue in deleted:
+    def forget(self, removed: Collection[MessageQueue]) -> None:
+        """They are not gone on with while no name server answers, nor shown as having more to read."""
+        for queue in removed:
             self._known.pop(queue, None)
         if self.last is not None:
-            self.last = {queue: end for queue, end in self.last.items() if queue not in deleted}
+            self.last = {queue: end for queue, end in self.last.items() if queue not in removed}
 
     def first_offsets(self, queues: Iterable[MessageQueue], start_ms: int | None) -> Offsets:
         """Where queues are joined that turn up later: at their first message, of those stored at `start_ms`

@@ -140,7 +140,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = ends.newest() if self._targets is None else self._targets
         short = [queue for queue, end in newest.items() if end < begins.get(queue, 0)]
         removed = self._known_removals().among(begins, {*ends.unlisted(begins), *short})
-        ends.forget(removed.deleted)
+        ends.forget(removed.deleted | removed.closed)
         ends.require_named(removed.deleted)
         self._passed = {queue: at for queue, at in self._passed.items() if queue not in removed.deleted}
         newest, left = removed.left_of(newest), removed.left_of(begins)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import DataLossError
 from rocketmq_spark.jobs import starting_offsets
 from rocketmq_spark.jobs.manifest import QueueName
@@ -52,8 +53,8 @@ def test_queues_that_are_away_are_waited_for(
 def test_a_deleted_topic_is_loss(clock: Clock, topics: Topics) -> None:
     """Not a topic that is away: waited for in vain, it would be left out without a word."""
     lost = topics.queues.pop(B)
-    topics.queues[type(B)("Other", "b", 0)] = lost
-    with pytest.raises(DataLossError, match="topic T was deleted: .* T/b:0 up to offset 7"):
+    topics.queues[MessageQueue("Other", "b", 0)] = lost
+    with pytest.raises(DataLossError, match=r"topic T was deleted: .* T/b:0 up to offset 7"):
         starts(SOURCE)
     assert starts({**SOURCE, "failOnDataLoss": "false"}) == {"T": {"a:0": 4}, "Other": {"b:0": 0}}
     assert starts({**SOURCE, "subscribePattern": "Other"}) == {"Other": {"b:0": 0}}
