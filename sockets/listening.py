@@ -168,10 +168,12 @@ def _process_with(inode: str) -> str | None:
     end_s = time.monotonic() + _LOOK_S
     wanted = f"socket:[{inode}]"
     for process in Path("/proc").iterdir():
-        if time.monotonic() > end_s:
-            return None
-        if process.name.isdecimal() and wanted in _open_files(process):
-            return f"process {process.name} ({_program(process)})"
+        if process.name.isdecimal():
+            for file in _open_files(process):
+                if time.monotonic() > end_s:
+                    return None
+                if file == wanted:
+                    return f"process {process.name} ({_program(process)})"
     return None
 
 
