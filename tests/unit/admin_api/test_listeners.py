@@ -1,5 +1,6 @@
 """What listens where a broker gives no answer."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ import pytest
 
 from admin_api.sources.listeners import Listener, listener_at
 from tests.integration.waiting import wait_for
+from tests.support.self_dialled import SelfDialler, assert_can_be_listened_on, free_port
 
 LIMIT_S = 10.0
 PROGRAM = """
@@ -64,3 +66,11 @@ async def test_process_that_hangs_is_named(host: str, asked: str) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1", "127.0.0.1:no", "127.0.0.1:99999", ":", ""])
 async def test_nothing_listens(address: str) -> None:
     assert await listener_at(address, LIMIT_S) is None
+
+
+async def test_a_connection_to_itself_is_no_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    SelfDialler(monkeypatch)
+    assert await listener_at(f"127.0.0.1:{port}", LIMIT_S) is None
+    await asyncio.sleep(0)  # an aborted transport closes its socket in the next turn
+    assert_can_be_listened_on(port)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sockets import listening as module
+from sockets import holders
 from sockets.listening import PortInUseError, bound, listening
 from tests.support.self_dialled import HOST, free_port, self_connected
 
@@ -90,7 +90,7 @@ def test_a_listener_comes_before_the_connections_it_has_accepted(tmp_path: Path)
 
 
 def test_a_process_that_cannot_be_found_is_its_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(module, "_LOOK_S", -1.0)
+    monkeypatch.setattr(holders, "_LOOK_S", -1.0)
     with process(tmp_path, LISTENER, HOST) as (_, port), pytest.raises(PortInUseError) as found:
         bound(HOST, port)
     assert str(found.value) == f"port {port} is in use by a process of user {os.getuid()}"
@@ -113,7 +113,7 @@ def test_who_listens_at_another_address_is_not_named() -> None:
 
 
 def test_a_port_that_nothing_is_known_of_is_in_use_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TABLES", (Path("/proc/net/none"),))
+    monkeypatch.setattr(holders, "_TABLES", (Path("/proc/net/none"),))
     with socket.create_server((HOST, 0)) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(PortInUseError, match=f"^port {port} is in use$"):
