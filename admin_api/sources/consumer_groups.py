@@ -37,7 +37,8 @@ class GroupConfig(Body):
     consume_timeout_minute: int = 15
 
     def to_json(self) -> bytes:
-        return orjson.dumps(self.model_dump(by_alias=True))
+        """As a request has it. The attributes there would be changes of those that the group has."""
+        return orjson.dumps(self.model_dump(by_alias=True, exclude={"attributes"}))
 
 
 class ClientRow(Body):

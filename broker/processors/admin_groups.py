@@ -3,9 +3,11 @@ who is connected, 208 how far a group has consumed.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from broker.admin_answers import committed_answer, invalid, json_answer, message_queue, progress
+from broker.attributes import GROUP_ATTRIBUTES, altered
 from broker.clients import Member
 from broker.context import BrokerContext
 from broker.leader_requests import LeaderRequests
@@ -47,6 +49,14 @@ class ConsumeStatsRequestHeader(RequestHeader):
     topic_list: str = ""
 
 
+def with_attributes(
+    wanted: SubscriptionGroupConfig, known: SubscriptionGroupConfig | None
+) -> SubscriptionGroupConfig:
+    """Its attributes as they come are changes of those there are. Raises RequestError."""
+    made = altered(GROUP_ATTRIBUTES, known and known.attributes, wanted.attributes)
+    return replace(wanted, attributes=made)
+
+
 class GroupAdmin:
     """Answers operators' questions about groups and their clients."""
 
@@ -65,6 +75,7 @@ class GroupAdmin:
             config = SubscriptionGroupConfig.from_json(data)
         except (FastjsonError, ConfigFormatError) as error:
             raise invalid(str(error)) from error
+        config = with_attributes(config, self._state.groups.get(config.name))
         return committed_answer(request, self._state.propose(PutGroup(config)))
 
     def delete_group(self, request: RemotingCommand, connection: Connection) -> HandlerResult:

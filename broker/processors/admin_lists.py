@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from broker.admin_answers import invalid, json_answer
+from broker.attributes import TOPIC_ATTRIBUTES, altered
 from broker.context import BrokerContext
 from broker.leader_requests import LeaderRequests
-from broker.processors.admin_topics import merge_attributes, system_topic_error
+from broker.processors.admin_groups import with_attributes
+from broker.processors.admin_topics import system_topic_error
 from broker.put_errors import put_error
 from broker.state.changes import Change, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
@@ -56,19 +58,22 @@ class ListAdmin:
         if not isinstance(wanted, dict):
             raise invalid("attributes is not a table of texts")
         known = self._state.topics.get(config.name)
-        texts = (f"{key}={value}" if str(key).startswith("+") else str(key) for key, value in wanted.items())
-        attributes = merge_attributes({} if known is None else dict(known.attributes), ",".join(texts))
+        changes = {str(key): str(value) for key, value in wanted.items()}
+        attributes = altered(TOPIC_ATTRIBUTES, known and known.attributes, changes)
         return TopicConfig.from_json({**config.to_json(), "attributes": attributes})
 
     async def put_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """225"""
         try:
             rows = _rows(request.body, "groupConfigList")
-            configs = [SubscriptionGroupConfig.from_json(row) for row in rows]
+            configs = [self._group(SubscriptionGroupConfig.from_json(row)) for row in rows]
         except ConfigFormatError as error:
             raise invalid(str(error)) from error
         changes = [PutGroup(each) for each in configs if each != self._state.groups.get(each.name)]
         return await self._commit(request, changes)
+
+    def _group(self, wanted: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        return with_attributes(wanted, self._state.groups.get(wanted.name))
 
     async def _commit(self, request: RemotingCommand, changes: Sequence[Change]) -> RemotingCommand:
         starts = range(0, len(changes), CHANGES_PER_PROPOSAL)

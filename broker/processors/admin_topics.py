@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from broker.admin_answers import committed_answer, invalid, json_answer, message_queue, store_timestamp_ms
+from broker.attributes import TOPIC_ATTRIBUTES, altered, parse_changes
 from broker.context import BrokerContext
 from broker.leader_requests import LeaderRequests
 from broker.state.changes import DeleteTopic, PutTopic
@@ -30,8 +31,6 @@ from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
 from remoting.headers import CreateTopicRequestHeader, TopicRequestHeader
 from remoting.router import HandlerResult
-
-ATTRIBUTES_CHARS_MAX = 16 * 1024
 
 
 class TopicAdmin:
@@ -55,7 +54,11 @@ class TopicAdmin:
             header.topic_filter_type,
             header.topic_sys_flag,
             header.order,
-            merge_attributes({} if known is None else dict(known.attributes), header.attributes),
+            altered(
+                TOPIC_ATTRIBUTES,
+                None if known is None else known.attributes,
+                parse_changes(header.attributes),
+            ),
         )
         try:
             check_topic_config(config)
@@ -131,21 +134,6 @@ def system_topic_error(topic: str, static_topics: Container[str]) -> str | None:
     if is_system_topic(topic) or topic in static_topics:
         return f"The topic[{topic}] is conflict with system topic."
     return None
-
-
-def merge_attributes(known: dict[str, str], text: str) -> dict[str, str]:
-    """Lay RocketMQ's "+key=value,-key" over the attributes there are. Raises RequestError."""
-    if len(text) > ATTRIBUTES_CHARS_MAX:
-        raise invalid(f"attributes have more than {ATTRIBUTES_CHARS_MAX} characters")
-    for part in filter(None, text.split(",")):
-        key, _, value = part[1:].partition("=")
-        if part[0] == "+" and key:
-            known[key] = value
-        elif part[0] == "-" and key:
-            known.pop(key, None)
-        else:
-            raise invalid(f"the attribute '{part[:64]}' is neither +key=value nor -key")
-    return known
 
 
 def register(context: BrokerContext) -> None:

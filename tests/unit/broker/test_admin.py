@@ -1,5 +1,6 @@
 """What operators ask a broker, and how it answers."""
 
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -19,6 +20,8 @@ from remoting.fastjson import loads
 from tests.support.broker_context import NOW_MS, FakeEngine
 from tests.support.operator import Operator, connect_client
 
+UPDATE_TOPIC = RequestCode.UPDATE_AND_CREATE_TOPIC
+
 
 @pytest.fixture
 async def operator(tmp_path: Path) -> Operator:
@@ -34,17 +37,22 @@ async def test_a_topic_is_created_changed_shown_and_deleted(operator: Operator) 
         "perm": "6",
     }
     created = await operator.ask(
-        RequestCode.UPDATE_AND_CREATE_TOPIC, **fields, topicFilterType="SINGLE_TAG", attributes="+a=1,+b=2"
+        UPDATE_TOPIC,
+        **fields,
+        topicFilterType="SINGLE_TAG",
+        attributes="+message.type=FIFO,+retention.ms=60000",
     )
     assert created.code == 0
-    assert operator.context.state.topics["t"] == TopicConfig("t", 4, 4, attributes={"a": "1", "b": "2"})
+    assert operator.context.state.topics["t"] == TopicConfig(
+        "t", 4, 4, attributes={"message.type": "FIFO", "retention.ms": "60000"}
+    )
     records = len(operator.log.messages)
-    again = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields, attributes="+a=1")
+    again = await operator.ask(UPDATE_TOPIC, **fields, attributes="+message.type=FIFO")
     assert again.code == 0
     assert len(operator.log.messages) == records, "an unchanged topic needs no record"
-    await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **{**fields, "perm": "4"}, attributes="-a")
+    await operator.ask(UPDATE_TOPIC, **{**fields, "perm": "4"}, attributes="-message.type")
     shown = await operator.read(RequestCode.GET_TOPIC_CONFIG, topic="t")
-    assert (shown["perm"], shown["attributes"], shown["readQueueNums"]) == (4, {"b": "2"}, 4)
+    assert (shown["perm"], shown["attributes"], shown["readQueueNums"]) == (4, {"retention.ms": "60000"}, 4)
     everything = await operator.read(RequestCode.GET_ALL_TOPIC_CONFIG)
     assert everything["topicConfigTable"]["t"] == shown
     assert everything["dataVersion"] == {"counter": 2, "stateVersion": 3, "timestamp": operator.log.now_ms}
@@ -64,13 +72,74 @@ async def test_a_topic_is_created_changed_shown_and_deleted(operator: Operator) 
         {"readQueueNums": "-1"},
         {"writeQueueNums": "65537"},
         {"topicFilterType": "ANY"},
-        {"attributes": "a=1"},
     ],
 )
 async def test_bad_topics_are_refused(operator: Operator, change: dict[str, str]) -> None:
-    answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **{"topic": "t", **change})
+    answer = await operator.ask(UPDATE_TOPIC, **{"topic": "t", **change})
     assert answer.code == 29
     assert operator.log.messages == []
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ("+colour=blue", "unsupported key: colour"),
+        ("+message.type=fifo", "value is not in set: [UNSPECIFIED, NORMAL, FIFO"),
+        ("+message.type=MIXED", "MIXED message type is not supported."),
+        ("+queue.type=BatchCQ", "BatchCQ is not supported"),
+        ("+cleanup.policy=COMPACTION", "COMPACTION is not supported"),
+        ("+cleanup.policy=NEVER", "value is not in set"),
+        ("+reserve.time=-2", "value is not in range(-1, "),
+        ("+reserve.time=9223372036854775808", "value is not in range"),
+        ("+retention.ms=soon", "value is not in range(0, "),
+        ("+retention.ms=-1", "value is not in range(0, "),
+        ("+retention.ms=", "value is not in range(0, "),
+        ("message.type=FIFO", "add/alter attribute format is wrong: message.type"),
+        ("+message.type", "delete attribute format is wrong: +message.type"),
+        ("-message.type", "only add attribute is supported while creating topic. key: message.type"),
+        ("+=FIFO", "kv string format wrong."),
+        ("++message.type=FIFO", "kv string format wrong."),
+        ("+message.type=FIFO,+message.type=NORMAL", "key duplication: +message.type"),
+    ],
+)
+async def test_attributes_that_mean_nothing_make_no_topic(
+    operator: Operator, attributes: str, said: str
+) -> None:
+    answer = await operator.ask(UPDATE_TOPIC, topic="t", attributes=attributes)
+    assert (answer.code, said in str(answer.remark)) == (1, True), answer.remark
+    assert operator.log.messages == []
+
+
+async def test_attributes_of_a_topic_that_is_there(operator: Operator) -> None:
+    put = partial(operator.ask, UPDATE_TOPIC, topic="t")
+    await operator.context.state.propose(PutTopic(TopicConfig("t", attributes={"old name": "1"})))
+    assert (await put(attributes="+message.type=FIFO,+reserve.time=-1")).code == 0
+    for attributes, said in (
+        ("-retention.ms", "attempt to delete a nonexistent key: retention.ms"),
+        ("-colour", "attempt to delete a nonexistent key: colour"),
+        ("+queue.type=SimpleCQ", "attempt to update an unchangeable attribute. key: queue.type"),
+        ("+old name=2", "unsupported key: old name"),
+        ("+message.type=DELAY,-message.type", "alter duplication key. key: message.type"),
+    ):
+        answer = await put(attributes=attributes)
+        assert (answer.code, said in str(answer.remark)) == (1, True), answer.remark
+    assert (await put(attributes="-old name,+message.type=DELAY")).code == 0
+    assert operator.context.state.topics["t"].attributes == {"message.type": "DELAY", "reserve.time": "-1"}
+
+
+async def test_attributes_of_groups_are_changes_too(operator: Operator) -> None:
+    async def put(**attributes: str) -> tuple[int, str]:
+        body = orjson.dumps({"groupName": "g", "attributes": attributes})
+        answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+        return answer.code, str(answer.remark)
+
+    assert await put(**{"+colour": "blue"}) == (1, "unsupported key: colour")
+    assert await put(**{"+priority.factor": "101"}) == (1, "value is not in range(0, 100)")
+    assert (await put(**{"+priority.factor": "50"}))[0] == 0
+    assert (await put())[0] == 0
+    assert operator.context.state.groups["g"].attributes == {"priority.factor": "50"}
+    assert (await put(**{"-priority.factor": ""}))[0] == 0
+    assert operator.context.state.groups["g"].attributes == {}
 
 
 async def test_system_topics_cannot_be_deleted(operator: Operator) -> None:
@@ -80,7 +149,7 @@ async def test_system_topics_cannot_be_deleted(operator: Operator) -> None:
 async def test_a_follower_sends_operators_elsewhere(operator: Operator) -> None:
     operator.log.set_writable(False)
     for code, ext, body in (
-        (RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "t"}, b""),
+        (UPDATE_TOPIC, {"topic": "t"}, b""),
         (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"}, b""),
         (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}'),
         (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"}, b""),
@@ -90,7 +159,7 @@ async def test_a_follower_sends_operators_elsewhere(operator: Operator) -> None:
 
 async def test_a_change_that_is_not_committed_is_no_success(operator: Operator) -> None:
     operator.log.next_status = PutStatus.OS_PAGE_CACHE_BUSY
-    assert (await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="t")).code == 2
+    assert (await operator.ask(UPDATE_TOPIC, topic="t")).code == 2
 
 
 async def test_topic_stats_name_every_queue(operator: Operator) -> None:
