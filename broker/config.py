@@ -18,11 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from broker.scheduling import parse_delay_levels
 
 MIB = 1024 * 1024
-ENTRY_BYTES_MAX = 4 * MIB
-"""An entry of the log (48-byte header and record) fits in DLedger's 4 MiB entry buffer."""
-RECORD_OVERHEAD_BYTES = 64 * 1024
-"""Room an entry keeps for its header, the record's fixed fields, a topic of 255 and properties of 32767
-bytes.
+MESSAGE_BYTES_MAX = 4 * MIB
+"""The largest body that maxMessageSize can allow, and that the log takes from the broker itself: a copy for
+a retry is written also after maxMessageSize went down. Its entry is larger by headers, topic and properties.
 """
 
 _HOURS = r"^([01]\d|2[0-3])(;([01]\d|2[0-3]))*$"
@@ -119,7 +117,9 @@ class BrokerConfig(BaseModel):
     reset_marks_max: int = Field(default=100_000, alias="offsetResetMarksMax", ge=1, le=1_000_000)
     """Queues of groups that may wait at once for consumers to hear of an offset reset."""
 
-    max_message_bytes: int = Field(default=4 * MIB, alias="maxMessageSize", ge=1, le=4 * MIB)
+    max_message_bytes: int = Field(
+        default=MESSAGE_BYTES_MAX, alias="maxMessageSize", ge=1, le=MESSAGE_BYTES_MAX
+    )
     held_sends_max: int = Field(default=10_000, alias="heldSendsMax", ge=1, le=1_000_000)
     message_delay_level: str = Field(
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", alias="messageDelayLevel"
@@ -139,6 +139,14 @@ class BrokerConfig(BaseModel):
     filter_support_retry: bool = Field(default=False, alias="filterSupportRetry")
     slave_read_enable: bool = Field(default=False, alias="slaveReadEnable")
     memory_ratio_percent: int = Field(default=40, alias="accessMessageInMemoryMaxRatio", ge=0, le=100)
+    memory_messages_max: int = Field(
+        default=1_024, alias="maxTransferCountOnMessageInMemory", ge=1, le=1_000_000
+    )
+    memory_bytes_max: int = Field(
+        default=256 * 1024, alias="maxTransferBytesOnMessageInMemory", ge=1, le=4 * MIB
+    )
+    disk_messages_max: int = Field(default=1_024, alias="maxTransferCountOnMessageInDisk", ge=1, le=1_000_000)
+    disk_bytes_max: int = Field(default=256 * 1024, alias="maxTransferBytesOnMessageInDisk", ge=1, le=4 * MIB)
     long_polling_enable: bool = Field(default=True, alias="longPollingEnable")
     short_polling_time_ms: int = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
     pop_in_flight_max: int = Field(default=10_000, alias="popInflightMessageThreshold", ge=1, le=1_000_000)
@@ -275,13 +283,6 @@ class BrokerConfig(BaseModel):
         (DLedgerRoleChangeHandler).
         """
         return int(self.dledger_self_id[1:]) + 1
-
-    @property
-    def body_bytes_max(self) -> int:
-        """Largest body accepted: maxMessageSize, less when record and entry header would pass the entry's
-        bound.
-        """
-        return min(self.max_message_bytes, ENTRY_BYTES_MAX - RECORD_OVERHEAD_BYTES)
 
     @property
     def delete_hours(self) -> frozenset[int]:

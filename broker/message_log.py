@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broker.config import BrokerConfig
+from broker.config import MESSAGE_BYTES_MAX, BrokerConfig
 from broker.measures import LogMeasures
 from broker.replication import ReplicationEngine
 from commitlog.commit_log import CommitLog
@@ -64,7 +64,7 @@ def open_log(
     """
     message_config = MessageLogConfig(
         queues=ConsumeQueueConfig(file_bytes=config.queue_file_bytes),
-        message_bytes_max=config.body_bytes_max,
+        message_bytes_max=MESSAGE_BYTES_MAX,
         delay_levels_ms=config.delay_levels_ms,
     )
     if config.enable_dledger:

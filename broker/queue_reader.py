@@ -2,14 +2,16 @@
 the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
 from typing import Final
 
+from broker.config import BrokerConfig
 from broker.filters import MessageFilter
 from broker.property_batch import PropertyBatch, Unit, Units
+from broker.read_advice import machine_memory_bytes, warm_bytes
 from commitlog.consume_queue import UNIT
 from commitlog.errors import PositionError
 from commitlog.log import MessageLog
@@ -25,8 +27,7 @@ NO_BYTES_MAX: Final = 0x7FFFFFFF
 class ReadLimits:
     """Bounds of one answer. A message larger than `bytes_max` still comes, alone.
 
-    messages_max: Java's broker stops at 32, which is what its clients ask for by default; one that asks for
-    more gets more here, since what an answer costs goes by its bytes. asked_bytes_max: for a client that
+    messages_max: a client that asks for fewer gets no more than these. asked_bytes_max: for a client that
     names a maximum of bytes itself, as who reads whole topics does. examined_max: units looked at when a
     filter passes few of them (Java: 16,000 bytes of a consume queue). examined_bytes_max: records read for a
     filter by properties.
@@ -37,6 +38,31 @@ class ReadLimits:
     asked_bytes_max: int = 512 * 1024
     examined_max: int = 800
     examined_bytes_max: int = 4 * 1024 * 1024
+
+
+LimitsAt = Callable[[Units, int], ReadLimits]
+"""The bounds of an answer that begins with this offset of a queue."""
+ASKED_FACTOR: Final = 2
+"""A client that names its own maximum of bytes gets so many times more than one that names none."""
+
+
+def transfer_limits(config: BrokerConfig, log: MessageLog, memory_bytes: int | None = None) -> LimitsAt:
+    """Those of maxTransferCountOnMessageInMemory and its three kin, as they are at each read. On the disk is
+    what stands farther before the log's end than accessMessageInMemoryMaxRatio of the memory.
+    """
+    machine_bytes = machine_memory_bytes() if memory_bytes is None else memory_bytes
+
+    def limits_at(queue: Units, offset: int) -> ReadLimits:
+        in_memory = config.memory_messages_max, config.memory_bytes_max
+        on_disk = config.disk_messages_max, config.disk_bytes_max
+        count_max, bytes_max = in_memory
+        if on_disk != in_memory:
+            units = queue.units(offset, 1)
+            warm_from = log.max_position - warm_bytes(config, machine_bytes)
+            count_max, bytes_max = on_disk if units and units[0][0] < warm_from else in_memory
+        return ReadLimits(count_max, bytes_max, ASKED_FACTOR * bytes_max)
+
+    return limits_at
 
 
 class ReadStatus(Enum):
@@ -149,9 +175,9 @@ class ReadWatch:
 class QueueReader:
     """Reads queues of one log."""
 
-    def __init__(self, log: MessageLog, limits: ReadLimits, watch: ReadWatch | None = None) -> None:
+    def __init__(self, log: MessageLog, limits_at: LimitsAt, watch: ReadWatch | None = None) -> None:
         self._log = log
-        self._limits = limits
+        self._limits_at = limits_at
         self._watch = watch or ReadWatch()
 
     def read(
@@ -190,15 +216,15 @@ class QueueReader:
             return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, end, first, end)
         if offset < first:
             return ReadResult(ReadStatus.OFFSET_TOO_SMALL, first, first, end)
-        count_max = max(1, min(messages_max, self._limits.messages_max))
-        limits = self._limits
+        limits = self._limits_at(queue, offset)
+        count_max = max(1, min(messages_max, limits.messages_max))
         if bytes_max is None or bytes_max == NO_BYTES_MAX:
             most_bytes = limits.bytes_max
         else:
             most_bytes = min(bytes_max, limits.asked_bytes_max)
-        batch = self._batch(wanted, count_max, most_bytes)
+        batch = self._batch(wanted, count_max, most_bytes, limits)
         try:
-            self._fill(batch, queue, offset, count_max, self._looked_at(wanted, count_max))
+            self._fill(batch, queue, offset, count_max, _looked_at(wanted, count_max, limits))
             body = batch.body() if batch.count else b""
         except PositionError:
             next_offset = offset + batch.unread_from + 1
@@ -206,15 +232,12 @@ class QueueReader:
         status = ReadStatus.FOUND if batch.count else ReadStatus.NO_MATCHED_MESSAGE
         return ReadResult(status, offset + batch.examined, first, end, batch.count, body)
 
-    def _batch(self, wanted: MessageFilter, count_max: int, bytes_max: int) -> _Batch | PropertyBatch:
+    def _batch(
+        self, wanted: MessageFilter, count_max: int, bytes_max: int, limits: ReadLimits
+    ) -> _Batch | PropertyBatch:
         if not wanted.reads_properties:
             return _Batch(self._log, wanted, count_max, bytes_max)
-        return PropertyBatch(self._log, wanted, count_max, bytes_max, self._limits.examined_bytes_max)
-
-    def _looked_at(self, wanted: MessageFilter, count_max: int) -> int:
-        """How many units are looked at at most."""
-        takes_all = wanted.codes is None and not wanted.reads_properties
-        return count_max if takes_all else max(count_max, self._limits.examined_max)
+        return PropertyBatch(self._log, wanted, count_max, bytes_max, limits.examined_bytes_max)
 
     @staticmethod
     def _fill(
@@ -227,3 +250,9 @@ class QueueReader:
             if not batch.add_from(queue, offset + batch.examined, count):
                 break
             stretch *= 2
+
+
+def _looked_at(wanted: MessageFilter, count_max: int, limits: ReadLimits) -> int:
+    """How many units are looked at at most."""
+    takes_all = wanted.codes is None and not wanted.reads_properties
+    return count_max if takes_all else max(count_max, limits.examined_max)

@@ -55,6 +55,7 @@ class Registration:
         """Each topic's part of the body: a thousand of them are made once, not with every registration."""
         self._tasks: list[asyncio.Task[None]] = []
         state.on_topics_changed(self.trigger)
+        state.on_settings_changed(self._take_settings)
         log.on_writable_change(lambda _: self.trigger())
 
     @property
@@ -65,6 +66,11 @@ class Registration:
         """Register at once; many calls before the next turn are one registration."""
         for link in self._links:
             link.wake()
+
+    def _take_settings(self) -> None:
+        """What the broker permits is part of each topic's row."""
+        self._rows.clear()
+        self.trigger()
 
     async def start(self) -> None:
         period_s = self._config.register_name_server_period_ms / 1000

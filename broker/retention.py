@@ -116,7 +116,7 @@ class Retention:
         is_in_same_file = removal.end_position // file_bytes == begin // file_bytes
         if is_in_same_file or grown_bytes < max(file_bytes // 2, CHECKPOINT_SHARE * (end - begin)):
             return
-        part_bytes = min(PART_BYTES_MAX, file_bytes // PARTS_PER_FILE, self._context.config.body_bytes_max)
+        part_bytes = min(PART_BYTES_MAX, file_bytes // PARTS_PER_FILE)
         status = await state.write_checkpoint(part_bytes)
         if status is not PutStatus.PUT_OK:
             logger.info("no checkpoint was written (%s), tried again", status.name)

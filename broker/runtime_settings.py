@@ -13,6 +13,8 @@ from broker.config import BrokerConfig, config_from
 RUNTIME_KEYS: Final = frozenset(
     {
         "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerPermission",
         "cleanFileForciblyEnable",
         "cleanResourceInterval",
         "deleteWhen",
@@ -24,6 +26,11 @@ RUNTIME_KEYS: Final = frozenset(
         "groupsMax",
         "heldSendsMax",
         "longPollingEnable",
+        "maxMessageSize",
+        "maxTransferBytesOnMessageInDisk",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInDisk",
+        "maxTransferCountOnMessageInMemory",
         "offsetResetMarksMax",
         "offsetsMax",
         "preferredLeaderId",
@@ -31,9 +38,15 @@ RUNTIME_KEYS: Final = frozenset(
         "shortPollingTimeMills",
         "stateSnapshotIntervalMs",
         "topicsMax",
+        "traceOn",
+        "transactionCheckInterval",
+        "transactionCheckMax",
+        "transactionTimeOut",
     }
 )
-"""Those that are read at each use. All others are read once, when what they rule is made."""
+"""Those that are read at each use, or taken over by who made something of them
+(ReplicatedState.on_settings_changed). All others are read once, when what they rule is made.
+"""
 
 logger = logging.getLogger(__name__)
 

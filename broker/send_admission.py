@@ -16,6 +16,7 @@ from broker.config import BrokerConfig
 from broker.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import (
+    DEFAULT_TOPIC,
     HALF_TOPIC,
     PERM_READ,
     PERM_WRITE,
@@ -52,14 +53,20 @@ from remoting.sequenced_send import SequencedSendRequestHeader
 
 PROPERTY_UNIQUE_KEY = "UNIQ_KEY"
 PROPERTY_CLUSTER = "CLUSTER"
+PROPERTY_REGION = "MSG_REGION"
+PROPERTY_TRACE_ON = "TRACE_ON"
+"""With the region, what a tracing consumer's client looks for in each message: it drops the trace without."""
 MULTI_TAGS_FLAG = 0x2
 PLAIN_SYS_FLAGS = 0x703
 """Compressed, multi tags and the compression type: what a client may say of an ordinary message."""
 _INNER_BATCH_FLAGS = 0xC0
+_SEPARATOR = 2
 _UNIQUE_KEY_START = PROPERTY_UNIQUE_KEY + "\x01"
 _DELAY_START = PROPERTY_DELAY + "\x01"
 _TRANSACTION_START = PROPERTY_TRANSACTION + "\x01"
 _CLUSTER_START = PROPERTY_CLUSTER + "\x01"
+_REGION_START = PROPERTY_REGION + "\x01"
+_TRACE_ON_START = PROPERTY_TRACE_ON + "\x01"
 
 _make_plain = function("_remoting", "PlainSends")
 _AnySend = SendMessageRequestHeader | SequencedSendRequestHeader
@@ -101,8 +108,37 @@ class OpenTopic(NamedTuple):
     is_retry: bool
 
 
+class StampedProperties:
+    """What a broker adds to the properties of every message that is sent to it; a client's own values for
+    these names are replaced.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.values: Mapping[str, str] = {
+            PROPERTY_CLUSTER: config.broker_cluster_name,
+            PROPERTY_REGION: config.region_id,
+            PROPERTY_TRACE_ON: "true" if config.trace_on else "false",
+        }
+        self.suffix = format_properties(self.values)
+        self._starts = tuple(f"{name}\x01".encode() for name in self.values)
+
+    def over(self, properties: bytes) -> bytes:
+        """The properties with these at their end. Raises MessageIllegalError."""
+        if any(start in properties for start in self._starts):
+            stamped = format_properties(parse_properties(properties) | self.values)
+        else:
+            separator = b"" if not properties or properties[-1] == _SEPARATOR else b"\x02"
+            stamped = b"%b%b%b" % (properties, separator, self.suffix)
+        if len(stamped) > PROPERTIES_BYTES_MAX:
+            text = f"the properties have {len(stamped)} bytes; {PROPERTIES_BYTES_MAX} are possible"
+            raise MessageIllegalError(text)
+        return stamped
+
+
 class Admission:
-    """The checks of one broker. `forget_topics` must be called when a topic changed."""
+    """The checks of one broker. `forget_topics` must be called when a topic changed, `take_settings` when the
+    configuration did.
+    """
 
     def __init__(
         self,
@@ -123,17 +159,32 @@ class Admission:
         self._may_prepare = may_prepare
         self.timers = timers or TimerRules(config, wall_clock_ms)
         self._levels = len(config.delay_levels_ms)
-        self._body_bytes_max = config.body_bytes_max
-        self._cluster_suffix = f"{PROPERTY_CLUSTER}\x01{config.broker_cluster_name}\x02".encode()
         self._open: dict[str, OpenTopic] = {}
+        self._stamp: StampedProperties
         self._plain: Any = None
-        if _make_plain is not None:
-            classes = (SendRequest, SendMessageRequestHeader, Message)
-            limits = (self._body_bytes_max, PROPERTIES_BYTES_MAX, PLAIN_SYS_FLAGS)
-            self._plain = _make_plain(*classes, store_host, self._cluster_suffix, *limits)
+        self.take_settings()
 
     def forget_topics(self) -> None:
         self._open.clear()
+
+    def take_settings(self) -> None:
+        """The configuration has changed: make anew what goes by it."""
+        self._open.clear()
+        self._stamp = StampedProperties(self._config)
+        if _make_plain is not None:
+            classes = (SendRequest, SendMessageRequestHeader, Message)
+            limits = (self._config.max_message_bytes, PROPERTIES_BYTES_MAX, PLAIN_SYS_FLAGS)
+            self._plain = _make_plain(*classes, self._store_host, self._stamp.suffix, *limits)
+
+    def check_body(self, body: bytes) -> None:
+        """Raises RequestError for one beyond maxMessageSize."""
+        most = self._config.max_message_bytes
+        if len(body) > most:
+            raise _illegal(f"the body has {len(body)} bytes; {most} are possible")
+
+    def stamped(self, properties: bytes) -> bytes:
+        """The properties of one message of several as they are stored. Raises MessageIllegalError."""
+        return self._stamp.over(properties)
 
     def admit_plain(
         self,
@@ -170,8 +221,7 @@ class Admission:
             )
         if queue_id < 0:
             queue_id = self._rng.randrange(topic.write_queue_nums)
-        if len(body) > self._body_bytes_max:
-            raise _illegal(f"the body has {len(body)} bytes; {self._body_bytes_max} are possible")
+        self.check_body(body)
         properties = header.properties
         key_at = properties.find(_UNIQUE_KEY_START)
         if (
@@ -183,13 +233,15 @@ class Admission:
             or _DELAY_START in properties
             or _TRANSACTION_START in properties
             or _CLUSTER_START in properties
+            or _REGION_START in properties
+            or _TRACE_ON_START in properties
             or topic.is_retry
         ):
             return self._admit_ruled(header, body, born_host, queue_id, topic.sys_flag)
         if properties[-1] != "\x02":
             properties += "\x02"
         key_at += len(_UNIQUE_KEY_START)
-        data = properties.encode() + self._cluster_suffix
+        data = properties.encode() + self._stamp.suffix
         if len(data) > PROPERTIES_BYTES_MAX:
             raise _illegal(f"the properties have {len(data)} bytes; {PROPERTIES_BYTES_MAX} are possible")
         message = Message(
@@ -234,6 +286,8 @@ class Admission:
         template = self._tables.topics.get(header.default_topic)
         sys_flag = 1 if header.unit_mode else 0
         config = inherited_topic(name, template, header.default_topic_queue_nums, sys_flag)
+        if header.default_topic == DEFAULT_TOPIC and not self._config.auto_create_topic_enable:
+            config = None  # an operator may have given it a configuration of its own
         if config is None or config.write_queue_nums == 0:
             raise RequestError(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -290,7 +344,7 @@ class Admission:
         self, message: Message, properties: dict[str, str], half_of: str | None = None
     ) -> Admitted:
         """`half_of` is the producer group whose transaction it prepares."""
-        properties[PROPERTY_CLUSTER] = self._config.broker_cluster_name
+        properties |= self._stamp.values
         unique_key = properties.setdefault(PROPERTY_UNIQUE_KEY, "") or self._unique_keys.next()
         properties[PROPERTY_UNIQUE_KEY] = unique_key
         queue_id = message.queue_id
@@ -331,9 +385,13 @@ class Admission:
         timed = [part.properties for part in parts] if asks_for_time(template.body) else []
         if is_timed(properties) or any(is_timed(parse_properties(each)) for each in timed):
             raise _illegal("a batch can't be delayed")
-        messages = [
-            replace(template, body=part.body, flag=part.flag, properties=part.properties) for part in parts
-        ]
+        try:
+            messages = [
+                replace(template, body=part.body, flag=part.flag, properties=self.stamped(part.properties))
+                for part in parts
+            ]
+        except MessageIllegalError as error:
+            raise _illegal(str(error)) from error
         return Admitted(messages, template.queue_id, properties.get(PROPERTY_UNIQUE_KEY, ""))
 
     def _dlq_for(self, header: SendMessageRequestHeader) -> TopicConfig | None:

@@ -41,7 +41,6 @@ class SequencedAdmission:
         self._admission = admission
         self._store_host = store_host
         self._messages_max = config.pending_appends_max
-        self._body_bytes_max = config.body_bytes_max
         self._levels = len(config.delay_levels_ms)
 
     def admit(
@@ -54,8 +53,7 @@ class SequencedAdmission:
         _check_numbers(header)
         if topic.is_retry or header.sys_flag & ~PLAIN_SYS_FLAGS:
             raise _illegal("a sequenced send is for ordinary messages to ordinary topics")
-        if len(body) > self._body_bytes_max:
-            raise _illegal(f"the body has {len(body)} bytes; {self._body_bytes_max} are possible")
+        self._admission.check_body(body)
         try:
             parts = split_batch(body, self._messages_max)
             messages = [self._message(part, header, topic, born_host) for part in parts]
@@ -78,7 +76,7 @@ class SequencedAdmission:
     def _message(
         self, part: SubMessage, header: SequencedSendRequestHeader, topic: OpenTopic, born_host: bytes
     ) -> Message:
-        properties, queue_id = part.properties, part.queue_id
+        properties, queue_id = self._admission.stamped(part.properties), part.queue_id
         if not 0 <= queue_id < topic.queue_nums:
             remark = f"queueId[{queue_id}] is illegal, topic {header.topic} has {topic.queue_nums} queues"
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)

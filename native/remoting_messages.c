@@ -32,7 +32,7 @@ static inline bool small_int(PyObject *value, long *number) {
     return overflow == 0;
 }
 
-/* The properties as they are stored: ended, and with the cluster's name. */
+/* The properties as they are stored: ended, and with what the broker adds. */
 static Outcome stored_properties(PlainSends *self, PyObject *text, PyObject **made) {
     Py_ssize_t size, key_size, suffix_size = PyBytes_GET_SIZE(self->suffix);
     const char *key, *data = PyUnicode_AsUTF8AndSize(text, &size);

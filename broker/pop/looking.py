@@ -14,7 +14,7 @@ from broker.pop.ops import LaneKey
 from broker.pop.service import BEING_REPAIRED, POLL_TIME_MAX_MS, PopService
 from broker.pop.taking import ANSWER_BYTES_MAX
 from broker.pop.waiting import Held
-from broker.queue_reader import QueueReader, ReadLimits, ReadStatus
+from broker.queue_reader import QueueReader, ReadStatus, transfer_limits
 from broker.readiness import Readiness
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import StateChangeError
@@ -50,7 +50,7 @@ class PopLooks:
         self._service = service
         self._readiness = readiness
         self._checks = PopChecks(context)
-        self._reader = QueueReader(context.log, ReadLimits(), context.reads)
+        self._reader = QueueReader(context.log, transfer_limits(context.config, context.log), context.reads)
         self._holding: PopHolding[_Notice] = PopHolding(
             context.log, self._serve, self._time_out, lambda: None, context.environment.monotonic_ms
         )

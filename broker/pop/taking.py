@@ -13,7 +13,7 @@ from broker.pop.lanes import Lane
 from broker.pop.ledger import PopLedger
 from broker.pop.names import msg_offset_info, order_count_info, pop_retry_topic, start_offset_info
 from broker.pop.ops import LaneKey, Popped, PoppedInOrder, Sought
-from broker.queue_reader import QueueReader, ReadLimits, ReadStatus
+from broker.queue_reader import QueueReader, ReadStatus, transfer_limits
 from broker.state.topics import RETRY_PREFIX
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.errors import DamagedRecordError
@@ -89,7 +89,7 @@ class Taker:
         self._ledger = ledger
         self._commits = commits
         self._resets = context.offset_resets
-        self._reader = QueueReader(context.log, ReadLimits(), context.reads)
+        self._reader = QueueReader(context.log, transfer_limits(context.config, context.log), context.reads)
         self._lane_max = config.pop_in_flight_max
         self._total_max = config.pop_in_flight_total_max
         self._turn = 0

@@ -15,7 +15,7 @@ from broker.long_polling import HeldPull
 from broker.offset_commits import OffsetCommits
 from broker.pull_subscriptions import PullSubscriptions
 from broker.pull_waits import PullWaits
-from broker.queue_reader import QueueReader, ReadLimits, ReadResult, ReadStatus
+from broker.queue_reader import QueueReader, ReadResult, ReadStatus, transfer_limits
 from broker.read_advice import LEADER_ID, ReadAdvice, machine_memory_bytes
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import StateChangeError
@@ -77,9 +77,7 @@ class Pull:
 class PullProcessor:
     """Checks pulls, answers them or has them held."""
 
-    def __init__(
-        self, context: BrokerContext, commits: OffsetCommits, limits: ReadLimits | None = None
-    ) -> None:
+    def __init__(self, context: BrokerContext, commits: OffsetCommits) -> None:
         self._context = context
         self._config = context.config
         self._log = context.log
@@ -87,7 +85,7 @@ class PullProcessor:
         self._commits = commits
         self._subscriptions = PullSubscriptions(context.clients, context.sql_filters, context.config)
         self._now_ms = context.environment.monotonic_ms
-        self._reader = QueueReader(context.log, limits or ReadLimits(), context.reads)
+        self._reader = QueueReader(context.log, transfer_limits(context.config, context.log), context.reads)
         self._advice = ReadAdvice(
             self._config, context.log, context.engine, self._now_ms, machine_memory_bytes()
         )

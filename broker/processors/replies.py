@@ -50,11 +50,11 @@ class ReplyProcessor:
         config = context.config
         self._context = context
         self._forwarder = forwarder
-        self._trace = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
         keys = UniqueKeys.of_process(context.store_host, context.clock, context.environment.rng)
         rng = context.environment.rng
         self._admission = Admission(config, context.state, context.store_host, keys, rng)
         context.state.on_topics_changed(self._admission.forget_topics)
+        context.state.on_settings_changed(self._admission.take_settings)
 
     async def handle(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """324 and 325."""
@@ -74,7 +74,9 @@ class ReplyProcessor:
     def _answer(
         self, request: RemotingCommand, code: int, remark: str | None, place: Mapping[str, str] | None = None
     ) -> RemotingCommand:
-        return success_response(request, {**self._trace, **(place or {})}, remark=remark, code=code)
+        config = self._context.config
+        trace = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
+        return success_response(request, {**trace, **(place or {})}, remark=remark, code=code)
 
     async def _admit(self, header: SendMessageRequestHeader, body: bytes, born_host: bytes) -> Admitted:
         """The checks of every send. Raises RequestError."""

@@ -71,7 +71,7 @@ class SendProcessor:
         self._statistics = context.statistics
         self._counts = context.router.counts
         self._watch = context.puts
-        self._answers = SendAnswers(context.store_host, config.region_id, config.trace_on)
+        self._answers = self._make_answers()
         unique_keys = UniqueKeys.of_process(context.store_host, context.clock, context.environment.rng)
         self._admission = Admission(
             config,
@@ -89,6 +89,15 @@ class SendProcessor:
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0
         context.state.on_topics_changed(self._admission.forget_topics)
+        context.state.on_settings_changed(self._take_settings)
+
+    def _make_answers(self) -> SendAnswers:
+        config = self._context.config
+        return SendAnswers(self._context.store_host, config.region_id, config.trace_on)
+
+    def _take_settings(self) -> None:
+        self._answers = self._make_answers()
+        self._admission.take_settings()
 
     @property
     def held_count(self) -> int:

@@ -82,6 +82,7 @@ class ReplicatedState:
         self._proposals = ProposalQueue(log, self._record_message, PROPOSALS_WAITING_MAX)
         self._creating: dict[object, asyncio.Future[PutStatus]] = {}
         self._topic_callbacks: list[Callable[[], None]] = []
+        self._settings_callbacks: list[Callable[[], None]] = []
         self.on_applied: Callable[[Change, int], None] = lambda change, stored_ms: None
         """Told of each change that was applied, in order, and of its record's store time."""
         self.on_replaced: Callable[[], None] = lambda: None
@@ -169,6 +170,10 @@ class ReplicatedState:
         records.
         """
         self._topic_callbacks.append(callback)
+
+    def on_settings_changed(self, callback: Callable[[], None]) -> None:
+        """Call back when run-time settings came into force, for what is made from the configuration."""
+        self._settings_callbacks.append(callback)
 
     def propose(self, *changes: Change) -> asyncio.Future[PutStatus]:
         """Put the changes in the log, all in one record.
@@ -268,7 +273,7 @@ class ReplicatedState:
             return
         self._log.give_again(self._on_dispatch, snapshot.applied_index + 1)
         self._tables.load_json(snapshot.tables)
-        take_settings(self._config, self._tables.settings)
+        self._take_settings(self._tables.settings)
         self.on_replaced()
         self._keeper.begin_behind(snapshot)
         logger.info("the state is taken from the checkpoint of entry %d", snapshot.applied_index)
@@ -288,10 +293,16 @@ class ReplicatedState:
         for change in decode_changes(bytes(record.body)):
             self._tables.apply(change, request.store_timestamp_ms)
             if isinstance(change, PutSettings):
-                take_settings(self._config, change.values)
+                self._take_settings(change.values)
             self.on_applied(change, request.store_timestamp_ms)
         self._is_changed = True
         self._proposals.applied(request.queue_offset)
+
+    def _take_settings(self, settings: Mapping[str, str]) -> None:
+        take_settings(self._config, settings)
+        self._tables.set_static_topics(static_topics(self._config))
+        for callback in self._settings_callbacks:
+            callback()
 
     def restore(self, log_end_index: int | None = None) -> None:
         """Load the snapshot and listen to the log from the entry after it on. Before MessageLog.start.
@@ -328,7 +339,7 @@ class ReplicatedState:
             self.applied_index = self._saved_index = snapshot.applied_index
             self.saved_covered_index = base.covered_index
             self._keeper.begin_with(base)
-            take_settings(self._config, self._tables.settings)
+            self._take_settings(self._tables.settings)
 
     async def start(self) -> None:
         """Begin to write snapshots."""

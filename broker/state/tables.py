@@ -7,7 +7,7 @@ clock here.
 
 from collections.abc import Iterator, Mapping
 from operator import index
-from typing import Any
+from typing import Any, Final
 
 from broker.state.changes import (
     Change,
@@ -33,6 +33,9 @@ from broker.state.resets import PendingResets
 from broker.state.topics import DataVersion, TopicConfig
 from broker.state.writers import WriterTable
 from commitlog.sequences import writer_key
+
+SHOWN_IN_ROUTES: Final = frozenset({"autoCreateTopicEnable", "brokerPermission"})
+"""Settings that change what name servers say of topics: they take over only what has another version."""
 
 
 class StateTables:
@@ -90,11 +93,24 @@ class StateTables:
             case EndWriter(writer, partitions):
                 self.writers.end(writer_key(writer, partition) for partition in partitions)
             case PutSettings(values):
-                self.settings |= values
+                self._put_settings(values, timestamp_ms)
             case SetRequestMode(mode):
                 self.request_modes.put(mode)
             case LockQueues(group, client_id, queues, is_held):
                 (self.locks.put if is_held else self.locks.drop)(group, client_id, queues)
+
+    def _put_settings(self, values: Mapping[str, str], timestamp_ms: int) -> None:
+        self.settings |= values
+        if not SHOWN_IN_ROUTES.isdisjoint(values):
+            self.topics_version = self.topics_version.next(timestamp_ms)
+
+    def set_static_topics(self, static_topics: Mapping[str, TopicConfig]) -> None:
+        """The configuration has these now. One that the log has changed since stays as it is."""
+        for name, topic in self.static_topics.items():
+            if name not in static_topics and self.topics.get(name) == topic:
+                del self.topics[name]
+        self.topics.update(item for item in static_topics.items() if item[0] not in self.topics)
+        self.static_topics = static_topics
 
     def _commit(self, change: CommitOffsets, timestamp_ms: int) -> None:
         self.offsets.commit(change.group, change.topic, change.offsets)

@@ -8,8 +8,9 @@ transactionCheckMax times, or is older than fileReservedTime, is put aside in TR
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from broker.clients import ClientConnection
@@ -64,14 +65,13 @@ class TransactionChecks:
         config = context.config
         self._context = context
         self._ledger = ledger
-        self._timeout_ms = config.transaction_timeout_ms
-        self._interval_ms = config.transaction_check_interval_ms
-        self._check_max = config.transaction_check_max
-        self._reserved_ms = config.file_reserved_hours * HOUR_MS
+        self._config = config
+        self._is_changed = asyncio.Event()
         self._ready_since_ms = 0
         self._turns: dict[str, int] = {}
         self._rounds: asyncio.Task[None] | None = None
         ledger.on_ready(self._on_ready)
+        context.state.on_settings_changed(self._is_changed.set)
 
     async def start(self) -> None:
         """The rounds begin when the table is there."""
@@ -88,11 +88,21 @@ class TransactionChecks:
             self._rounds = asyncio.get_running_loop().create_task(self._keep_checking(), name="checks")
 
     async def _keep_checking(self) -> None:
-        pause_ms = min(self._interval_ms, self._timeout_ms)
+        config = self._config
+        await self._pause(lambda: min(config.transaction_check_interval_ms, config.transaction_timeout_ms))
         while True:
-            await asyncio.sleep(pause_ms / 1000)
             await self.run_round()
-            pause_ms = self._interval_ms
+            await self._pause(lambda: config.transaction_check_interval_ms)
+
+    async def _pause(self, pause_ms: Callable[[], int]) -> None:
+        """Wait so long; a change of the settings counts from the pause's start."""
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        while (left_s := start_s + pause_ms() / 1000 - loop.time()) > 0:
+            self._is_changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._is_changed.wait()
 
     async def run_round(self) -> None:
         """Look once at every open transaction that is due."""
@@ -112,7 +122,7 @@ class TransactionChecks:
 
     def _gather(self, halves: Iterator[tuple[int, int]], batch: _Batch) -> bool:
         """Fill the batch; whether all that is due was looked at."""
-        now_ms = self._context.clock()
+        now_ms, timeout_ms = self._context.clock(), self._config.transaction_timeout_ms
         for offset, checks in halves:
             try:
                 record = self._ledger.half(offset)
@@ -122,9 +132,9 @@ class TransactionChecks:
             if record is None:
                 batch.lost.append(offset)
             else:
-                own_ms = immunity_ms(record, self._timeout_ms)
+                own_ms = immunity_ms(record, timeout_ms)
                 age_ms = now_ms - record.store_timestamp_ms
-                is_young = -CLOCK_STEP_MAX_MS <= age_ms < (self._timeout_ms if own_ms is None else own_ms)
+                is_young = -CLOCK_STEP_MAX_MS <= age_ms < (timeout_ms if own_ms is None else own_ms)
                 if is_young and own_ms is None:
                     return True  # those behind it are younger still
                 if not is_young:
@@ -135,7 +145,8 @@ class TransactionChecks:
 
     def _judge(self, record: Record, checks: int, age_ms: int, batch: _Batch) -> None:
         batch.size_bytes += record.size
-        if checks >= self._check_max or age_ms > self._reserved_ms:
+        reserved_ms = self._config.file_reserved_hours * HOUR_MS
+        if checks >= self._config.transaction_check_max or age_ms > reserved_ms:
             batch.discarded.append(record)
             return
         producer = self._producer(producer_group_of(record))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from commitlog.record import decode_record, host_bytes
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from tests.compat.programs import Client
 from tests.compat.stage import Stage
 from tests.integration.client_runs import Driver, Report, java_driver
 from tests.integration.waiting import wait_for
@@ -32,6 +34,7 @@ class Asked:
 
     driver: Driver
     stage: Stage
+    version: str
     topic: str
     sent: Report = field(default_factory=list)
     runs: int = 0
@@ -105,7 +108,7 @@ def assert_same_place(found: Report, sent: Report) -> None:
 def asked(request: pytest.FixtureRequest, stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """A topic of two queues; its messages have a key each and one that they share. The producer traces."""
     driver = java_driver(request.param, tmp_path_factory.mktemp("java-query"))
-    made = Asked(driver, stage, stage.topic("Query", 2))
+    made = Asked(driver, stage, request.param, stage.topic("Query", 2))
     steps = [
         ("send", made.topic, f"order-{n} {'even' if n % 2 == 0 else 'odd'}", f"body {n}") for n in range(SENT)
     ]
@@ -129,6 +132,29 @@ def test_the_trace_of_a_message_is_found_by_its_id_and_by_its_key(asked: Asked) 
     assert by_id[0]["topic"] == by_key[0]["topic"] == TRACE_TOPIC
     assert "Pub" in by_id[0]["body"]
     assert asked.topic in by_id[0]["body"]
+
+
+def test_the_trace_of_a_consumer_comes_beside_the_producers(asked: Asked, tmp_path: Path) -> None:
+    """Its client drops what it has to say of a message that names no region."""
+    one, group = asked.sent[3], asked.stage.unique("Tracing")
+    client = Client(asked.version, asked.stage.namesrv, tmp_path)
+    with client.start("consumers", asked.topic, group, trace=True) as consumers:
+        consumers.wait_until("all consumed", lambda: len(consumers.lines(member=0)) >= SENT)
+        consumers.stop()
+
+    def told() -> str:
+        (found,) = asked.do(("key", TRACE_TOPIC, one["id"], 64, 0, FOREVER))
+        return "".join(each.get("body", "") for each in found)
+
+    def is_whole(text: str) -> bool:
+        pieces = [piece.split("\x01") for piece in text.split("\x02")]
+        begun = {fields[4] for fields in pieces if fields[0] == "SubBefore" and fields[5] == one["id"]}
+        ended = {fields[1] for fields in pieces if fields[0] == "SubAfter" and fields[2] == one["id"]}
+        return bool(begun & ended)
+
+    wait_for("what the consumer traced", lambda: is_whole(told()), FOUND_LIMIT_S)
+    assert group in told()
+    assert "DefaultRegion" in told()
 
 
 def test_after_the_leaders_end_the_new_one_finds_the_same(asked: Asked) -> None:

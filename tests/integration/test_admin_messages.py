@@ -16,6 +16,7 @@ import pytest
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.record import decode_record, format_properties
+from tests.compat.programs import Client
 from tests.integration.client_runs import java_driver
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
@@ -160,6 +161,18 @@ def test_what_a_java_client_traces_is_read(
     assert (span["kind"], span["group"], span["topic"]) == ("send", f"makers-{name}", topic)
     assert (span["isSuccess"], span["offsetId"]) == (True, sent["offset_id"])
     assert span["messageType"] == "normal"
+    with Client("5.4.0", cluster.namesrv, tmp_path).start(
+        "consumers", topic, f"takers-{name}", trace=True
+    ) as consumers:
+        consumers.wait_lines("it is consumed", body="traced")
+        consumers.stop()
+
+    def ended() -> list[dict[str, Any]]:
+        spans = answered(api.get(path))["spans"]
+        return [each for each in spans if each["kind"] == "consume" and each["isSuccess"]]
+
+    (taken,) = wait_for("the consumer's trace", ended, LIMIT_S)
+    assert (taken["group"], taken["status"]) == (f"takers-{name}", "success")
 
 
 def heartbeat(group: str, topic: str) -> bytes:

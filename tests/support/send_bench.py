@@ -18,6 +18,8 @@ from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 
 KEY = "7F00000100002A9F0000000000000001"
+STAMP = b"CLUSTER\x01DefaultCluster\x02MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02"
+"""What the broker adds to the properties of every message."""
 
 
 def send_request(

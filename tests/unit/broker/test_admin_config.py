@@ -10,6 +10,7 @@ from broker.runtime_settings import RUNTIME_KEYS, take_settings
 from broker.state.changes import InvalidChangeError, PutSettings, decode_changes, encode_change, join_changes
 from broker.state.state import ReplicatedState
 from remoting.codes import RequestCode
+from remoting.properties_text import parse_properties_text
 from tests.support.broker_context import NOW_MS, FakeEngine
 from tests.support.operator import Operator
 
@@ -33,6 +34,27 @@ async def test_a_change_is_in_force_and_shown(operator: Operator) -> None:
 async def test_which_keys_can_change_is_told(operator: Operator) -> None:
     told = (await operator.ask(RequestCode.GET_BROKER_CONFIG)).ext_fields["runtimeKeys"]
     assert set(told.split(",")) == RUNTIME_KEYS
+
+
+async def test_what_a_node_is_stands_beside_its_keys(operator: Operator) -> None:
+    """Tools look for these keys of RocketMQ's, which follow from others or from who leads."""
+
+    async def shown() -> dict[str, str]:
+        return parse_properties_text((await operator.ask(RequestCode.GET_BROKER_CONFIG)).body)
+
+    expected = {
+        "brokerId": "0",
+        "brokerRole": "SYNC_MASTER",
+        "flushDiskType": "SYNC_FLUSH",
+        "useTLS": "false",
+        "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    }
+    assert (await shown()).items() >= expected.items()
+    assert (await operator.ask(UPDATE, b"brokerId=0\nuseTLS=false\n")).code == 0
+    refused = await operator.ask(UPDATE, b"brokerRole=SLAVE\n")
+    assert (refused.code, "brokerRole" in str(refused.remark)) == (16, True)
+    operator.log.set_writable(False)
+    assert (await shown()).items() >= {"brokerId": "1", "brokerRole": "SLAVE"}.items()
 
 
 async def test_the_engine_hears_of_a_preferred_leader_and_that_there_is_none_again(
@@ -75,6 +97,41 @@ async def test_what_cannot_change_changes_nothing(
     assert operator.log.messages == []
 
 
+@pytest.mark.parametrize(
+    ("setting", "field", "value"),
+    [
+        (b"transactionCheckMax=3", "transaction_check_max", 3),
+        (b"transactionTimeOut=7000", "transaction_timeout_ms", 7_000),
+        (b"transactionCheckInterval=500", "transaction_check_interval_ms", 500),
+        (b"autoCreateTopicEnable=false", "auto_create_topic_enable", False),
+        (b"brokerPermission=4", "broker_permission", 4),
+        (b"traceOn=false", "trace_on", False),
+        (b"maxMessageSize=1048576", "max_message_bytes", 1_048_576),
+        (b"maxTransferCountOnMessageInMemory=32", "memory_messages_max", 32),
+        (b"maxTransferBytesOnMessageInDisk=65536", "disk_bytes_max", 65_536),
+    ],
+)
+async def test_what_rocketmq_changes_while_it_runs_changes_here(
+    operator: Operator, setting: bytes, field: str, value: object
+) -> None:
+    calls: list[str] = []
+    operator.context.state.on_settings_changed(lambda: calls.append(field))
+    assert (await operator.ask(UPDATE, setting)).code == 0
+    assert getattr(operator.context.config, field) == value
+    assert calls == [field]
+
+
+async def test_name_servers_hear_of_what_routes_show(operator: Operator) -> None:
+    """They keep a topic whose version is the same."""
+    for setting in (b"brokerPermission=4", b"autoCreateTopicEnable=false"):
+        version = operator.context.state.data_version
+        assert (await operator.ask(UPDATE, setting)).code == 0
+        assert operator.context.state.data_version.counter == version.counter + 1
+    version = operator.context.state.data_version
+    assert (await operator.ask(UPDATE, b"traceOn=false")).code == 0
+    assert operator.context.state.data_version == version
+
+
 async def test_a_follower_changes_nothing_and_names_the_leader(operator: Operator) -> None:
     operator.log.set_writable(False)
     answer = await operator.ask(UPDATE, b"longPollingEnable=false")
@@ -85,7 +142,7 @@ async def test_a_follower_changes_nothing_and_names_the_leader(operator: Operato
 async def test_another_node_takes_the_settings_over_from_log_and_snapshot(
     operator: Operator, tmp_path: Path
 ) -> None:
-    await operator.ask(UPDATE, b"topicsMax=77")
+    await operator.ask(UPDATE, b"topicsMax=77\nautoCreateTopicEnable=false\n")
     replayed = config_from({"storePathRootDir": str(tmp_path / "other"), "dLegerSelfId": "n0"})
     log = operator.log.reopened()
     state = ReplicatedState(replayed, log, lambda: NOW_MS)
@@ -95,8 +152,11 @@ async def test_another_node_takes_the_settings_over_from_log_and_snapshot(
     await state.start()
     await state.stop()
     restored = config_from({"storePathRootDir": str(tmp_path / "other")})
-    ReplicatedState(restored, operator.log.reopened(), lambda: NOW_MS).restore()
-    assert restored.topics_max == 77
+    loaded = ReplicatedState(restored, operator.log.reopened(), lambda: NOW_MS)
+    loaded.restore()
+    assert (restored.topics_max, restored.auto_create_topic_enable) == (77, False)
+    assert "TBW102" not in state.topics
+    assert "TBW102" not in loaded.topics
 
 
 def test_settings_of_a_later_version_stop_no_node() -> None:

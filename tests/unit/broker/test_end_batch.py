@@ -41,7 +41,7 @@ async def end(bench: Bench, body: bytes) -> RemotingCommand:
 async def test_the_digest_stands_in_the_records_and_follows_from_them(bench: Bench) -> None:
     await bench.answer(sequenced_send(0, [b"a", b"b"], digest=FIRST_DIGEST.decode()))
     expected = b"LEDGERMQ_SEQ\x01w|0|1|1\x02LEDGERMQ_SUM\x01%b\x02UNIQ_KEY\x01k\x02" % digest_of(b"a", b"b")
-    assert bench.stored[1].properties == expected
+    assert bench.stored[1].properties.startswith(expected)
     progress = bench.context.state.writers.get(b"w|0")
     assert progress is not None
     assert progress.digest == digest_of(b"a", b"b")

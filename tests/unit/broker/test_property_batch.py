@@ -48,7 +48,9 @@ def read(
     log: FakeLog, offset: int = 0, limits: ReadLimits = LIMITS, bytes_max: int | None = None
 ) -> ReadResult:
     wanted = FILTERS.filter_for("SQL92", "a = 1")
-    return QueueReader(as_message_log(log), limits).read("t", 0, offset, wanted, 32, bytes_max)
+    return QueueReader(as_message_log(log), lambda queue, offset: limits).read(
+        "t", 0, offset, wanted, 32, bytes_max
+    )
 
 
 def offsets(result: ReadResult) -> list[int]:

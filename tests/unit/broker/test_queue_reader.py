@@ -1,5 +1,14 @@
+from broker.config import config_from
 from broker.filters import MATCH_ALL, TagFilter, parse_tag_expression
-from broker.queue_reader import NO_BYTES_MAX, QueueReader, ReadLimits, ReadResult, ReadStatus
+from broker.queue_reader import (
+    NO_BYTES_MAX,
+    QueueReader,
+    ReadLimits,
+    ReadResult,
+    ReadStatus,
+    transfer_limits,
+)
+from broker.runtime_settings import take_settings
 from tests.support.fake_log import FakeLog, as_message_log
 from tests.unit.broker.consume_bench import ignore, message
 
@@ -20,7 +29,8 @@ def read(
     messages_max: int = 32,
     bytes_max: int | None = None,
 ) -> ReadResult:
-    return QueueReader(as_message_log(log), LIMITS).read("t", 0, offset, wanted, messages_max, bytes_max)
+    reader = QueueReader(as_message_log(log), lambda queue, offset: LIMITS)
+    return reader.read("t", 0, offset, wanted, messages_max, bytes_max)
 
 
 def test_the_limits_number_bounds_what_the_client_asks_for() -> None:
@@ -59,3 +69,29 @@ def test_units_behind_the_last_message_taken_are_left_for_the_next_answer() -> N
 
 def test_an_absent_queue_has_no_messages() -> None:
     assert read(FakeLog(), 3) == ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+
+
+def test_the_transfer_settings_bound_an_answer_and_change_while_it_runs() -> None:
+    log = log_with(*["a"] * 50, body_bytes=500)
+    config = config_from({})
+    reader = QueueReader(as_message_log(log), transfer_limits(config, as_message_log(log), 1 << 30))
+
+    def counts(bytes_max: int | None = None) -> list[int]:
+        return [reader.read("t", 0, at, MATCH_ALL, 1_000, bytes_max).count for at in (0, 45)]
+
+    assert counts() == [50, 5]
+    take_settings(config, {"maxTransferCountOnMessageInMemory": "4"})
+    assert counts() == [4, 4]
+    take_settings(config, {"maxTransferBytesOnMessageInMemory": "1300"})
+    assert counts() == [2, 2]
+    assert counts(bytes_max=2_000) == [3, 3]
+    assert counts(bytes_max=9_000) == [4, 4], "who names a maximum gets twice the bytes at most"
+
+
+def test_what_is_far_before_the_end_goes_by_the_settings_of_the_disk() -> None:
+    log = log_with(*["a"] * 50, body_bytes=500)
+    config = config_from({"maxTransferCountOnMessageInDisk": "8", "accessMessageInMemoryMaxRatio": "100"})
+    reader = QueueReader(as_message_log(log), transfer_limits(config, as_message_log(log), 15_000))
+    assert [reader.read("t", 0, at, MATCH_ALL, 32, None).count for at in (0, 30)] == [8, 20]
+    take_settings(config, {"maxTransferBytesOnMessageInDisk": "1300"})
+    assert [reader.read("t", 0, at, MATCH_ALL, 32, None).count for at in (0, 30)] == [2, 20]

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from broker.registration import Registration
-from broker.state.changes import DeleteTopic, PutTopic
+from broker.state.changes import DeleteTopic, PutSettings, PutTopic
 from broker.state.topics import TopicConfig
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
@@ -125,6 +125,18 @@ async def test_a_broker_that_may_not_be_written_or_read_says_so_with_every_topic
         await until(lambda: len(name_server.requests) == 1)
     topics = orjson.loads(name_server.requests[0].body)["topicConfigSerializeWrapper"]["topicConfigTable"]
     assert topics["TBW102"]["perm"] == shown
+
+
+async def test_a_permission_that_changes_is_shown_at_once(tmp_path: Path, name_server: NameServer) -> None:
+    async with registered_node(tmp_path, f"127.0.0.1:{name_server.server.port}") as node:
+        await until(lambda: len(name_server.requests) == 1)
+        node.log.set_writable(True)
+        await until(lambda: len(name_server.requests) == 2)
+        await node.context.state.propose(PutSettings({"brokerPermission": "4"}))
+        await until(lambda: len(name_server.requests) == 3)
+        wrapper = orjson.loads(name_server.requests[-1].body)["topicConfigSerializeWrapper"]
+        assert wrapper["topicConfigTable"]["TBW102"]["perm"] == 4
+        assert wrapper["dataVersion"]["counter"] == 1
 
 
 async def test_topic_changes_are_told_at_once_and_together(tmp_path: Path, name_server: NameServer) -> None:

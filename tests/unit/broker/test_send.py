@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.state.changes import PutTopic
+from broker.state.changes import PutSettings, PutTopic
 from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
 from commitlog.record import parse_properties
@@ -14,6 +14,10 @@ from tests.support.broker_context import NOW_MS, FakeEngine, make_context
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 from tests.support.send_bench import KEY, Bench, make_bench, send_request
+from tests.support.sequenced import batch_body
+
+MIB = 1024 * 1024
+STAMPED = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ async def test_a_message_is_stored_as_it_came_and_answered_with_its_place(bench:
     assert (message.sys_flag, message.reconsume_times, message.born_timestamp_ms) == (1, 1, NOW_MS)
     assert message.born_host == bench.connection.born_host
     assert message.store_host == bench.context.store_host
-    assert parse_properties(message.properties) == {"UNIQ_KEY": KEY, "TAGS": "a", "CLUSTER": "DefaultCluster"}
+    assert parse_properties(message.properties) == {"UNIQ_KEY": KEY, "TAGS": "a", **STAMPED}
     assert answer.code == 0
     assert answer.ext_fields == {
         "msgId": f"7F00000100002A9F{position:016X}",
@@ -181,14 +185,85 @@ async def test_a_property_text_without_its_last_separator_keeps_all_values(bench
     assert parse_properties(bench.stored[0].properties) == {
         "TAGS": "a",
         "UNIQ_KEY": KEY,
-        "CLUSTER": "DefaultCluster",
+        **STAMPED,
     }
 
 
-async def test_a_clients_cluster_property_is_replaced(bench: Bench) -> None:
-    await bench.answer(send_request(properties=f"UNIQ_KEY\x01{KEY}\x02CLUSTER\x01other\x02"))
-    assert parse_properties(bench.stored[0].properties)["CLUSTER"] == "DefaultCluster"
-    assert bench.stored[0].properties.count(b"CLUSTER") == 1
+@pytest.mark.parametrize("name", STAMPED)
+async def test_what_the_broker_says_of_a_message_replaces_what_the_client_said(
+    bench: Bench, name: str
+) -> None:
+    await bench.answer(send_request(properties=f"UNIQ_KEY\x01{KEY}\x02{name}\x01other\x02"))
+    batch = send_request(
+        is_batch=True, properties="", body=batch_body([b"x"], properties=f"{name}\x01o\x02TAGS\x01a".encode())
+    )
+    assert (await bench.answer(batch)).code == 0
+    for message in bench.stored:
+        assert parse_properties(message.properties).items() >= STAMPED.items()
+        assert message.properties.count(name.encode()) == 1
+    assert parse_properties(bench.stored[1].properties)["TAGS"] == "a"
+
+
+async def test_every_way_in_says_region_and_trace(bench: Bench) -> None:
+    """A consumer that traces drops the trace of a message without region."""
+    await bench.answer(send_request())
+    await bench.answer(send_request(properties=""))
+    for properties in ("DELAY\x013\x02", "TIMER_DELAY_SEC\x019\x02", "TRAN_MSG\x01true\x02PGROUP\x01p\x02"):
+        await bench.answer(send_request(properties=f"UNIQ_KEY\x01{KEY}\x02{properties}"))
+    for sent in (b"", b"TAGS\x01a", b"TAGS\x01a\x02"):
+        await bench.answer(
+            send_request(is_batch=True, properties="", body=batch_body([b"x", b"y"], properties=sent))
+        )
+    await bench.answer(send_request("%RETRY%g", reconsume_times=1))
+    await bench.answer(send_request("%RETRY%g", reconsume_times=9))
+    assert len(bench.stored) == 13
+    for message in bench.stored:
+        assert parse_properties(message.properties).items() >= STAMPED.items()
+
+
+async def test_trace_can_be_switched_off_while_it_runs(bench: Bench) -> None:
+    await bench.answer(send_request())
+    await bench.context.state.propose(PutSettings({"traceOn": "false"}))
+    answer = await bench.answer(send_request())
+    assert answer.ext_fields["TRACE_ON"] == "false"
+    refused = await bench.answer(send_request("a b"))
+    assert refused.ext_fields["TRACE_ON"] == "false"
+    stored = [parse_properties(message.properties)["TRACE_ON"] for message in bench.stored]
+    assert stored == ["true", "false"]
+
+
+async def test_a_body_may_have_just_maxmessagesize_and_that_can_change(bench: Bench) -> None:
+    async def codes(*sizes: int) -> list[int]:
+        """Of a message, of one with a rule of its own, and of a batch, of each of these sizes."""
+        found = []
+        for size in sizes:
+            batch = batch_body([bytes(size - len(batch_body([b""], properties=b"")))], properties=b"")
+            for request in (
+                send_request(body=bytes(size)),
+                send_request(body=bytes(size), properties="DELAY\x013\x02"),
+                send_request(is_batch=True, body=batch, properties=""),
+            ):
+                answer = await bench.answer(request)
+                found.append(answer.code)
+        return found
+
+    assert await codes(4 * MIB, 4 * MIB + 1) == [0, 0, 0, 13, 13, 13]
+    await bench.context.state.propose(PutSettings({"maxMessageSize": "1000"}))
+    assert await codes(1000, 1001) == [0, 0, 0, 13, 13, 13]
+    await bench.context.state.propose(PutSettings({"maxMessageSize": "2000"}))
+    assert await codes(2000, 2001) == [0, 0, 0, 13, 13, 13]
+
+
+async def test_topics_are_made_by_sends_only_while_that_is_allowed(bench: Bench) -> None:
+    state = bench.context.state
+    for setting, code in (("false", 17), ("true", 0), ("false", 17)):
+        version = state.data_version
+        await state.propose(PutSettings({"autoCreateTopicEnable": setting}))
+        assert (await bench.answer(send_request(f"new-{setting}-{code}"))).code == (
+            code if f"new-{setting}-{code}" not in state.topics else 0
+        )
+        assert ("TBW102" in state.topics) == (setting == "true")
+        assert state.data_version.counter > version.counter, "name servers keep what has the same version"
 
 
 async def test_a_key_within_another_propertys_name_is_no_message_id(bench: Bench) -> None:

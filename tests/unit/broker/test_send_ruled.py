@@ -11,7 +11,7 @@ from broker.state.topics import STATE_TOPIC, TopicConfig
 from commitlog.log import PutStatus
 from commitlog.record import parse_properties
 from remoting.command import RemotingCommand
-from tests.support.send_bench import KEY, Bench, make_bench, send_request
+from tests.support.send_bench import KEY, STAMP, Bench, make_bench, send_request
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ async def test_a_batch_becomes_messages_of_their_own(bench: Bench) -> None:
     await bench.settle()
     first, batch, last = bench.connection.take_answers()
     assert [message.body for message in bench.stored] == [b"hello", b"one", b"two", b"three", b"hello"]
-    assert {(m.flag, m.properties, m.queue_id) for m in bench.stored[1:4]} == {(7, b"TAGS\x01a\x02", 1)}
+    assert {(m.flag, m.properties, m.queue_id) for m in bench.stored[1:4]} == {
+        (7, b"TAGS\x01a\x02" + STAMP, 1)
+    }
     assert [answer.ext_fields["queueOffset"] for answer in (first, batch, last)] == ["0", "1", "4"]
     ids = batch.ext_fields["msgId"].split(",")
     assert len(ids) == 3

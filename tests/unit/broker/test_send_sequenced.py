@@ -22,7 +22,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.headers import ConsumerSendMsgBackRequestHeader
 from tests.support.broker_context import NOW_MS
-from tests.support.send_bench import Bench, make_bench, send_request
+from tests.support.send_bench import STAMP, Bench, make_bench, send_request
 from tests.support.sequenced import batch_body, numbers_of, sequenced_send
 
 
@@ -43,8 +43,8 @@ async def test_messages_are_stored_with_their_numbers_and_answered_with_their_pl
     )
     assert first.born_host == bench.connection.born_host
     assert first.store_host == bench.context.store_host
-    assert first.properties == b"LEDGERMQ_SEQ\x01w|0|1|0\x02UNIQ_KEY\x01k\x02"
-    assert second.properties == b"LEDGERMQ_SEQ\x01w|0|1|1\x02UNIQ_KEY\x01k\x02"
+    assert first.properties == b"LEDGERMQ_SEQ\x01w|0|1|0\x02UNIQ_KEY\x01k\x02" + STAMP
+    assert second.properties == b"LEDGERMQ_SEQ\x01w|0|1|1\x02UNIQ_KEY\x01k\x02" + STAMP
     assert answer.code == 0
     assert (answer.ext_fields["queueOffset"], answer.ext_fields["repeats"]) == ("0", "0")
     assert bench.context.state.writers.get(b"w|0") == Progress(1, 2)

@@ -1,9 +1,11 @@
 """Open transactions are asked about, as often as is allowed, and put aside then."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from broker.state.changes import PutSettings
 from broker.state.state import StateChangeError
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, TopicConfig
 from broker.transactions.checks import BATCH_MAX, REUNION_MS
@@ -226,7 +228,7 @@ async def test_others_are_asked_while_nothing_can_be_put_aside(
         raise StateChangeError(PutStatus.MESSAGE_ILLEGAL)
 
     monkeypatch.setattr(bench.context.state, "ensure_topic_config", refuse)
-    bench.checks._check_max = 1
+    await bench.context.state.propose(PutSettings({"transactionCheckMax": "1"}))
     await bench.prepare(b"old")
     bench.at(6 * SECOND)
     await bench.run_round()
@@ -250,3 +252,19 @@ async def test_rounds_begin_with_leadership_and_end_with_it(bench: TransactionBe
     bench.log.set_writable(False)
     await bench.settle()
     assert (rounds.cancelled(), bench.checks._rounds) == (True, None)
+
+
+async def test_a_shorter_interval_counts_at_once(bench: TransactionBench) -> None:
+    """A round is due each transactionCheckInterval; one that became short must not wait for the long one."""
+    rounds = 0
+
+    async def count() -> None:
+        nonlocal rounds
+        rounds += 1
+
+    bench.checks.run_round = count  # type: ignore[method-assign]
+    settings = {"transactionCheckInterval": "10", "transactionTimeOut": "10"}
+    await bench.context.state.propose(PutSettings(settings))
+    async with asyncio.timeout(10):
+        while rounds < 3:
+            await asyncio.sleep(0.01)

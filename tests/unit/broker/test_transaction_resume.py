@@ -6,6 +6,7 @@ import pytest
 
 from broker.processors.transactions import ResumeProcessor
 from broker.readiness import Readiness
+from broker.state.changes import PutSettings
 from broker.state.topics import CHECK_MAX_TIME_TOPIC
 from commitlog.log import PutStatus
 from commitlog.record import offset_msg_id
@@ -45,7 +46,7 @@ async def resume(bench: TransactionBench, text: str) -> RemotingCommand:
 
 async def test_it_is_a_half_message_again_and_can_be_committed(bench: TransactionBench) -> None:
     assert (await resume(bench, message_id(bench))).code == 0
-    bench.checks._check_max = 15
+    await bench.context.state.propose(PutSettings({"transactionCheckMax": "15"}))
     bench.at(12 * SECOND)
     await bench.checks.run_round()
     (asked,) = bench.producer.take_answers()

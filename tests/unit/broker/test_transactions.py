@@ -40,6 +40,8 @@ async def test_a_half_message_is_put_aside_and_answered_as_if_it_stood_in_its_qu
         "UNIQ_KEY": "K6f6e65",
         "TAGS": "a",
         "CLUSTER": "DefaultCluster",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
         "REAL_TOPIC": "t",
         "REAL_QID": "2",
         "__transactionId__": "K6f6e65",

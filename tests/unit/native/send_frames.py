@@ -67,6 +67,8 @@ _pieces = st.sampled_from(
         *("UNIQ_KEY\x01", KEY, "\x01", "\x02", "DELAY\x013\x02", "TRAN_MSG\x01true\x02", "TAGS\x01a\x02"),
         *(
             "CLUSTER\x01c\x02",
+            "MSG_REGION\x01r\x02",
+            "TRACE_ON\x01false\x02",
             "TIMER_DELAY_SEC\x015\x02",
             "XUNIQ_KEY\x01",
             "UNIQ_KEY\x01\x02",

@@ -22,6 +22,7 @@ from remoting.command import RemotingCommand
 from remoting.command_reader import CommandReader
 from remoting.send_request import SendRequest, send_header
 from tests.support.fake_connection import FakeConnection
+from tests.support.send_bench import STAMP
 from tests.unit.native.send_frames import (
     FRAMES,
     JAVA,
@@ -113,7 +114,8 @@ def test_any_properties(text: str, topic: str, sys_flag: int, body_bytes: int) -
 
 
 def test_what_has_a_rule_is_left_to_python() -> None:
-    for words in ("DELAY\x013\x02", "TRAN_MSG\x01true\x02", "CLUSTER\x01c\x02", "TIMER_DELAY_MS\x015\x02"):
+    own = ("CLUSTER\x01c\x02", "MSG_REGION\x01r\x02", "TRACE_ON\x01false\x02")
+    for words in ("DELAY\x013\x02", "TRAN_MSG\x01true\x02", *own, "TIMER_DELAY_MS\x015\x02"):
         for text in (words + PROPERTIES, PROPERTIES + words, "KEYS\x01" + words + PROPERTIES):
             assert not agree(command(json_frame(json_send(JAVA | {"i": text}))))
     for change in ({"m": "true"}, {"b": "%RETRY%g"}, {"b": "unknown"}, {"e": "4"}, {"f": "4"}, {"i": ""}):
@@ -122,7 +124,7 @@ def test_what_has_a_rule_is_left_to_python() -> None:
 
 
 def test_properties_at_their_bound() -> None:
-    room = PROPERTIES_BYTES_MAX - len(PROPERTIES) - len("KEYS\x01\x02CLUSTER\x01DefaultCluster\x02")
+    room = PROPERTIES_BYTES_MAX - len(PROPERTIES) - len("KEYS\x01\x02") - len(STAMP)
     for more in (-1, 0, 1):
         text = f"{PROPERTIES}KEYS\x01{'k' * (room + more)}\x02"
         for written in (text, text[:-1]):

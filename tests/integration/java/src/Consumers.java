@@ -65,7 +65,8 @@ final class Consumers {
     }
 
     private DefaultMQPushConsumer start(int number) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group", null));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+                options.text("group", null), options.isSet("trace"), null);
         options.connect(consumer);
         consumer.setInstanceName("member" + number + "-" + System.nanoTime());
         consumer.setPollNameServerInterval(options.number("poll_ms", 1_000));

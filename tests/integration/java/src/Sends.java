@@ -14,7 +14,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Sends at and over the limits, one case a line: where the message is, or the code it was refused with. */
 final class Sends {
-    private static final int BODY_MAX = 4 * 1024 * 1024 - 64 * 1024;
+    private static final int BODY_MAX = 4 * 1024 * 1024;
     private static final int PROPERTY_MAX = 30_000;
     private final Options options;
     private final String topic;
@@ -88,6 +88,7 @@ final class Sends {
         options.connect(made);
         made.setInstanceName(name + System.nanoTime());
         made.setSendMsgTimeout(10_000);
+        made.setMaxMessageSize(2 * BODY_MAX);
         return made;
     }
 

@@ -70,6 +70,8 @@ async def test_a_delivered_message_is_as_it_was_sent_but_for_its_properties(benc
         "KEYS": "k",
         "TAGS": "a",
         "CLUSTER": "DefaultCluster",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
         "TIMER_DELAY_SEC": "2",
         "TIMER_OUT_MS": str(NOW_MS + SECOND),
         "REAL_TOPIC": "t",
