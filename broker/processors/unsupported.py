@@ -49,6 +49,10 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: NO_COLD_DATA,
     Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: NO_COLD_DATA,
     Code.SET_COMMITLOG_READ_MODE: "the log's files are read by pread, not mapped: there is no mode to set",
+    Code.SWITCH_TIMER_ENGINE: (
+        "there is one timer engine: timer messages wait in the replicated log (no timer wheel in files, no "
+        "RocksDB), so there is none to switch to"
+    ),
     Code.AUTH_CREATE_USER: NO_ACL,
     Code.AUTH_UPDATE_USER: NO_ACL,
     Code.AUTH_DELETE_USER: NO_ACL,
