@@ -54,7 +54,7 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
         _one_of("DELETE", COMPACTION="cleanup.policy COMPACTION is not supported: no topic is compacted"),
         is_changeable=False,
     ),
-    "message.type": Attribute(_one_of(*MESSAGE_TYPES, MIXED="MIXED message type is not supported.")),
+    "message.type": Attribute(_one_of(*MESSAGE_TYPES)),
     "reserve.time": Attribute(_number(-1, _INT64_MAX)),
     RETENTION_ATTRIBUTE: Attribute(_number(0, 10**15 - 1)),
 }
@@ -107,6 +107,8 @@ def _check_value(attributes: Mapping[str, Attribute], key: str, value: str, *, i
         raise _refused(f"unsupported key: {key[:64]}")
     if is_there and not attribute.is_changeable:
         raise _refused(f"attempt to update an unchangeable attribute. key: {key}")
+    if (key, value) == ("message.type", "MIXED"):  # as RocketMQ's default enableMixedMessageType=false has it
+        raise invalid("MIXED message type is not supported.")
     problem = attribute.problem(value)
     if problem is not None:
         raise _refused(problem)

@@ -176,9 +176,9 @@ class Admission:
             limits = (self._config.max_message_bytes, PROPERTIES_BYTES_MAX, PLAIN_SYS_FLAGS)
             self._plain = _make_plain(*classes, self._store_host, self._stamp.suffix, *limits)
 
-    def check_body(self, body: bytes) -> None:
-        """Raises RequestError for one beyond maxMessageSize."""
-        most = self._config.max_message_bytes
+    def check_body(self, body: bytes, framing_bytes: int = 0) -> None:
+        """Raises RequestError for one beyond maxMessageSize, and what it may have for its framing."""
+        most = self._config.max_message_bytes + framing_bytes
         if len(body) > most:
             raise _illegal(f"the body has {len(body)} bytes; {most} are possible")
 

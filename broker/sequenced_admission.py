@@ -4,6 +4,8 @@ As those of a batch send (broker/send_admission.py), but each message names its 
 own delay.
 """
 
+from typing import Final
+
 from broker.batch_body import BatchBodyError, SubMessage, split_batch, sub_messages
 from broker.config import BrokerConfig
 from broker.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
@@ -30,6 +32,8 @@ from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 from remoting.sequenced_send import SequencedSendRequestHeader
 
+FRAMING_BYTES_MAX: Final = 64 * 1024
+"""What a send may have beyond maxMessageSize: a single message of just that size fits, with its properties."""
 _DELAY = PROPERTY_DELAY.encode()
 _DELAY_START = _DELAY + b"\x01"
 
@@ -53,7 +57,7 @@ class SequencedAdmission:
         _check_numbers(header)
         if topic.is_retry or header.sys_flag & ~PLAIN_SYS_FLAGS:
             raise _illegal("a sequenced send is for ordinary messages to ordinary topics")
-        self._admission.check_body(body)
+        self._admission.check_body(body, FRAMING_BYTES_MAX)
         try:
             parts = split_batch(body, self._messages_max)
             messages = [self._message(part, header, topic, born_host) for part in parts]
@@ -76,6 +80,7 @@ class SequencedAdmission:
     def _message(
         self, part: SubMessage, header: SequencedSendRequestHeader, topic: OpenTopic, born_host: bytes
     ) -> Message:
+        self._admission.check_body(part.body)
         properties, queue_id = self._admission.stamped(part.properties), part.queue_id
         if not 0 <= queue_id < topic.queue_nums:
             remark = f"queueId[{queue_id}] is illegal, topic {header.topic} has {topic.queue_nums} queues"

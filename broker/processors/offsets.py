@@ -13,7 +13,6 @@ from broker.offset_commits import OffsetCommits
 from broker.put_errors import put_error
 from broker.read_advice import machine_memory_bytes, warm_bytes
 from broker.readiness import Readiness
-from broker.state.state import StateChangeError
 from broker.state.topics import RETRY_PREFIX
 from commitlog.consume_queue import Boundary, ConsumeQueue
 from commitlog.errors import PositionError
@@ -79,15 +78,20 @@ class OffsetProcessor:
         )
 
     def update(self, request: RemotingCommand) -> HandlerResult:
-        """15: answered when the offset is committed. One from before a reset is passed over (RocketMQ 5)."""
+        """15: answered when the offset is committed. One from before a reset is passed over (RocketMQ 5).
+
+        The group must be there, as it is once a consumer of it has sent a heartbeat or pulled: mqadmin
+        commits for any group it is given (cloneGroupOffset), and a misspelt name would become one.
+        """
         header = UpdateConsumerOffsetRequestHeader.parse(request.ext_fields)
+        if header.consumer_group not in self._state.groups:
+            remark = f"Group {header.consumer_group} not exist!"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if header.topic not in self._state.topics:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
         if header.queue_id < 0 or header.commit_offset < 0:
             remark = f"offset {header.commit_offset} of queue {header.queue_id} is out of range"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
-        if header.consumer_group not in self._state.groups:
-            return self._update_for_new_group(request, header)
         return self._commit(request, header)
 
     def max_offset(self, request: RemotingCommand) -> RemotingCommand:
@@ -126,20 +130,6 @@ class OffsetProcessor:
             return success_response(request, remark="Offset has been previously reset")
         future = self._commits.commit(*row)
         return success_response(request) if future is None else _committed(request, future)
-
-    async def _update_for_new_group(
-        self, request: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
-    ) -> RemotingCommand | None:
-        """Java 4 stores the offsets of any group; here the group is made first, if that is allowed."""
-        try:
-            group = await self._state.ensure_group(header.consumer_group)
-        except StateChangeError as error:
-            code, remark = put_error(error.status)
-            raise RequestError(code, remark) from error
-        if group is None:
-            remark = f"subscription group [{header.consumer_group}] does not exist"
-            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        return await _resolved(self._commit(request, header))
 
     async def _wait(
         self, request: RemotingCommand, answer: Callable[[RemotingCommand], HandlerResult]

@@ -94,7 +94,8 @@ def consumer_offset(cluster: Cluster, group: str, queue: MessageQueue) -> int | 
 def commit_consumer_offsets(
     cluster: Cluster, group: str, offsets: Mapping[MessageQueue, int], deadline_s: float | None = None
 ) -> None:
-    """Store the group's offsets: the number of the next message that it wants of each queue.
+    """Store the group's offsets: the number of the next message that it wants of each queue. A group that is
+    not there is made, where brokers may, as they do it for a consumer: by a pull.
 
     Raises:
         RequestRefusedError, ClusterUnavailableError: some may be stored.
@@ -102,6 +103,10 @@ def commit_consumer_offsets(
     for broker_name, queues in by_broker(offsets).items():
         commands = [_commit_command(group, queue, offsets[queue]) for queue in queues]
         answers = cluster.invoke_leader_many(broker_name, commands, deadline_s)
+        if any(answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST for answer in answers):
+            pull = _one_pull(group, queues[0], offsets[queues[0]])
+            cluster.invoke_leader(broker_name, lambda pull=pull: pull, deadline_s)
+            answers = cluster.invoke_leader_many(broker_name, commands, deadline_s)
         for queue, answer in zip(queues, answers, strict=True):
             if answer.code != ResponseCode.SUCCESS:
                 what = f"committing {offsets[queue]} of {queue} for group {group}"
@@ -119,6 +124,21 @@ def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
 def _commit_command(group: str, queue: MessageQueue, offset: int) -> RemotingCommand:
     command = _queue_command(RequestCode.UPDATE_CONSUMER_OFFSET, queue)
     command.ext_fields |= {"consumerGroup": group, "commitOffset": str(offset)}
+    return command
+
+
+def _one_pull(group: str, queue: MessageQueue, offset: int) -> RemotingCommand:
+    command = _queue_command(RequestCode.PULL_MESSAGE, queue)
+    command.ext_fields |= {
+        "consumerGroup": group,
+        "queueOffset": str(offset),
+        "maxMsgNums": "1",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+    }
     return command
 
 

@@ -123,6 +123,8 @@ def test_trace_and_track_of_a_message(
     params = {"topic": topic_of(name), "traceTopic": trace_topic}
     (span,) = answered(api.get(f"/messages/{sent[5]}/trace", params=params))["spans"]
     assert (span["kind"], span["group"], span["costMs"], span["isSuccess"]) == ("consume", group, 5, True)
+    make_group = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    call(broker_of(cluster.namesrv), make_group, {}, json.dumps({"groupName": group}).encode())
     committed = {"consumerGroup": group, "topic": topic_of(name), "queueId": "0", "commitOffset": "6"}
     call(broker_of(cluster.namesrv), RequestCode.UPDATE_CONSUMER_OFFSET, committed)
     for number, state in ((5, "consumed"), (6, "offline")):

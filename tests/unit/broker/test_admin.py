@@ -85,7 +85,6 @@ async def test_bad_topics_are_refused(operator: Operator, change: dict[str, str]
     [
         ("+colour=blue", "unsupported key: colour"),
         ("+message.type=fifo", "value is not in set: [UNSPECIFIED, NORMAL, FIFO"),
-        ("+message.type=MIXED", "MIXED message type is not supported."),
         ("+queue.type=BatchCQ", "BatchCQ is not supported"),
         ("+cleanup.policy=COMPACTION", "COMPACTION is not supported"),
         ("+cleanup.policy=NEVER", "value is not in set"),
@@ -108,6 +107,11 @@ async def test_attributes_that_mean_nothing_make_no_topic(
     answer = await operator.ask(UPDATE_TOPIC, topic="t", attributes=attributes)
     assert (answer.code, said in str(answer.remark)) == (1, True), answer.remark
     assert operator.log.messages == []
+
+
+async def test_topics_of_mixed_messages_are_refused_as_by_rocketmq(operator: Operator) -> None:
+    answer = await operator.ask(UPDATE_TOPIC, topic="t", attributes="+message.type=MIXED")
+    assert (answer.code, answer.remark) == (29, "MIXED message type is not supported.")
 
 
 async def test_attributes_of_a_topic_that_is_there(operator: Operator) -> None:

@@ -1,5 +1,6 @@
 """The configuration while the broker runs: what can change does so on every node of the group."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,20 @@ def test_settings_of_a_later_version_stop_no_node() -> None:
 
 def test_every_key_that_can_change_is_one_of_the_configurations() -> None:
     assert set(KNOWN_KEYS) >= RUNTIME_KEYS
+
+
+def test_the_page_of_the_broker_names_all_keys_and_those_that_can_change() -> None:
+    text = (Path(__file__).parents[3] / "docs/broker.md").read_text(encoding="utf-8")
+    changing = text.partition("## Changing keys while it runs")[2].partition("## Keys")[0]
+    paragraph = changing.strip().split("\n\n")[-1]
+    assert set(re.findall(r"`(\w+)`", paragraph)) == RUNTIME_KEYS
+    rows = [line for line in text.partition("## Keys")[2].splitlines() if line.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(KNOWN_KEYS)
+    own = [code for code in RequestCode if code.name.startswith("LEDGERMQ_")]
+    assert len(own) == 5
+    assert "Five are our own" in text
+    assert all(code.name in text for code in own)
 
 
 def test_settings_survive_the_log_and_are_bounded() -> None:

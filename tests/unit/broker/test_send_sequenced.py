@@ -50,6 +50,20 @@ async def test_messages_are_stored_with_their_numbers_and_answered_with_their_pl
     assert bench.context.state.writers.get(b"w|0") == Progress(1, 2)
 
 
+async def test_a_message_of_just_maxmessagesize_fits_with_its_properties(bench: Bench) -> None:
+    size = bench.context.config.max_message_bytes
+    assert size == 4 * 1024 * 1024
+    properties = b"K\x01" + b"v" * 32_000 + b"\x02"
+    for more, code in ((1, 13), (0, 0)):
+        request = sequenced_send(0, [])
+        request.body = batch_body([bytes(size + more)], properties)
+        assert (await bench.answer(request)).code == code
+    request = sequenced_send(1, [])
+    request.body = batch_body([bytes(size // 2)] * 3)
+    assert (await bench.answer(request)).code == 13
+    assert [len(message.body) for message in bench.stored] == [size]
+
+
 async def test_each_message_names_its_queue(bench: Bench) -> None:
     body = batch_body([b"a"], queue_id=2) + batch_body([b"b"], queue_id=0) + batch_body([b"c"], queue_id=2)
     request = sequenced_send(0, [])

@@ -247,6 +247,34 @@ def test_consumer_offsets(serve: Serve) -> None:
     assert stored == {"g@T@0": "12", "g@T@1": "4"}
 
 
+@pytest.mark.parametrize("may_be_made", [True, False])
+def test_a_group_that_is_not_there_is_made_by_a_pull(serve: Serve, may_be_made: bool) -> None:
+    """Brokers refuse the offsets of a group they do not know."""
+    groups: set[str] = set()
+    stored: dict[str, str] = {}
+
+    def answer(request: RemotingCommand) -> Answers:
+        ext = request.ext_fields
+        if request.code == RequestCode.PULL_MESSAGE:
+            groups.update({ext["consumerGroup"]} if may_be_made else ())
+            return [reply(request, ResponseCode.PULL_NOT_FOUND)]
+        if ext["consumerGroup"] not in groups:
+            return [reply(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)]
+        stored[ext["queueId"]] = ext["commitOffset"]
+        return [reply(request)]
+
+    names = NameServer()
+    names.leader = serve(answer).address
+    offsets = {QUEUE: 12, MessageQueue("T", "broker-a", 1): 4}
+    with Cluster(serve(names.answer).address) as cluster:
+        if may_be_made:
+            commit_consumer_offsets(cluster, "g", offsets)
+            assert stored == {"0": "12", "1": "4"}
+        else:
+            with pytest.raises(RequestRefusedError, match="with code 26"):
+                commit_consumer_offsets(cluster, "g", offsets)
+
+
 def test_refusals_and_unreadable_answers_are_told(serve: Serve) -> None:
     codes = [ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
     leader = serve(lambda request: [reply(request, codes.pop(0))])
