@@ -125,7 +125,7 @@ class StampedProperties:
     def over(self, properties: bytes) -> bytes:
         """The properties with these at their end. Raises MessageIllegalError."""
         if any(start in properties for start in self._starts):
-            stamped = format_properties(parse_properties(properties) | self.values)
+            stamped = format_properties({**parse_properties(properties), **self.values})
         else:
             separator = b"" if not properties or properties[-1] == _SEPARATOR else b"\x02"
             stamped = b"%b%b%b" % (properties, separator, self.suffix)

@@ -33,7 +33,7 @@ from remoting.errors import RequestError
 from remoting.sequenced_send import SequencedSendRequestHeader
 
 FRAMING_BYTES_MAX: Final = 64 * 1024
-"""What a send may have beyond maxMessageSize: a single message of just that size fits, with its properties."""
+"""What a send may have beyond maxMessageSize: one message of just that size fits, with its properties."""
 _DELAY = PROPERTY_DELAY.encode()
 _DELAY_START = _DELAY + b"\x01"
 

@@ -53,7 +53,7 @@ def with_attributes(
     wanted: SubscriptionGroupConfig, known: SubscriptionGroupConfig | None
 ) -> SubscriptionGroupConfig:
     """Its attributes as they come are changes of those there are. Raises RequestError."""
-    made = altered(GROUP_ATTRIBUTES, known and known.attributes, wanted.attributes)
+    made = altered(GROUP_ATTRIBUTES, known.attributes if known else None, wanted.attributes)
     return replace(wanted, attributes=made)
 
 

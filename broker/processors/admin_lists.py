@@ -59,7 +59,7 @@ class ListAdmin:
             raise invalid("attributes is not a table of texts")
         known = self._state.topics.get(config.name)
         changes = {str(key): str(value) for key, value in wanted.items()}
-        attributes = altered(TOPIC_ATTRIBUTES, known and known.attributes, changes)
+        attributes = altered(TOPIC_ATTRIBUTES, known.attributes if known else None, changes)
         return TopicConfig.from_json({**config.to_json(), "attributes": attributes})
 
     async def put_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:

@@ -104,8 +104,7 @@ def commit_consumer_offsets(
         commands = [_commit_command(group, queue, offsets[queue]) for queue in queues]
         answers = cluster.invoke_leader_many(broker_name, commands, deadline_s)
         if any(answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST for answer in answers):
-            pull = _one_pull(group, queues[0], offsets[queues[0]])
-            cluster.invoke_leader(broker_name, lambda pull=pull: pull, deadline_s)
+            _make_group(cluster, group, queues[0], deadline_s)
             answers = cluster.invoke_leader_many(broker_name, commands, deadline_s)
         for queue, answer in zip(queues, answers, strict=True):
             if answer.code != ResponseCode.SUCCESS:
@@ -127,19 +126,12 @@ def _commit_command(group: str, queue: MessageQueue, offset: int) -> RemotingCom
     return command
 
 
-def _one_pull(group: str, queue: MessageQueue, offset: int) -> RemotingCommand:
-    command = _queue_command(RequestCode.PULL_MESSAGE, queue)
-    command.ext_fields |= {
-        "consumerGroup": group,
-        "queueOffset": str(offset),
-        "maxMsgNums": "1",
-        "sysFlag": "4",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "0",
-    }
-    return command
+def _make_group(cluster: Cluster, group: str, queue: MessageQueue, deadline_s: float | None) -> None:
+    pull = _queue_command(RequestCode.PULL_MESSAGE, queue)
+    pull.ext_fields |= {"consumerGroup": group, "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "4"}
+    pull.ext_fields |= {"commitOffset": "0", "suspendTimeoutMillis": "0"}
+    pull.ext_fields |= {"subscription": "*", "subVersion": "0"}
+    cluster.invoke_leader(queue.broker_name, lambda: pull, deadline_s)
 
 
 def _queue_command(code: RequestCode, queue: MessageQueue) -> RemotingCommand:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from remoting.codes import RequestCode
 from tests.compat.mqadmin import ERROR_TEXT, MqAdmin, compile_runner
 from tests.compat.mqadmin_performance import (
     BROKER,
@@ -193,6 +194,33 @@ def test_a_setting_changed_on_the_leader_is_in_force_on_every_node(performed: Pe
     assert len(of_followers) == 2
     for shown in of_followers:
         assert re.search(rf"{CHANGED_KEY}\s*=\s*{CHANGED_VALUE}\b", shown)
+
+
+def test_what_a_node_is_stands_in_its_configuration(performed: Performance) -> None:
+    shown = performed.mqadmin.run("getBrokerConfig", "-b", performed.stage.leader_address())
+    facts = {"brokerId": "0", "brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH", "useTLS": "false"}
+    for key, value in (facts | {"msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC"}).items():
+        assert re.search(rf"{key}\s*=\s*{value}\b", shown), key
+
+
+def test_what_is_refused_is_refused_in_words(performed: Performance) -> None:
+    leader, topic = performed.stage.leader_address(), performed.stage.topic("Refusing", 1)
+    make_group = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    performed.stage.invoke_leader(make_group, body=b'{"groupName":"RefusingGroup"}')
+    performed.stage.put_topic("%RETRY%RefusingGroup", 1)  # as its consumers' heartbeats would
+    performed.stage.invoke_leader(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        {"consumerGroup": "RefusingGroup", "topic": topic, "queueId": "0", "commitOffset": "0"},
+    )
+    run = performed.mqadmin.run
+    said = run("updateTopic", "-b", leader, "-t", topic, "-a", "+colour=blue")
+    assert "unsupported key: colour" in said, said
+    said = run("updateTopic", "-b", leader, "-t", topic, "-a", "+message.type=fifo")
+    assert "value is not in set" in said, said
+    said = run("switchTimerEngine", "-b", leader, "-e", "R")
+    assert "there is one timer engine" in said, said
+    said = run("cloneGroupOffset", "-s", "RefusingGroup", "-d", "AbsentGroup", "-t", topic, "-o", "true")
+    assert "Group AbsentGroup not exist!" in said, said
 
 
 def test_the_name_server_is_configured(performed: Performance) -> None:

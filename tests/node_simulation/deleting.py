@@ -96,6 +96,7 @@ async def prepare(client: Client) -> None:
         answer = await send(client, QUIET, f"quiet-{number}")
         assert answer is not None
         assert answer.code == ResponseCode.SUCCESS
+    await client.make_group("G")
     commit = UpdateConsumerOffsetRequestHeader("G", QUIET, 0, 3)
     await client.ask_until_done(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
 

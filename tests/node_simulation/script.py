@@ -101,10 +101,12 @@ class Client:
         self, code: RequestCode, header: RequestHeader, address: str | None = None
     ) -> RemotingCommand | None:
         """One request, to whoever leads unless an address is given."""
+        return await self._ask(RemotingCommand(code, ext_fields=header.ext_fields()), address)
+
+    async def _ask(self, request: RemotingCommand, address: str | None = None) -> RemotingCommand | None:
         target = address or await self.leader()
         if target is None:
             return None
-        request = RemotingCommand(code, ext_fields=header.ext_fields())
         try:
             return await self.remoting.invoke(target, request, TIMEOUT_S)
         except RemotingError:
@@ -115,6 +117,15 @@ class Client:
             answer = await self.ask(code, header)
             if answer is not None and answer.code == ResponseCode.SUCCESS:
                 return answer
+            await asyncio.sleep(PAUSE_S)
+
+    async def make_group(self, name: str) -> None:
+        """As an operator: offsets are stored for groups that are there."""
+        code, body = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"%b"}' % name.encode()
+        while True:
+            answer = await self._ask(RemotingCommand(code, body=body))
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                return
             await asyncio.sleep(PAUSE_S)
 
     async def make_topic(self) -> None:

@@ -241,7 +241,9 @@ def test_checkpoint_larger_than_a_data_file_brings_a_node_back() -> None:
 
     async def commit_much(client: Client) -> None:
         for number in range(groups):
-            header = UpdateConsumerOffsetRequestHeader(f"{'group':_<200}{number}", QUIET, 0, 2)
+            name = f"{'group':_<200}{number}"
+            await client.make_group(name)
+            header = UpdateConsumerOffsetRequestHeader(name, QUIET, 0, 2)
             await client.ask_until_done(RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     with Script(config=EAGER) as script:

@@ -42,6 +42,7 @@ def fetch_header() -> QueryConsumerOffsetRequestHeader:
 
 
 async def commit_higher_and_higher(client: Client) -> None:
+    await client.make_group(GROUP)
     for offset in range(1, 1_000_000):
         await client.ask_until_done(RequestCode.UPDATE_CONSUMER_OFFSET, commit_header(offset))
         await asyncio.sleep(PAUSE_S / 4)
