@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 import time
 import zlib
 from collections.abc import Iterator
@@ -25,6 +27,7 @@ from tests.integration.wire import Wire, broker_of, call
 pytestmark = pytest.mark.integration
 LIMIT_S = 20.0
 SENT = 60
+BODY_MAX = 4 * 1024 * 1024
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 
@@ -130,6 +133,37 @@ def test_trace_and_track_of_a_message(
     for number, state in ((5, "consumed"), (6, "offline")):
         rows = answered(api.get(f"/messages/{sent[number]}/track"))["items"]
         assert [(row["group"], row["state"]) for row in rows] == [(group, state)]
+
+
+def test_a_body_of_maxmessagesize_goes_every_way(api: httpx.Client, cluster: Cluster, name: str) -> None:
+    """By HTTP and by the wire, delayed, and back for a retry: with all that its record has on top."""
+    topic, group, body = f"large-{name}", f"large-{name}", random.Random(1).randbytes(BODY_MAX)
+    broker = broker_of(cluster.namesrv)
+    send(cluster, topic, b"first", {})
+    text = base64.b64encode(body).decode()
+    done = answered(api.post(f"/topics/{topic}/messages", json={"base64": text}))
+    message_id = done["outcomes"][0]["subject"].split(": ")[1].split(" ")[0]
+    assert api.get(f"/messages/{message_id}/body").content == body
+    more = base64.b64encode(body + b"x").decode()
+    assert api.post(f"/topics/{topic}/messages", json={"base64": more}).status_code in (400, 422)
+    sent = send(cluster, topic, body, {"K": "v" * 32_000, "DELAY": "1"})
+    ext = {"a": "P", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0", "i": ""}
+    with Wire(broker) as wire:
+        assert wire.invoke(RequestCode.SEND_MESSAGE_V2, ext, body + b"x").code == 13
+    back = {"group": group, "delayLevel": "1", "originTopic": topic, "offset": str(int(sent[-16:], 16))}
+    call(broker, RequestCode.CONSUMER_SEND_MSG_BACK, back)
+
+    def stored(of: str) -> int:
+        route = api.get(f"/topics/{of}/route")
+        if not route.is_success:
+            return 0
+        asked = [{"topic": of, "queueId": str(queue_id)} for queue_id in range(4)]
+        with Wire(broker) as wire:
+            ends = [wire.invoke(RequestCode.GET_MAX_OFFSET, each).ext_fields["offset"] for each in asked]
+        return sum(map(int, ends))
+
+    wait_for("the delayed one", lambda: stored(topic) == 3, LIMIT_S)
+    wait_for("the retry", lambda: stored(f"%RETRY%{group}") == 1, LIMIT_S)
 
 
 def test_message_is_resent_to_a_consumer_and_to_its_topic(
