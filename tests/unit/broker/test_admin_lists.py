@@ -204,7 +204,7 @@ async def test_runtime_info_tells_how_long_puts_and_reads_took_and_what_they_fou
     for seconds in (0.0, 0.007, 0.03, 12.0):
         put_that_took(context, seconds)
     await operator.store("t", 0, 5)
-    reader = QueueReader(as_message_log(operator.log), ReadLimits(), context.reads)
+    reader = QueueReader(as_message_log(operator.log), lambda units, offset: ReadLimits(), context.reads)
     for offset in (0, 5, 99, 100):
         reader.read("t", 0, offset, MATCH_ALL, 32, None)
     context.reads.longest_s, now_s = 0.0129, 8.0
