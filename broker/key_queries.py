@@ -1,7 +1,7 @@
 """Messages by key: what the key index leads to, each looked at before anybody is told of it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Final
 
@@ -24,9 +24,13 @@ RECORDS_PER_TURN: Final = 16
 class KeyQueries:
     """Finds messages, for one query at a time."""
 
-    def __init__(self, index: KeyIndex, log: MessageLog) -> None:
+    def __init__(
+        self, index: KeyIndex, log: MessageLog, deleted_at: Callable[[], Mapping[str, int]] = dict
+    ) -> None:
+        """`deleted_at` gives the position where each deleted topic was deleted last."""
         self._index = index
         self._log = log
+        self._deleted_at = deleted_at
         self._one = asyncio.Lock()
         self._waiting = 0
 
@@ -43,6 +47,7 @@ class KeyQueries:
 
         def is_wanted(record: Record) -> bool:
             is_here = record.topic == topic and begin_ms <= record.store_timestamp_ms <= end_ms
+            is_here = is_here and record.physical_offset > self._deleted_at().get(topic, -1)
             return is_here and (has_id(record, wanted) if is_unique_key else wanted in keys_of(record))
 
         self._waiting += 1

@@ -40,6 +40,7 @@ class OffsetCommits:
         self._timer: asyncio.TimerHandle | None = None
         self._commit_callbacks: list[Callable[[str, str, int, int], None]] = []
         log.on_writable_change(self._on_writable_change)
+        state.on_topic_deleted(self._forget_topic)
 
     @classmethod
     def of(cls, context: BrokerContext) -> "OffsetCommits":
@@ -158,6 +159,10 @@ class OffsetCommits:
             self._in_doubt.difference_update(keys)
         elif status not in NOT_PUT:
             self._in_doubt.update(keys)
+
+    def _forget_topic(self, topic: str) -> None:
+        """What was consumed of a deleted topic says nothing of the one that is made next."""
+        self._noted = {key: offset for key, offset in self._noted.items() if key[1] != topic}
 
     def _on_writable_change(self, is_writable: bool) -> None:
         """Offsets noted under one leadership are not the next one's to propose."""

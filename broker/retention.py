@@ -17,7 +17,7 @@ from broker.log_holds import earliest_hold
 from broker.retention_clock import RetentionClock
 from broker.state.changes import TrimLog
 from broker.state.checkpoints import PART_BYTES_MAX
-from broker.topic_retention import TopicRetention, is_system
+from broker.topic_retention import TopicRetention
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
 from commitlog.log_removal import LogRemoval, OldFile
@@ -78,11 +78,9 @@ class Retention:
             return await self._clean_queues()
 
     async def clean_unused_topics(self) -> int:
-        """Forget the queues of deleted topics of which no message is left; how many topics.
-        CLEAN_UNUSED_TOPIC.
-        """
+        """On the leader: delete what is left of topics that are gone; of how many. CLEAN_UNUSED_TOPIC."""
         async with self._round_under_way:
-            return self._forget_topics()
+            return await self._topics.delete_strays()
 
     async def round(self, *, is_asked_for: bool = False, is_forced: bool = False) -> int:
         """Look once at all there is to do; how many files of the log were deleted. Raises OSError."""
@@ -95,13 +93,13 @@ class Retention:
                 for write_anew in self._context.log_rewriters:
                     write_anew(covered)
                 await self._topics.decide(now_ms)
+                await self._topics.delete_strays()
                 await self._decide(now_ms, is_asked_for, is_forced)
             removed = await self._remove()
             if self._removal.begin_position != self._cleaned_position:
                 self._cleaned_position = self._removal.begin_position
                 await self._clean_queues()
                 await self._topics.drop_stale_offsets()
-                self._forget_topics()
             return removed
 
     # -- the leader ----------------------------------------------------------------------------------------
@@ -197,14 +195,6 @@ class Retention:
             if number % QUEUES_PER_TURN == 0:
                 await asyncio.sleep(0)
         return cut
-
-    def _forget_topics(self) -> int:
-        """A topic that still has offsets of consumers stays: made again, it must not begin before them."""
-        queues, state = self._context.log.queues, self._context.state
-        gone = {name for name in queues.topics() if name not in state.topics and not is_system(name)}
-        if gone:
-            gone -= {topic for topic, _, _ in state.offsets.items()}
-        return sum(queues.forget(name) for name in sorted(gone))
 
 
 def register(context: BrokerContext) -> None:

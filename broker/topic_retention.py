@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.state.changes import DropOffsets, TrimQueues
-from broker.state.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, TopicConfig
+from broker.state.changes import DeleteTopic, DropOffsets, TrimQueues
+from broker.state.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, TopicConfig, topic_name_error
+from commitlog.log import PutStatus
 
 RETENTION_ATTRIBUTE: Final = "retention.ms"
 """A topic attribute: how long the topic shows its messages."""
@@ -37,8 +38,13 @@ class TopicRetention:
         context.log.on_writable_change(lambda _: self.show())
 
     def show(self) -> None:
-        """Let this node's queues show what the replicated state says."""
-        queues = self._context.log.queues
+        """Let this node's queues show what the replicated state says, unless they are ahead of it: one may
+        have been deleted and made again.
+        """
+        log = self._context.log
+        if log.applied_index < log.queued_index:
+            return
+        queues = log.queues
         for topic, offsets in self._context.state.first_shown.items():
             for queue_id, offset in offsets.items():
                 queue = queues.get(topic, queue_id)
@@ -51,7 +57,8 @@ class TopicRetention:
         changes = []
         for topic in list(state.topics.values()):
             kept_ms = retention_ms(topic)
-            offsets = {} if kept_ms is None else self._first_kept(topic.name, now_ms - kept_ms)
+            is_certain = kept_ms is not None and not state.is_changing(topic.name)
+            offsets = self._first_kept(topic.name, now_ms - (kept_ms or 0)) if is_certain else {}
             if offsets:
                 changes.append(TrimQueues(topic.name, offsets))
         if changes:
@@ -70,10 +77,29 @@ class TopicRetention:
                     kept[queue_id] = offset
         return kept
 
-    async def drop_stale_offsets(self) -> None:
-        """On the leader: the offsets of groups that do not exist, once the messages they name are gone, and
-        those in deleted topics, once nothing is left of these.
+    async def delete_strays(self) -> int:
+        """On the leader: delete the topics of which there is something left, though they are gone: messages
+        that came while they were being deleted, or that an earlier version left; late consumers' offsets. How
+        many topics.
         """
+        context, state = self._context, self._context.state
+        if not context.log.is_writable():
+            return 0
+        names = dict.fromkeys(context.log.queues.topics())
+        names.update((topic, None) for topic, _ in state.offsets.pairs())
+        strays = [
+            name
+            for name in names
+            if name not in state.topics
+            and not is_system(name)
+            and topic_name_error(name) is None
+            and not state.is_changing(name)
+        ]
+        deletions = [state.propose(DeleteTopic(name)) for name in strays[:CHANGES_AT_ONCE]]
+        return sum(status is PutStatus.PUT_OK for status in await asyncio.gather(*deletions))
+
+    async def drop_stale_offsets(self) -> None:
+        """On the leader: the offsets of groups that do not exist, once the messages they name are gone."""
         context, state = self._context, self._context.state
         if not context.log.is_writable():
             return
@@ -94,16 +120,9 @@ class TopicRetention:
             await state.propose(*drops[:CHANGES_AT_ONCE])
 
     def _is_stale(self, group: str, topic: str, offsets: Mapping[int, int]) -> bool:
-        state = self._context.state
-        if topic not in state.topics and not is_system(topic):
-            return all(self._is_empty(topic, queue_id) for queue_id in offsets)
-        return group not in state.groups and all(
+        return group not in self._context.state.groups and all(
             self._is_behind(topic, queue_id, offset) for queue_id, offset in offsets.items()
         )
-
-    def _is_empty(self, topic: str, queue_id: int) -> bool:
-        queue = self._context.log.queues.get(topic, queue_id)
-        return queue is None or queue.min_offset >= queue.max_offset
 
     def _is_behind(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a group that begins anew misses nothing that it would have got from there."""

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from commitlog.deletions import stamp
 from commitlog.dispatch import Dispatcher
 from commitlog.entry import BLANK_BYTES, place_entry
 from commitlog.indexed_log import IndexedLog
@@ -102,9 +103,16 @@ class CommitLog(IndexedLog):
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:
         """Nothing to tell: it ends only with the node."""
 
-    def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
+    def put(
+        self,
+        messages: Sequence[Message],
+        on_done: Callable[[PutStatus], None],
+        deleted_topics: Sequence[str] = (),
+    ) -> PutResult:
         """As MessageLog."""
         assert messages, "a put without a message"
+        if deleted_topics:
+            stamp(messages[-1], deleted_topics)
         if self._has_failed or self._disk.is_full():
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, [], [], 0)
         if self._pending_messages + len(messages) > self._config.pending_messages_max:
@@ -118,7 +126,7 @@ class CommitLog(IndexedLog):
         except MessageIllegalError:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, [], [], 0)
         positions = self._lay_out(batch.bodies)
-        self._offsets.take(batch)
+        self._offsets.take(batch, deleted_topics)
         gathering = self._gathering
         gathering.callbacks.append(on_done)
         gathering.messages += len(messages)

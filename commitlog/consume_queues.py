@@ -5,7 +5,8 @@ queues are complete. At the start the units behind the checkpoint are dropped, a
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from pathlib import Path
@@ -111,6 +112,7 @@ class ConsumeQueues:
         self._flushed = Applied()
         self._extents: dict[Path, QueueExtent] = {}
         """What the files hold, for the next checkpoint; belongs to the thread that writes."""
+        self._is_swept = False
         self._delete_callbacks: list[Callable[[str], None]] = []
 
     def load(self, end_index: int, end_position: int) -> Applied:
@@ -159,32 +161,35 @@ class ConsumeQueues:
         return 0 if queue is None else queue.max_offset
 
     def put_all(self, batch: DispatchBatch) -> None:
-        """Add the units of dispatched messages, in log order."""
+        """Add the units of dispatched messages, in log order, and drop the queues of the topics that are
+        deleted between them.
+        """
         buffered = self._buffered
-        if batch.runs is not None:
+        deletions = deque(batch.deletions)
+        if batch.runs is not None and not deletions:
             for topic, queue_id, first_offset, units in batch.runs:
                 queue = self._queue(topic, queue_id)
                 buffered[queue] = None
                 queue.put_run(first_offset, units)
         else:
             for request in batch:
+                while deletions and deletions[0][0] <= request.position:
+                    self.delete(deletions.popleft()[1])
                 if not request.sys_flag & NOT_QUEUED:
                     queue = self._queue(request.topic, request.queue_id)
                     buffered[queue] = None
                     queue.put(request.queue_offset, request.position, request.size, request.tags_code)
+            assert not deletions, deletions  # each stands in a record of the batch
         self._buffered_bytes += len(batch) * UNIT_BYTES
 
     def delete(self, topic: str) -> None:
         """Drop the queues of a topic; their offsets begin at 0 again. The files go with the next flush."""
-        self._drop_topic(topic)
-        for callback in self._delete_callbacks:
-            callback(topic)
-
-    def _drop_topic(self, topic: str) -> None:
         for queue in self._queues.pop(topic, {}).values():
             queue.begin_at(0)
             self._buffered.pop(queue, None)
             self._deleted.append(queue.directory)
+        for callback in self._delete_callbacks:
+            callback(topic)
 
     def on_delete(self, callback: Callable[[str], None]) -> None:
         """Have `callback` called with the name of every topic that is deleted."""
@@ -202,14 +207,6 @@ class ConsumeQueues:
         if begin is not None:
             self._cut[queue.directory] = begin
         return begin is not None
-
-    def forget(self, topic: str) -> bool:
-        """Drop the queues of a topic, if they lead to no message. Who gave out offsets there goes on."""
-        queues = self._queues.get(topic, {})
-        if not queues or any(queue.min_offset < queue.max_offset for queue in queues.values()):
-            return False
-        self._drop_topic(topic)
-        return True
 
     @property
     def flushed_index(self) -> int:
@@ -256,11 +253,7 @@ class ConsumeQueues:
 
     def write(self, writes: QueueWrites) -> None:
         """Any one thread: put units and checkpoint on the disk. After an OSError the node must stop."""
-        for directory in writes.deleted:
-            self._extents.pop(directory, None)
-            self._files.drop(directory)
-            if not self._fs.list(directory.parent) and directory.parent.name in self._fs.list(self._root):
-                self._fs.delete_directory(directory.parent)
+        self._drop_deleted(writes)
         is_synced_each = len(writes.units) <= SYNCED_EACH_MAX
         for part in writes.units:
             self._write_queue(part, is_synced_each)
@@ -270,6 +263,35 @@ class ConsumeQueues:
         self._write_checkpoint(writes.applied)
         for directory, begin in cut:
             self._files.drop_before(directory, begin * UNIT_BYTES)
+        if not self._is_swept:
+            self._is_swept = True
+            self._sweep()
+
+    def _drop_deleted(self, writes: QueueWrites) -> None:
+        """First the checkpoint stops to speak of these queues, then their files go: a start in between meets
+        what deletes them once more, since that is behind what was flushed.
+        """
+        known = [self._extents.pop(directory, None) for directory in writes.deleted]
+        if any(known):
+            self._write_checkpoint(None if writes.applied is None else self._flushed)
+        for directory in writes.deleted:
+            self._files.drop(directory)
+        self._drop_empty({directory.parent for directory in writes.deleted})
+
+    def _drop_empty(self, topics: Iterable[Path]) -> None:
+        there = set(self._fs.list(self._root))
+        for directory in topics:
+            if directory.name in there and not self._fs.list(directory):
+                self._fs.delete_directory(directory)
+
+    def _sweep(self) -> None:
+        """Delete what the checkpoint does not speak of: a crash left it, or a power failure brought it back."""
+        topics = [self._root / name for name in self._topic_names()]
+        for topic in topics:
+            for name in self._fs.list(topic):
+                if topic / name not in self._extents:
+                    self._files.drop(topic / name)
+        self._drop_empty(topics)
 
     def _cut_extent(self, directory: Path, begin: int) -> bool:
         """Whether the queue has files before this offset, and goes on there."""

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import native
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.consume_queue import UNIT
+from commitlog.deletions import STATE_TOPIC, Deletion, deletions_in
+from commitlog.dispatch_batch import DispatchBatch, DispatchRequest, QueueRun
 from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
 from commitlog.record import (
     BORN_HOST_V6,
@@ -48,6 +50,21 @@ def is_topic_name(topic: str) -> bool:
     return is_plain and len(topic.encode(errors="replace")) <= 255
 
 
+def deletions_of(requests: Sequence[DispatchRequest], data: Buffer, position: int) -> list[Deletion]:
+    """The topics that these records delete; `data` is the part of the log that stands at `position`."""
+    places = [(each.position, each.size) for each in requests if each.topic == STATE_TOPIC]
+    return list(deletions_in(data, position, places)) if places else []
+
+
+def _state_places(runs: Sequence[QueueRun]) -> list[tuple[int, int]]:
+    return [
+        (position, size)
+        for topic, _, _, units in runs
+        if topic == STATE_TOPIC
+        for position, size, _ in UNIT.iter_unpack(units)
+    ]
+
+
 class Dispatcher:
     """Parses records. Remembers the names it has met, so that each is decoded once; those of topics without
     rules of their own."""
@@ -71,8 +88,10 @@ class Dispatcher:
         if _PARSE_UNITS is not None:
             runs = _PARSE_UNITS(data, count, position, self._topics)
             if runs is not None:
-                return DispatchBatch(count, last_index, runs, parse_each, sequences, stretch)
-        return DispatchBatch.of(parse_each(), sequences, stretch)
+                deletions = list(deletions_in(data, position, _state_places(runs)))
+                return DispatchBatch(count, last_index, runs, parse_each, sequences, stretch, deletions)
+        requests = parse_each()
+        return DispatchBatch.of(requests, sequences, stretch, deletions_of(requests, data, position))
 
     def parse(
         self, data: bytes, starts: Sequence[int], position: int, indexes: Sequence[int]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from commitlog.deletions import Deletion
 from commitlog.record_keys import RecordStretch
 from commitlog.sequences import SequenceRun
 
@@ -41,6 +42,7 @@ class DispatchBatch(Sequence[DispatchRequest]):
         make: Callable[[], Sequence[DispatchRequest]],
         sequences: Sequence[SequenceRun] = (),
         stretch: RecordStretch | None = None,
+        deletions: Sequence[Deletion] = (),
     ) -> None:
         self.last_index = last_index
         """Of the last message."""
@@ -50,6 +52,8 @@ class DispatchBatch(Sequence[DispatchRequest]):
         """What writers numbered, in log order."""
         self.stretch = stretch
         """The records themselves; None where they are not at hand."""
+        self.deletions = deletions
+        """Topics that records of the stretch delete, in log order."""
         self._count = count
         self._make = make
         self._made: Sequence[DispatchRequest] | None = None
@@ -60,10 +64,11 @@ class DispatchBatch(Sequence[DispatchRequest]):
         requests: Sequence[DispatchRequest],
         sequences: Sequence[SequenceRun] = (),
         stretch: RecordStretch | None = None,
+        deletions: Sequence[Deletion] = (),
     ) -> "DispatchBatch":
         """A batch of messages of any kind."""
         last_index = requests[-1].index if requests else -1
-        return DispatchBatch(len(requests), last_index, None, lambda: requests, sequences, stretch)
+        return DispatchBatch(len(requests), last_index, None, lambda: requests, sequences, stretch, deletions)
 
     @property
     def topics(self) -> frozenset[str]:

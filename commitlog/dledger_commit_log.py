@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import orjson
 
 from commitlog.cold_reads import NoRecordError
+from commitlog.deletions import stamp
 from commitlog.dispatch import Dispatcher
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.entry import HEADER_BYTES, Buffer, entry_position, write_physical_offset
@@ -229,9 +230,16 @@ class DLedgerCommitLog(IndexedLog):
         """As MessageLog."""
         self._writable_callbacks.append(callback)
 
-    def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
+    def put(
+        self,
+        messages: Sequence[Message],
+        on_done: Callable[[PutStatus], None],
+        deleted_topics: Sequence[str] = (),
+    ) -> PutResult:
         """As MessageLog."""
         assert messages, "a put without a message"
+        if deleted_topics:
+            stamp(messages[-1], deleted_topics)
         if not self.is_writable():
             return _refused(PutStatus.SERVICE_NOT_AVAILABLE)
         code = self._engine.check_append(len(messages))
@@ -245,7 +253,7 @@ class DLedgerCommitLog(IndexedLog):
         result = self.handle_append(batch.bodies, lambda code: on_done(put_status(code)))
         if result.code is not ResponseCode.SUCCESS:
             return _refused(put_status(result.code))
-        self._offsets.take(batch)
+        self._offsets.take(batch, deleted_topics)
         positions = [position + HEADER_BYTES for position in result.positions]
         return PutResult(
             PutStatus.PUT_OK, positions, batch.queue_offsets, now_ms, result.first_index, result.term

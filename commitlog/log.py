@@ -78,11 +78,17 @@ class MessageLog(Protocol):
     def queued_index(self) -> int:
         """Every entry up to here is in the queues; during a replay listeners are not as far."""
 
-    def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
+    def put(
+        self,
+        messages: Sequence[Message],
+        on_done: Callable[[PutStatus], None],
+        deleted_topics: Sequence[str] = (),
+    ) -> PutResult:
         """Append all messages or none, without waiting.
 
         `on_done` is called once, later, when the last message is as durable as the log promises or has
-        failed. It is never called when the result's status is not PUT_OK.
+        failed. It is never called when the result's status is not PUT_OK. The last message, one of the
+        replicated state, empties the queues of `deleted_topics`: see commitlog/deletions.py.
         """
 
     def is_writable(self) -> bool:

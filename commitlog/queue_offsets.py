@@ -1,5 +1,6 @@
 """Which queue offset each new message gets, on the one node that assigns them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,9 @@ class QueueOffsets:
         self._body_bytes_max = body_bytes_max
         self._record_bytes_max = record_bytes_max
         self._next: dict[OffsetKey, int] = {}
-        queues.on_delete(self._forget_topic)
+        self._deleted: Counter[str] = Counter()
+        """By topic, how many appended records delete it that have not reached the queues."""
+        queues.on_delete(self._queues_emptied)
 
     def encode(self, messages: Sequence[Message], store_timestamp_ms: int) -> EncodedBatch:
         """Lay out the records with the offsets they would get. Raises MessageIllegalError."""
@@ -65,13 +68,19 @@ class QueueOffsets:
             queue_offsets.append(offset)
         return EncodedBatch(bodies, queue_offsets, taken)
 
-    def take(self, batch: EncodedBatch) -> None:
-        """The batch was appended: its offsets are used."""
+    def take(self, batch: EncodedBatch, deleted_topics: Sequence[str] = ()) -> None:
+        """The batch was appended: its offsets are used. Behind it these topics' queues begin at 0."""
         self._next.update(batch.next_offsets)
+        if deleted_topics:
+            self._deleted.update(deleted_topics)
+            gone = frozenset(deleted_topics)
+            for key in [key for key in self._next if key[0] in gone]:
+                del self._next[key]
 
     def clear(self) -> None:
         """Forget what was appended: leadership is lost, or newly won."""
         self._next.clear()
+        self._deleted.clear()
 
     def _next_of(self, key: OffsetKey) -> int:
         offset = self._next.get(key)
@@ -80,8 +89,11 @@ class QueueOffsets:
         topic, queue_id = key
         if not is_topic_name(topic) or queue_id < 0:
             raise MessageIllegalError(f"topic {topic!r}, queue {queue_id}")
-        return self._queues.next_offset(topic, queue_id)
+        return 0 if topic in self._deleted else self._queues.next_offset(topic, queue_id)
 
-    def _forget_topic(self, topic: str) -> None:
-        for key in [key for key in self._next if key[0] == topic]:
-            del self._next[key]
+    def _queues_emptied(self, topic: str) -> None:
+        """One of the records that delete the topic reached the queues. What was appended behind it counts on."""
+        if self._deleted[topic] > 1:
+            self._deleted[topic] -= 1
+        else:
+            del self._deleted[topic]

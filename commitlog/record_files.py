@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from commitlog.dispatch import Dispatcher
+from commitlog.dispatch import Dispatcher, deletions_of
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.entry import Buffer
 from commitlog.errors import PositionError
@@ -127,7 +127,8 @@ class RecordFiles:
         indexes = [position + at - 1 for at in ends]
         requests = self._dispatcher.parse(data, starts, position, indexes)
         stretch = RecordStretch(index, position + end - 1, position, memoryview(data)[:end], header_bytes=0)
-        batch = DispatchBatch.of(requests, record_runs(data, starts, indexes), stretch)
+        deletions = deletions_of(requests, data, position)
+        batch = DispatchBatch.of(requests, record_runs(data, starts, indexes), stretch, deletions)
         return batch, Applied(position + end - 1, position + end)
 
     def write(self, parts: Sequence[Part]) -> None:

@@ -75,7 +75,7 @@ class Reput:
         self._listeners.append(listener)
 
     def replay_from(self, index: int, position: int) -> None:
-        """Begin with this entry, which stands at `position`; the queues pass over what they have."""
+        """Begin with this entry, which stands at `position`; the queues are not given what they have."""
         assert self._next is None, "replay_from comes before the first commit"
         if index <= self.applied.index:
             self.applied = Applied(index - 1, position)
@@ -138,13 +138,17 @@ class Reput:
     def _stretch(self) -> None:
         begun_s = time.perf_counter()
         first_index = self.applied.index + 1
+        # What the queues have they are not given again: a topic deleted since would come back, or lose more.
+        is_replay = first_index <= self._queued.index
+        last_index = min(self._target_index, self._queued.index) if is_replay else self._target_index
         try:
-            batch, applied = self._source.requests_from(first_index, self._target_index)
+            batch, applied = self._source.requests_from(first_index, last_index)
         except DamagedRecordError as error:
             self._wait_for_repair(first_index, error)
             return
         assert applied.index >= first_index, (applied, first_index)
-        self._queues.put_all(batch)
+        if not is_replay:
+            self._queues.put_all(batch)
         self.applied = applied
         self._on_queued()
         if batch:

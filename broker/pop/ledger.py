@@ -71,9 +71,12 @@ class PopLedger:
         self._floors: asyncio.TimerHandle | None = None
         self._sought: dict[LaneKey, int] = {}
         """Offsets that groups were moved to while the table is read."""
+        self._deleted_topics: set[str] = set()
+        """Some may be there again: what is out of them is of messages that are gone."""
         self._ready_callbacks: list[Callable[[bool], None]] = []
         context.log.on_writable_change(self._on_writable_change)
         context.state.on_topics_changed(self._on_topics_changed)
+        context.state.on_topic_deleted(self._on_topic_deleted)
         commits.on_commit(self._seek)
 
     async def start(self) -> None:
@@ -233,11 +236,17 @@ class PopLedger:
         if self._table is not None and self._table.lanes:
             asyncio.get_running_loop().call_soon(self.drop_lost)
 
+    def _on_topic_deleted(self, topic: str) -> None:
+        if self._table is not None or self._loading is not None:
+            self._deleted_topics.add(topic)
+            self._on_topics_changed()
+
     def drop_lost(self) -> None:
         """Forget the queues of topics and of groups that are gone."""
         if self._table is None:
             return
-        topics, groups = self._context.state.topics, self._context.state.groups
+        deleted, self._deleted_topics = self._deleted_topics, set()
+        topics, groups = self._context.state.topics.keys() - deleted, self._context.state.groups
         lost = [key for key in self._table.lanes if key.topic not in topics or key.group not in groups]
         for key in lost:
             self.record(Dropped(key))
@@ -271,6 +280,7 @@ class PopLedger:
         self._retry = self._floors = None
         self._touched.clear()
         self._sought.clear()
+        self._deleted_topics.clear()
         if self._loading is not None:
             self._loading.cancel()
             self._loading = None
@@ -284,7 +294,7 @@ class PopLedger:
 
     async def _load(self) -> None:
         try:
-            table, self._news = await load(self._log)
+            table, self._news = await load(self._log, self._context.state.deleted_at)
         except (PopRecordError, CorruptRecordError, DamagedQueueError) as error:
             logger.error("what is out cannot be read; nothing is popped: %s", error)
             self._loading = None

@@ -3,13 +3,14 @@ written after it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from broker.op_queue import read_records, snapshot_ends
 from broker.pop.ops import (
     POP_QUEUE_ID,
     POP_TOPIC,
     SNAPSHOT_TAGS_CODE,
+    Dropped,
     Op,
     SnapshotPart,
     decode_record_body,
@@ -20,21 +21,34 @@ from commitlog.log import MessageLog
 from commitlog.record import decode_record
 
 
-async def load(log: MessageLog) -> tuple[PopTable, int]:
-    """The table as it stands at the end of the log, and how many ops the last snapshot does not have. Only
-    the leader may trust it: it knows that nobody writes beside it. Raises PopRecordError.
+async def load(log: MessageLog, deleted_at: Mapping[str, int]) -> tuple[PopTable, int]:
+    """The table as it stands at the end of the log, and how many ops the last snapshot does not have. What
+    was written before the place where a topic was deleted does not count for it. Only the leader may trust
+    it: it knows that nobody writes beside it. Raises PopRecordError.
     """
     queue = log.queues.get(POP_TOPIC, POP_QUEUE_ID)
     if queue is None:
         return PopTable(), 0
     table, start = await _snapshot(log, queue)
     news = 0
-    async for ops in _bodies(log, queue, start, queue.max_offset):
+    end = queue.max_offset
+    snapshot_end = _position_of(queue, start - 1)
+    for key in [key for key in table.lanes if deleted_at.get(key.topic, -1) > snapshot_end]:
+        table.apply(Dropped(key))
+    async for record in read_records(log, queue, start, end):
+        ops = decode_record_body(bytes(record.body))
         if not isinstance(ops, SnapshotPart):  # one that was not written to its end
             news += len(ops)
             for op in ops:
-                table.apply(op)
+                if deleted_at.get(op.key.topic, -1) < record.physical_offset:
+                    table.apply(op)
     return table, news
+
+
+def _position_of(queue: ConsumeQueue, offset: int) -> int:
+    """-1 for what is before the queue."""
+    units = queue.units(offset, 1) if offset >= 0 else []
+    return units[0][0] if units else -1
 
 
 def snapshot_hold(log: MessageLog) -> int | None:

@@ -40,7 +40,11 @@ class ListAdmin:
     async def put_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """18"""
         configs = [self._topic(row) for row in _rows(request.body, "topicConfigList")]
-        changes = [PutTopic(each) for each in configs if each != self._state.topics.get(each.name)]
+        changes = [
+            PutTopic(each)
+            for each in configs
+            if each != self._state.topics.get(each.name) or self._state.is_changing(each.name)
+        ]
         return await self._commit(request, changes)
 
     def _topic(self, row: Mapping[str, Any]) -> TopicConfig:

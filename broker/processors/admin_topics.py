@@ -1,8 +1,7 @@
 """Topics for operators: 17 create or update, 215 delete, 21 and 351 show, 202 the bounds of a topic's queues.
 
-A deleted topic loses its configuration and the offsets that groups have in it; its messages stay in the log
-until their files are deleted, and a topic made again under the same name goes on at the queue offsets the old
-one had.
+A deleted topic loses its configuration, its messages, and the offsets that groups have in it. The log holds
+the messages until their files go, but a topic made again under the same name is empty and begins at offset 0.
 """
 
 from collections.abc import Container
@@ -64,7 +63,7 @@ class TopicAdmin:
             check_topic_config(config)
         except ConfigFormatError as error:
             raise invalid(str(error)) from error
-        if config == known:
+        if config == known and not self._state.is_changing(config.name):
             return success_response(request)
         return committed_answer(request, self._state.propose(PutTopic(config)))
 

@@ -87,4 +87,4 @@ def make_queries(context: BrokerContext) -> KeyQueries:
     index = KeyIndex(context.environment.fs, store, context.log, end_position=context.end_position())
     context.log.add_listener(index.on_batch)
     context.services.append(KeyUpkeep(index))
-    return KeyQueries(index, context.log)
+    return KeyQueries(index, context.log, lambda: context.state.deleted_at)

@@ -11,6 +11,8 @@ from broker.state.checkpoints import (
     Base,
     OffsetRow,
     WholeCheckpoint,
+    kept_offsets,
+    merged_offsets,
     next_offsets,
     offset_rows,
     piece_of,
@@ -26,19 +28,24 @@ from commitlog.record import Message, decode_record
 class BaseKeeper:
     """Follows the checkpoints of one log and keeps what the newest whole one says of the queues."""
 
-    def __init__(self, log: MessageLog) -> None:
+    def __init__(self, log: MessageLog, deleted_at: Callable[[], Mapping[str, int]]) -> None:
+        """`deleted_at` gives the state's table of deleted topics."""
         self.base = Base()
         self._log = log
+        self._deleted_at = deleted_at
         self._assembler = Assembler()
         self._is_raised = True
         # The last entries may be such that no listener hears of them, as that of a new leader.
         log.on_writable_change(lambda _: self._raise_due())
 
-    def begin_with(self, base: Base) -> None:
-        """What a snapshot says; queues that miss something of it get it once they are as far."""
+    def begin_with(self, base: Base, applied_index: int) -> None:
+        """What a snapshot of the state after this entry says; queues that miss something of it get it once
+        they are as far, and the state is as far as they.
+        """
         self.base = base
         self._is_raised = not base.offsets
-        self._raise_due()
+        if applied_index >= self._log.queued_index:
+            self._raise_due()
 
     def follow(self, batch: DispatchBatch) -> bool:
         """Whether a checkpoint was completed. Raises DamagedRecordError; to be told again then."""
@@ -48,15 +55,24 @@ class BaseKeeper:
         whole = self.take(batch)
         if whole is None or whole.covered_index <= self.base.covered_index:
             return False
-        self.base = self._base_of(whole.covered_index, next_offsets(self._log.queues))
+        end_position = batch[-1].position + batch[-1].size
+        self.base = Base(whole.covered_index, batch.last_index, self._known_offsets(), end_position)
         return True
 
-    def _base_of(self, covered_index: int, rows: tuple[OffsetRow, ...]) -> Base:
-        return Base(covered_index, self._log.queued_index, rows, self._log.max_position)
+    def _known_offsets(self) -> tuple[OffsetRow, ...]:
+        """Of the queues, and of the base, where they have not got it yet."""
+        rows = next_offsets(self._log.queues)
+        return rows if self._is_raised else merged_offsets(rows, kept_offsets(self.base, self._deleted_at()))
 
     def begin_behind(self, snapshot: Snapshot) -> None:
-        """The state was taken from this checkpoint; the queues have all that is behind it."""
-        self.begin_with(self._base_of(snapshot.applied_index, offset_rows(snapshot.tables["queues"])))
+        """The state was taken from this checkpoint, and is given all behind it again; the queues have it.
+        Raises DamagedRecordError.
+        """
+        covered_index = snapshot.applied_index
+        rows = offset_rows(snapshot.tables["queues"])
+        self.base = Base(covered_index, covered_index, rows, self._log.end_of(covered_index))
+        self._is_raised = False
+        self._raise_due()
 
     def find(self, batch: DispatchBatch) -> Snapshot | None:
         """What the batch completes, if the log has all behind it. Raises DamagedRecordError,
@@ -101,9 +117,11 @@ class BaseKeeper:
         return decode_snapshot(b"".join(pieces))
 
     def _raise_due(self) -> None:
-        if not self._is_raised and self._log.queued_index >= self.base.known_index:
+        """A state that is behind the queues does not know yet which topics were deleted in between."""
+        log = self._log
+        if not self._is_raised and log.applied_index >= log.queued_index >= self.base.known_index:
             self._is_raised = True
-            raise_queues(self._log.queues, self.base)
+            raise_queues(log.queues, self.base, self._deleted_at())
 
 
 def _resolve(done: asyncio.Future[PutStatus], status: PutStatus) -> None:

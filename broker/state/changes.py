@@ -38,9 +38,12 @@ class PutTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """The topic and every group's offsets in it."""
+    """The topic, every group's offsets in it, and its messages: its queues begin at 0 behind this record. With
+    `has_messages_gone` False, as older versions wrote it, the messages stay and the offsets go on.
+    """
 
     name: str
+    has_messages_gone: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +205,8 @@ def _to_row(change: Change) -> list[Any]:
     match change:
         case PutTopic(config):
             return ["putTopic", config.to_json()]
-        case DeleteTopic(name):
-            return ["deleteTopic", name]
+        case DeleteTopic(name, has_messages_gone):
+            return ["deleteTopic", name, *([True] if has_messages_gone else [])]
         case PutGroup(group_config):
             return ["putGroup", group_config.to_json()]
         case DeleteGroup(name, clean_offsets):
@@ -231,7 +234,7 @@ def _to_row(change: Change) -> list[Any]:
 
 _READERS: Mapping[str, Callable[[list[Any]], Change]] = {
     "putTopic": lambda row: PutTopic(TopicConfig.from_json(row[1])),
-    "deleteTopic": lambda row: DeleteTopic(str(row[1])),
+    "deleteTopic": lambda row: DeleteTopic(str(row[1]), row[2:] == [True]),
     "putGroup": lambda row: PutGroup(SubscriptionGroupConfig.from_json(row[1])),
     "deleteGroup": lambda row: DeleteGroup(str(row[1]), bool(row[2])),
     "commitOffsets": lambda row: CommitOffsets(

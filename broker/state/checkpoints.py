@@ -42,7 +42,7 @@ class Base:
     covered_index: int = NO_INDEX
     """The state after this entry is in it; the log may begin with the next."""
     known_index: int = NO_INDEX
-    """Queues that were dispatched up to here and miss offsets below those in `offsets` have lost them with
+    """Queues that were dispatched up to here, at least, and miss offsets below those in `offsets` have lost them with
     the log's begin."""
     offsets: tuple[OffsetRow, ...] = ()
     known_position: int = NO_INDEX
@@ -78,9 +78,28 @@ def next_offsets(queues: ConsumeQueues) -> tuple[OffsetRow, ...]:
     )
 
 
-def raise_queues(queues: ConsumeQueues, base: Base) -> None:
+def kept_offsets(base: Base, deleted_at: Mapping[str, int]) -> Iterator[OffsetRow]:
+    """The base's rows, but for those of topics that were deleted since."""
+    for row in base.offsets:
+        at = deleted_at.get(row[0], NO_INDEX)
+        if at < base.known_position and not (at >= 0 and base.known_position == POSITION_MAX):
+            yield row
+
+
+def merged_offsets(*tables: Iterable[OffsetRow]) -> tuple[OffsetRow, ...]:
+    """Of each queue the farthest offset."""
+    merged: dict[str, dict[int, int]] = {}
+    for rows in tables:
+        for topic, offsets in rows:
+            known = merged.setdefault(topic, {})
+            for number, offset in offsets:
+                known[number] = max(offset, known.get(number, 0))
+    return tuple([topic, [list(pair) for pair in sorted(known.items())]] for topic, known in merged.items())
+
+
+def raise_queues(queues: ConsumeQueues, base: Base, deleted_at: Mapping[str, int]) -> None:
     """Let queues whose messages are gone go on at the offsets that they had."""
-    for topic, offsets in base.offsets:
+    for topic, offsets in kept_offsets(base, deleted_at):
         for number, offset in offsets:
             queues.raise_to(topic, number, offset, base.known_position)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker.state.changes import join_changes
+from commitlog.deletions import NAMES_BYTES_MAX
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message
 
@@ -21,6 +22,10 @@ RECORD_BYTES_MAX = 1024 * 1024
 class _Proposal:
     encoded: Sequence[bytes]
     size_bytes: int
+    made_topics: Sequence[str]
+    deleted_topics: Sequence[str]
+    names_bytes: int
+    """What the deleted topics' names take in the record's properties."""
     future: asyncio.Future[PutStatus]
 
 
@@ -44,26 +49,56 @@ class ProposalQueue:
         self._records: deque[_Record] = deque()
         self._waiting = 0
         self._applied_offset = -1
+        self._queued_made: set[str] = set()
+        self._queued_deleted: set[str] = set()
+        self._made: dict[str, int] = {}
+        self._deleted: dict[str, int] = {}
+        """Topics that records which were put, and not applied, make or delete: the last one's offset."""
 
-    def add(self, encoded: Sequence[bytes]) -> asyncio.Future[PutStatus]:
-        """Put these encoded changes in the log together; see the module for when the future resolves."""
+    def is_changing(self, topic: str) -> bool:
+        """Whether the topic is made, changed or deleted by what is not applied yet, answered or not."""
+        return topic in self._queued_made or topic in self._made or self.is_deleting(topic)
+
+    def is_deleting(self, topic: str) -> bool:
+        """The same of its deletion."""
+        return topic in self._queued_deleted or topic in self._deleted
+
+    def forget_topics(self) -> None:
+        """What was put under another leadership is applied by now, or will never be."""
+        self._made.clear()
+        self._deleted.clear()
+
+    def add(
+        self, encoded: Sequence[bytes], made_topics: Sequence[str] = (), deleted_topics: Sequence[str] = ()
+    ) -> asyncio.Future[PutStatus]:
+        """Put these encoded changes in the log together; see the module for when the future resolves. They
+        make or change some topics, and delete others.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[PutStatus] = loop.create_future()
         size_bytes = sum(map(len, encoded)) + len(encoded)
+        names_bytes = sum(map(len, deleted_topics)) + len(deleted_topics)
         if self._waiting >= self._waiting_max:
             future.set_result(PutStatus.OS_PAGE_CACHE_BUSY)
-        elif size_bytes > RECORD_BYTES_MAX:
+        elif size_bytes > RECORD_BYTES_MAX or names_bytes > NAMES_BYTES_MAX:
             future.set_result(PutStatus.MESSAGE_ILLEGAL)
         else:
             if not self._queued:
                 loop.call_soon(self._flush)
-            self._queued.append(_Proposal(encoded, size_bytes, future))
+            self._queued.append(
+                _Proposal(encoded, size_bytes, made_topics, deleted_topics, names_bytes, future)
+            )
             self._waiting += 1
+            self._queued_made.update(made_topics)
+            self._queued_deleted.update(deleted_topics)
         return future
 
     def applied(self, queue_offset: int) -> None:
         """The record with this offset in the state queue is applied to the tables."""
         self._applied_offset = queue_offset
+        for names in (self._made, self._deleted):
+            for name in [name for name, offset in names.items() if offset <= queue_offset]:
+                del names[name]
         self._answer_finished()
 
     def close(self) -> None:
@@ -75,25 +110,33 @@ class ProposalQueue:
 
     def _flush(self) -> None:
         queued, self._queued = self._queued, []
-        start = size_bytes = 0
+        start = size_bytes = names_bytes = 0
         for position, proposal in enumerate(queued):
-            if size_bytes + proposal.size_bytes > RECORD_BYTES_MAX:
-                self._put(queued[start:position])
-                start, size_bytes = position, 0
             size_bytes += proposal.size_bytes
+            names_bytes += proposal.names_bytes
+            if size_bytes > RECORD_BYTES_MAX or names_bytes > NAMES_BYTES_MAX:
+                self._put(queued[start:position])
+                start, size_bytes, names_bytes = position, proposal.size_bytes, proposal.names_bytes
         if queued:
             self._put(queued[start:])
+        self._queued_made.clear()
+        self._queued_deleted.clear()
 
     def _put(self, proposals: Sequence[_Proposal]) -> None:
         record = _Record(proposals)
         body = join_changes([change for proposal in proposals for change in proposal.encoded])
         self._records.append(record)
-        result = self._log.put([self._make_message(body)], lambda status: self._done(record, status))
+        deleted = list(dict.fromkeys(name for each in proposals for name in each.deleted_topics))
+        message = self._make_message(body)
+        result = self._log.put([message], lambda status: self._done(record, status), deleted)
         if result.status is not PutStatus.PUT_OK:
             self._records.remove(record)
             self._answer(proposals, result.status)
             return
         record.queue_offset = result.queue_offsets[0]
+        self._deleted.update(dict.fromkeys(deleted, record.queue_offset))
+        for proposal in proposals:
+            self._made.update(dict.fromkeys(proposal.made_topics, record.queue_offset))
         self._answer_finished()
 
     def _done(self, record: _Record, status: PutStatus) -> None:

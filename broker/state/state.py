@@ -11,18 +11,22 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 from broker.config import BrokerConfig
 from broker.runtime_settings import take_settings
 from broker.state.base import BaseKeeper
 from broker.state.changes import (
     Change,
+    CommitOffsets,
+    DeleteTopic,
     InvalidChangeError,
     PutGroup,
     PutSettings,
     PutTopic,
+    TrimQueues,
     decode_changes,
     encode_change,
 )
@@ -42,7 +46,7 @@ from broker.state.snapshot import (
     write_snapshot,
 )
 from broker.state.tables import StateTables
-from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_topics
+from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_topics, topic_name_error
 from broker.state.writers import WriterTable
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.log import MessageLog, PutStatus
@@ -67,6 +71,12 @@ class StateChangeError(Exception):
         self.status = status
 
 
+def _resolved(status: PutStatus) -> "asyncio.Future[PutStatus]":
+    future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+    future.set_result(status)
+    return future
+
+
 class ReplicatedState:
     """This node's copy of the tables, and the only way to change them."""
 
@@ -80,9 +90,11 @@ class ReplicatedState:
         self._host = host_bytes(config.broker_ip, config.listen_port)
         self._tables = StateTables(static_topics(config), static_groups())
         self._proposals = ProposalQueue(log, self._record_message, PROPOSALS_WAITING_MAX)
+        log.on_writable_change(lambda _: self._proposals.forget_topics())
         self._creating: dict[object, asyncio.Future[PutStatus]] = {}
         self._topic_callbacks: list[Callable[[], None]] = []
         self._settings_callbacks: list[Callable[[], None]] = []
+        self._deletion_callbacks: list[Callable[[str], None]] = []
         self.on_applied: Callable[[Change, int], None] = lambda change, stored_ms: None
         """Told of each change that was applied, in order, and of its record's store time."""
         self.on_replaced: Callable[[], None] = lambda: None
@@ -93,7 +105,7 @@ class ReplicatedState:
         self._snapshot_wanted = asyncio.Event()
         self._saved_index = -1
         self._is_changed = False
-        self._keeper = BaseKeeper(log)
+        self._keeper = BaseKeeper(log, lambda: self._tables.deleted_at)
         self._is_held_back = False
         self.saved_covered_index = -1
         """The entry up to which the newest checkpoint goes that this node's snapshot file knows of."""
@@ -143,6 +155,11 @@ class ReplicatedState:
         return self._tables.first_shown
 
     @property
+    def deleted_at(self) -> Mapping[str, int]:
+        """Topic → position of the record that deleted it last: messages before that are not its any more."""
+        return self._tables.deleted_at
+
+    @property
     def request_modes(self) -> RequestModes:
         """Read only: changed by SetRequestMode."""
         return self._tables.request_modes
@@ -175,6 +192,18 @@ class ReplicatedState:
         """Call back when run-time settings came into force, for what is made from the configuration."""
         self._settings_callbacks.append(callback)
 
+    def on_topic_deleted(self, callback: Callable[[str], None]) -> None:
+        """Call back with the name of each topic that a record deletes, even if it is there again by the end
+        of the batch of records.
+        """
+        self._deletion_callbacks.append(callback)
+
+    def is_changing(self, topic: str) -> bool:
+        """Whether a record that makes, changes or deletes the topic is in the log, or on its way there, and
+        not yet applied.
+        """
+        return self._proposals.is_changing(topic)
+
     def propose(self, *changes: Change) -> asyncio.Future[PutStatus]:
         """Put the changes in the log, all in one record.
 
@@ -185,12 +214,38 @@ class ReplicatedState:
         try:
             for change in changes:
                 check_room(change, self._tables, self._config)
-            return self._proposals.add([encode_change(change) for change in changes])
+                if isinstance(change, DeleteTopic) and (error := topic_name_error(change.name)) is not None:
+                    raise InvalidChangeError(error)
+            if any(self._is_of_deleted(change) for change in changes):
+                return _resolved(PutStatus.OS_PAGE_CACHE_BUSY)
+            whole = list(self._behind_deletions(changes))
+            deleted = [change.name for change in whole if self._empties(change)]
+            made = [change.config.name for change in whole if isinstance(change, PutTopic)]
+            return self._proposals.add([encode_change(change) for change in whole], made, deleted)
         except InvalidChangeError as error:
             logger.warning("state change refused: %s", error)
-            future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-            future.set_result(PutStatus.MESSAGE_ILLEGAL)
-            return future
+            return _resolved(PutStatus.MESSAGE_ILLEGAL)
+
+    def _empties(self, change: Change) -> TypeGuard[DeleteTopic]:
+        is_deletion = isinstance(change, DeleteTopic) and change.has_messages_gone
+        return is_deletion and change.name not in self._tables.static_topics
+
+    def _is_of_deleted(self, change: Change) -> bool:
+        """Whether the change speaks of offsets of a topic that is being deleted: it would come behind the
+        deletion, and count for the topic that is made next.
+        """
+        is_of_offsets = isinstance(change, CommitOffsets | TrimQueues)
+        return is_of_offsets and self._proposals.is_deleting(change.topic)
+
+    def _behind_deletions(self, changes: Sequence[Change]) -> Iterator[Change]:
+        """A topic that was deleted is deleted again where it is made: what came late goes before."""
+        for change in changes:
+            if isinstance(change, PutTopic):
+                name = change.config.name
+                is_there = name in self._tables.topics or self._proposals.is_changing(name)
+                if not is_there and name in self._tables.deleted_at:
+                    yield DeleteTopic(name)
+            yield change
 
     async def ensure_topic_config(self, config: TopicConfig) -> TopicConfig:
         """The topic of that name, created as `config` when it is missing. Raises StateChangeError."""
@@ -291,7 +346,10 @@ class ReplicatedState:
 
     def _apply(self, request: DispatchRequest, record: Record) -> None:
         for change in decode_changes(bytes(record.body)):
-            self._tables.apply(change, request.store_timestamp_ms)
+            self._tables.apply(change, request.store_timestamp_ms, request.position)
+            if isinstance(change, DeleteTopic):
+                for callback in self._deletion_callbacks:
+                    callback(change.name)
             if isinstance(change, PutSettings):
                 self._take_settings(change.values)
             self.on_applied(change, request.store_timestamp_ms)
@@ -338,7 +396,7 @@ class ReplicatedState:
         else:
             self.applied_index = self._saved_index = snapshot.applied_index
             self.saved_covered_index = base.covered_index
-            self._keeper.begin_with(base)
+            self._keeper.begin_with(base, snapshot.applied_index)
             self._take_settings(self._tables.settings)
 
     async def start(self) -> None:

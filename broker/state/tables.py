@@ -36,6 +36,10 @@ from commitlog.sequences import writer_key
 
 SHOWN_IN_ROUTES: Final = frozenset({"autoCreateTopicEnable", "brokerPermission"})
 """Settings that change what name servers say of topics: they take over only what has another version."""
+DELETED_TOPICS_MAX: Final = 100_000
+"""Deleted topics that are remembered while the log may hold their messages; beyond that the earliest is
+forgotten. No setting: nodes that disagreed here would know different topics.
+"""
 
 
 class StateTables:
@@ -61,19 +65,27 @@ class StateTables:
         """The log's files that end here or before may be deleted."""
         self.first_shown: dict[str, dict[int, int]] = {}
         """Topic → queue → the first offset that is shown, where a topic keeps messages for its own time."""
+        self.deleted_at: dict[str, int] = {}
+        """Topic → position of the record that deleted it last: its messages before that are not its any more.
+        The last one stands at the end.
+        """
         self.locks = QueueLocks()
         self.request_modes = RequestModes()
         self.topics_version = DataVersion()
         self.groups_version = DataVersion()
 
-    def apply(self, change: Change, timestamp_ms: int) -> None:
-        """Take in one committed change; `timestamp_ms` is the store time of its record."""
+    def apply(self, change: Change, timestamp_ms: int, position: int = 0) -> None:
+        """Take in one committed change; `timestamp_ms` is the store time of its record, `position` its place
+        in the log.
+        """
         match change:
             case PutTopic(config):
                 self.topics[config.name] = config
                 self.topics_version = self.topics_version.next(timestamp_ms)
-            case DeleteTopic(name):
+            case DeleteTopic(name, has_messages_gone):
                 self._delete_topic(name, timestamp_ms)
+                if has_messages_gone:
+                    self._remember_deleted(name, position)
             case PutGroup(group_config):
                 self.groups[group_config.name] = group_config
                 self.groups_version = self.groups_version.next(timestamp_ms)
@@ -86,8 +98,8 @@ class StateTables:
             case DropOffsets(group, topic):
                 self.offsets.drop(group, topic)
                 self.resets.drop(group, topic)
-            case TrimLog(position):
-                self.trim_position = max(self.trim_position, position)
+            case TrimLog(trim_position):
+                self._trim(trim_position)
             case TrimQueues(topic, offsets):
                 self._hide(topic, offsets)
             case EndWriter(writer, partitions):
@@ -118,6 +130,20 @@ class StateTables:
             self.resets.put(change.group, change.topic, change.offsets, timestamp_ms)
         elif self.resets:
             self.resets.end(change.group, change.topic, change.offsets)
+
+    def _trim(self, position: int) -> None:
+        """What was deleted before is going with the files."""
+        self.trim_position = max(self.trim_position, position)
+        for topic in [topic for topic, at in self.deleted_at.items() if at < position]:
+            del self.deleted_at[topic]
+
+    def _remember_deleted(self, topic: str, position: int) -> None:
+        if topic in self.static_topics:
+            return
+        self.deleted_at.pop(topic, None)
+        if len(self.deleted_at) >= DELETED_TOPICS_MAX:
+            del self.deleted_at[next(iter(self.deleted_at))]
+        self.deleted_at[topic] = position
 
     def _hide(self, topic: str, offsets: Mapping[int, int]) -> None:
         if topic not in self.topics:
@@ -154,6 +180,7 @@ class StateTables:
         other.settings = dict(self.settings)
         other.writers = self.writers.copy()
         other.trim_position, other.first_shown = self.trim_position, dict(self.first_shown)
+        other.deleted_at = dict(self.deleted_at)
         other.locks = self.locks.copy()
         other.request_modes = self.request_modes.copy()
         other.topics_version, other.groups_version = self.topics_version, self.groups_version
@@ -179,6 +206,7 @@ class StateTables:
             "writers": self.writers.rows(),
             "trimPosition": iter((self.trim_position,)),
             "firstShown": ([topic, sorted(row.items())] for topic, row in self.first_shown.items()),
+            "deletedAt": ([topic, position] for topic, position in self.deleted_at.items()),
             "writersTimes": iter(self.writers.times()),
             "locks": self.locks.rows(),
             "requestModes": self.request_modes.rows(),
@@ -207,6 +235,7 @@ class StateTables:
         # older snapshots knew of no writers
         writers = WriterTable.from_json(data.get("writers", []), data.get("writersTimes"))
         settings = {str(key): str(value) for key, value in data.get("settings", [])}  # nor of these
+        deleted_at = {str(topic): index(position) for topic, position in data.get("deletedAt", [])}
         locks = QueueLocks.from_json(data.get("locks", []))
         request_modes = RequestModes.from_rows(data.get("requestModes", []))
         topics_version = DataVersion(*map(index, data["topicsVersion"]))
@@ -218,6 +247,7 @@ class StateTables:
         self.settings = settings
         self.writers = writers
         self.trim_position, self.first_shown = index(trim_position), first_shown
+        self.deleted_at = deleted_at
         self.locks = locks
         self.request_modes = request_modes
         self.topics_version = topics_version

@@ -11,6 +11,7 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.scheduling import LEVELS_MAX, SCHEDULE_TOPIC
 from broker.timer.names import TIMER_TOPIC
+from commitlog.deletions import STATE_TOPIC as STATE_TOPIC
 
 PERM_INHERIT = 1
 PERM_WRITE = 2
@@ -31,7 +32,6 @@ CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SYSTEM_PREFIX = "rmq_sys_"
 LEDGERMQ_PREFIX = "rmq_sys_LEDGERMQ_"
-STATE_TOPIC = "rmq_sys_LEDGERMQ_STATE"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 

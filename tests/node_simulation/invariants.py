@@ -11,6 +11,7 @@ from pathlib import Path
 
 from broker.app import Broker
 from commitlog.consume_queues import NOT_QUEUED
+from commitlog.deletions import STATE_TOPIC, topics_deleted_by
 from commitlog.dledger_commit_log import store_directory
 from commitlog.entry import HEADER_BYTES, entry_position, entry_starts
 from commitlog.record import Record, decode_record
@@ -60,6 +61,8 @@ class Checker:
     """Nodes whose disks were damaged, and may not be sound yet: they count as holding what they promised."""
     ever_damaged: set[str] = field(default_factory=set)
     """All of these ever: a bit of a consume queue may be found long after the log is sound again."""
+    deletions: dict[str, list[int]] = field(default_factory=dict)
+    """By topic, the entries that delete it: behind each its queues begin at offset 0."""
     _nodes: dict[str, NodeRecord] = field(default_factory=dict)
     _index_of: dict[int, int] = field(default_factory=dict)
     _next_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -147,6 +150,11 @@ class Checker:
             expected = self._next_offsets.get(key, 0)
             require(record.queue_offset == expected, key, "has offset", record.queue_offset, "for", expected)
             self._next_offsets[key] = expected + 1
+        if record.topic == STATE_TOPIC:
+            for topic in topics_deleted_by(record.properties):
+                self.deletions.setdefault(topic, []).append(index)
+                for key in [key for key in self._next_offsets if key[0] == topic]:
+                    self._next_offsets[key] = 0
 
     def _check_majority(
         self, name: str, found: EntryRange, data: bytes, position: int, starts: list[int]

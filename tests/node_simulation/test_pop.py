@@ -58,7 +58,7 @@ def test_pops_whose_leaders_die() -> None:
 
 
 def test_a_leader_that_does_not_know_what_is_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def load(log: MessageLog) -> tuple[PopTable, int]:
+    async def load(log: MessageLog, deleted_at: object) -> tuple[PopTable, int]:
         return PopTable(), 0
 
     monkeypatch.setattr(ledger, "load", load)

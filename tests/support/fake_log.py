@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from commitlog.consume_queue import UNIT, Boundary
+from commitlog.deletions import STATE_TOPIC, stamp, topics_deleted_by
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.errors import PositionError
 from commitlog.log import DispatchListener, MessageLog, PutResult, PutStatus
@@ -22,6 +23,7 @@ from commitlog.record import (
     PROPERTY_DELAY,
     PROPERTY_TAGS,
     Message,
+    decode_record,
     encode_record,
     get_property,
     tags_code,
@@ -87,11 +89,9 @@ class FakeQueues:
         """Those with files: none has any."""
         return iter(())
 
-    def forget(self, topic: str) -> bool:
-        queues = [key for key in self.by_key if key[0] == topic and not self.by_key[key].rows]
-        for key in queues:
+    def delete(self, topic: str) -> None:
+        for key in [key for key in self.by_key if key[0] == topic]:
             del self.by_key[key]
-        return bool(queues)
 
     def topics(self) -> list[str]:
         return list(dict.fromkeys(topic for topic, _ in self.by_key))
@@ -170,12 +170,21 @@ class FakeLog:
         """Every message that was put, in order."""
         return [message for call in self.put_calls for message in call]
 
-    def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
+    def put(
+        self,
+        messages: Sequence[Message],
+        on_done: Callable[[PutStatus], None],
+        deleted_topics: Sequence[str] = (),
+    ) -> PutResult:
+        if deleted_topics:
+            stamp(messages[-1], deleted_topics)
         status = self.next_status if self._is_writable else PutStatus.SERVICE_NOT_AVAILABLE
         if status is not PutStatus.PUT_OK:
             return PutResult(status, [], [], 0)
         self.put_calls.append(list(messages))
         requests = [self._lay_out(message) for message in messages]
+        for key in [key for key in self._next_offsets if key[0] in deleted_topics]:
+            del self._next_offsets[key]
         self._waiting.append(_Put(requests, on_done))
         if self.auto_commit:
             asyncio.get_running_loop().call_soon(self.commit)
@@ -215,8 +224,7 @@ class FakeLog:
         requests = [request for put in puts for request in put.requests]
         if not requests:
             return
-        for request in requests:
-            self.fake_queues.append(request)
+        self._queue(requests)
         self._committed += requests
         self._applied_index = requests[-1].index
         self._readable_end = requests[-1].position + requests[-1].size
@@ -224,6 +232,14 @@ class FakeLog:
             listener(self._batch(requests))
         for put in puts:
             put.on_done(PutStatus.PUT_OK)
+
+    def _queue(self, requests: Sequence[DispatchRequest]) -> None:
+        for request in requests:
+            if request.topic == STATE_TOPIC:
+                properties = decode_record(self._records[request.position]).properties
+                for topic in topics_deleted_by(properties):
+                    self.fake_queues.delete(topic)
+            self.fake_queues.append(request)
 
     def time_out(self) -> None:
         """Answer all that waits that no majority has it in time; it stays in the log and can be committed."""
@@ -296,8 +312,7 @@ class FakeLog:
         log = FakeLog(auto_commit=self.auto_commit, is_writable=self._is_writable, now_ms=self.now_ms)
         log._records = dict(self._records)
         log._committed = list(self._committed)
-        for request in log._committed:
-            log.fake_queues.append(request)
+        log._queue(log._committed)
         log._end_position, log._end_index = self._end_position, self._end_index
         log._readable_end, log._applied_index = self._readable_end, self._applied_index
         log._next_offsets = dict(self._next_offsets)

@@ -184,7 +184,8 @@ async def test_an_illegal_message_is_found_and_does_not_stop_the_others(
     await bench.put(b"one", b"bad", b"three")
     put = bench.log.put
 
-    def refuse_bad(messages: list[Message], on_done: object) -> object:
+    def refuse_bad(messages: list[Message], on_done: object, deleted: list[str] | None = None) -> object:
+        assert not deleted
         if any(message.body == b"bad" for message in messages):
             status, bench.log.next_status = bench.log.next_status, PutStatus.MESSAGE_ILLEGAL
             result = put(messages, on_done)  # type: ignore[arg-type]
@@ -270,10 +271,15 @@ class BusyLog(FakeLog):
 
     room = 1_000
 
-    def put(self, messages: Sequence[Message], on_done: Callable[[PutStatus], None]) -> PutResult:
+    def put(
+        self,
+        messages: Sequence[Message],
+        on_done: Callable[[PutStatus], None],
+        deleted_topics: Sequence[str] = (),
+    ) -> PutResult:
         if len(messages) > self.room:
             return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, [], [], 0)
-        return super().put(messages, on_done)
+        return super().put(messages, on_done, deleted_topics)
 
 
 async def test_what_is_due_fits_into_the_log_s_bound_of_waiting_messages(tmp_path: Path) -> None:

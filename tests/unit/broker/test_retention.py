@@ -15,9 +15,10 @@ from broker.retention import Retention
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic, SetDelayOffset, TrimLog
 from broker.state.checkpoints import CHECKPOINT_TOPIC
 from broker.state.groups import SubscriptionGroupConfig
-from broker.state.topics import HALF_TOPIC, TopicConfig
+from broker.state.topics import HALF_TOPIC, STATE_TOPIC, TopicConfig
 from broker.topic_retention import RETENTION_ATTRIBUTE, TopicRetention, retention_ms
 from broker.transactions.ledger import GROUP
+from commitlog.log import PutStatus
 from commitlog.log_removal import LogRemoval, OldFile
 from commitlog.record import Message
 from dledger.core.status import NodeStatus, PeerStatus
@@ -305,12 +306,10 @@ async def test_an_offset_beyond_the_end_of_a_deleted_topic_does_not_stay_for_eve
     state, queues = bench.context.state, bench.log.fake_queues
     await state.propose(PutGroup(SubscriptionGroupConfig("here")))
     queues.raise_to("GONE", 0, 5, 0)
-    queues.raise_to("LEFT", 0, 5, 0)
-    queues.by_key["LEFT", 0].rows.append((0, 0, 0))
+    await state.propose(PutTopic(TopicConfig("LEFT")))
     await state.propose(CommitOffsets("here", "GONE", {0: 9}), CommitOffsets("here", "LEFT", {0: 1}))
-    await TopicRetention(bench.context).drop_stale_offsets()
-    assert [topic for topic, _, _ in state.offsets.items()] == ["LEFT"]
     assert await bench.retention.clean_unused_topics() == 1
+    assert [topic for topic, _, _ in state.offsets.items()] == ["LEFT"]
 
 
 async def test_a_group_that_comes_back_while_offsets_are_looked_through_keeps_its_own(
@@ -335,21 +334,40 @@ async def test_a_group_that_comes_back_while_offsets_are_looked_through_keeps_it
     assert [group for _, group, _ in context.state.offsets.items()] == ["back"]
 
 
-async def test_queues_of_a_deleted_topic_are_forgotten_when_no_offset_speaks_of_them(tmp_path: Path) -> None:
+async def test_what_is_left_of_deleted_topics_goes(tmp_path: Path) -> None:
+    """Messages that came late, what an earlier version kept, and offsets: but nothing of the system's own."""
     bench = Bench(tmp_path, [])
     state, queues = bench.context.state, bench.log.fake_queues
     await state.propose(PutGroup(SubscriptionGroupConfig("here")), PutTopic(TopicConfig("KEPT")))
-    for topic in ("GONE", "KEPT", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"):
-        queues.raise_to(topic, 0, 5, 0)
-    queues.raise_to("FULL", 0, 5, 0)
-    queues.by_key["FULL", 0].rows.append((0, 0, 0))
-    await state.propose(CommitOffsets("here", "GONE", {0: 5}), CommitOffsets("here", "KEPT", {0: 5}))
-    assert await bench.retention.clean_unused_topics() == 0
-    await TopicRetention(bench.context).drop_stale_offsets()
+    system = ["rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"]
+    for topic in ("GONE", "FULL", "KEPT", *system):
+        bench.log.put([Message(topic, 0, b"", b"DELAY\x011\x02")], lambda _: None)
+    bench.log.commit()
+    await state.propose(CommitOffsets("here", "OFFSET", {0: 5}), CommitOffsets("here", "KEPT", {0: 5}))
     request = RemotingCommand(RequestCode.CLEAN_UNUSED_TOPIC)
     answer = await CleaningProcessor(bench.retention).clean_topics(request, FakeConnection().as_connection)
-    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "1 topics forgotten")
-    assert queues.topics()[1:] == ["KEPT", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "FULL"]
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "3 topics forgotten")
+    assert set(queues.topics()) - {STATE_TOPIC} == {"KEPT", *system}
+    assert [topic for topic, _, _ in state.offsets.items()] == ["KEPT"]
+    assert await bench.retention.clean_unused_topics() == 0
+    bench.log.set_writable(False)
+    queues.raise_to("GONE", 0, 5, 0)
+    assert await bench.retention.clean_unused_topics() == 0
+
+
+async def test_a_topic_that_is_being_made_is_not_taken_for_one_that_is_gone(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [])
+    bench.log.auto_commit = False
+    bench.log.put([Message("T", 0, b"early")], lambda _: None)
+    bench.log.commit()
+    made = bench.context.state.propose(PutTopic(TopicConfig("T")))
+    await asyncio.sleep(0)
+    bench.log.time_out()
+    await asyncio.sleep(0)
+    assert made.result() is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+    assert await bench.retention.clean_unused_topics() == 0
+    bench.log.commit()
+    assert bench.log.fake_queues.next_offset("T", 0) == 1
 
 
 async def test_operators_are_told_how_much_went(tmp_path: Path) -> None:

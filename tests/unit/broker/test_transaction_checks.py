@@ -211,10 +211,10 @@ async def test_one_that_cannot_be_put_aside_ends(tmp_path: Path) -> None:
     bench.at(6 * SECOND)
     put = bench.log.put
 
-    def refuse_it(messages, on_done):  # type: ignore[no-untyped-def]
+    def refuse_it(messages, on_done, deleted=()):  # type: ignore[no-untyped-def]
         illegal = any(message.topic == CHECK_MAX_TIME_TOPIC for message in messages)
         bench.log.next_status = PutStatus.MESSAGE_ILLEGAL if illegal else PutStatus.PUT_OK
-        return put(messages, on_done)
+        return put(messages, on_done, deleted)
 
     bench.log.put = refuse_it  # type: ignore[method-assign]
     await bench.run_round()

@@ -348,18 +348,6 @@ def test_follower_whose_log_begins_anew_goes_on_behind_the_gap(bench: Bench) -> 
     assert bench.log.record_at(9048) is not None
 
 
-def test_deleted_topic_begins_at_offset_zero_on_the_leader(bench: Bench) -> None:
-    bench.lead()
-    bench.put(message(), message())
-    bench.engine.commit()
-    bench.log.queues.delete("T")
-    assert bench.put(message()) == (PutStatus.PUT_OK, [0])
-    bench.engine.commit()
-    queue = bench.log.queues.get("T", 0)
-    assert queue is not None
-    assert queue.max_offset == 1
-
-
 def test_fatal_error_of_the_engine_stops_the_log() -> None:
     bench = Bench()
     bench.lead()

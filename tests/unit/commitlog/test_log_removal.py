@@ -301,22 +301,6 @@ def test_messages_that_come_with_lower_offsets_than_raised_take_their_place() ->
     assert (queue.min_offset, queue.max_offset) == (6, 9)
 
 
-def test_topic_is_forgotten_only_without_messages() -> None:
-    fs, log = MemoryFs(), MadeUpLog()
-    queues, _ = open_queues(fs, log)
-    put(queues, log, "T", 0, range(5))
-    put(queues, log, "U", 0, range(5))
-    flush(queues, log.applied())
-    log.min_position = 4 * STEP
-    assert not queues.forget("T")
-    log.min_position = 5 * STEP
-    assert queues.forget("T")
-    assert not queues.forget("T")
-    flush(queues, log.applied())
-    assert not [path for path in fs.paths() if path.is_relative_to(ROOT / "T")]
-    assert queues.topics() == ["U"]
-
-
 def test_hidden_messages_stay_hidden_and_later_ones_show() -> None:
     fs, log = MemoryFs(), MadeUpLog()
     queues, _ = open_queues(fs, log)

@@ -151,11 +151,11 @@ async def test_a_message_that_cannot_be_stored_is_dropped_alone(
         await bench.send(body, TIMER_DELAY_SEC=1)
     put = bench.log.put
 
-    def picky(messages, on_done):  # type: ignore[no-untyped-def]
+    def picky(messages, on_done, deleted=()):  # type: ignore[no-untyped-def]
         bench.log.next_status = PutStatus.PUT_OK
         if any(message.body == b"bad" for message in messages):
             bench.log.next_status = PutStatus.MESSAGE_ILLEGAL
-        return put(messages, on_done)
+        return put(messages, on_done, deleted)
 
     monkeypatch.setattr(bench.log, "put", picky)
     with caplog.at_level(logging.ERROR):
