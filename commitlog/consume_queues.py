@@ -285,7 +285,9 @@ class ConsumeQueues:
                 self._fs.delete_directory(directory)
 
     def _sweep(self) -> None:
-        """Delete what the checkpoint does not speak of: a crash left it, or a power failure brought it back."""
+        """Delete what the checkpoint does not speak of: a crash left it, or a power failure brought it
+        back.
+        """
         topics = [self._root / name for name in self._topic_names()]
         for topic in topics:
             for name in self._fs.list(topic):

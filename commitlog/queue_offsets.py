@@ -92,7 +92,7 @@ class QueueOffsets:
         return 0 if topic in self._deleted else self._queues.next_offset(topic, queue_id)
 
     def _queues_emptied(self, topic: str) -> None:
-        """One of the records that delete the topic reached the queues. What was appended behind it counts on."""
+        """A record that deletes the topic reached the queues. What was appended behind it counts on."""
         if self._deleted[topic] > 1:
             self._deleted[topic] -= 1
         else:

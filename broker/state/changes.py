@@ -38,8 +38,8 @@ class PutTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """The topic, every group's offsets in it, and its messages: its queues begin at 0 behind this record. With
-    `has_messages_gone` False, as older versions wrote it, the messages stay and the offsets go on.
+    """The topic, every group's offsets in it, and its messages: its queues begin at 0 behind this record.
+    With `has_messages_gone` False, as older versions wrote it, the messages stay and the offsets go on.
     """
 
     name: str

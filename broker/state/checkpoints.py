@@ -42,8 +42,8 @@ class Base:
     covered_index: int = NO_INDEX
     """The state after this entry is in it; the log may begin with the next."""
     known_index: int = NO_INDEX
-    """Queues that were dispatched up to here, at least, and miss offsets below those in `offsets` have lost them with
-    the log's begin."""
+    """Queues that were dispatched up to here, at least, and miss offsets below those in `offsets` have lost
+    them with the log's begin."""
     offsets: tuple[OffsetRow, ...] = ()
     known_position: int = NO_INDEX
     """Where that entry ends. A queue with a message behind it goes by that one's offset: its topic may have

@@ -227,15 +227,17 @@ class ReplicatedState:
             return _resolved(PutStatus.MESSAGE_ILLEGAL)
 
     def _empties(self, change: Change) -> TypeGuard[DeleteTopic]:
-        is_deletion = isinstance(change, DeleteTopic) and change.has_messages_gone
-        return is_deletion and change.name not in self._tables.static_topics
+        if isinstance(change, DeleteTopic):
+            return change.has_messages_gone and change.name not in self._tables.static_topics
+        return False
 
     def _is_of_deleted(self, change: Change) -> bool:
         """Whether the change speaks of offsets of a topic that is being deleted: it would come behind the
         deletion, and count for the topic that is made next.
         """
-        is_of_offsets = isinstance(change, CommitOffsets | TrimQueues)
-        return is_of_offsets and self._proposals.is_deleting(change.topic)
+        if isinstance(change, CommitOffsets | TrimQueues):
+            return self._proposals.is_deleting(change.topic)
+        return False
 
     def _behind_deletions(self, changes: Sequence[Change]) -> Iterator[Change]:
         """A topic that was deleted is deleted again where it is made: what came late goes before."""

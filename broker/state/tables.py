@@ -42,6 +42,9 @@ forgotten. No setting: nodes that disagreed here would know different topics.
 """
 
 
+NO_POSITION: Final = -1
+
+
 class StateTables:
     """The tables and what a change does to them. The static topics and groups of the configuration are part
     of the tables, but neither of the log nor of the snapshot.
@@ -84,8 +87,7 @@ class StateTables:
                 self.topics_version = self.topics_version.next(timestamp_ms)
             case DeleteTopic(name, has_messages_gone):
                 self._delete_topic(name, timestamp_ms)
-                if has_messages_gone:
-                    self._remember_deleted(name, position)
+                self._remember_deleted(name, position if has_messages_gone else NO_POSITION)
             case PutGroup(group_config):
                 self.groups[group_config.name] = group_config
                 self.groups_version = self.groups_version.next(timestamp_ms)
@@ -138,7 +140,7 @@ class StateTables:
             del self.deleted_at[topic]
 
     def _remember_deleted(self, topic: str, position: int) -> None:
-        if topic in self.static_topics:
+        if topic in self.static_topics or position == NO_POSITION:
             return
         self.deleted_at.pop(topic, None)
         if len(self.deleted_at) >= DELETED_TOPICS_MAX:

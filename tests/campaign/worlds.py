@@ -2,9 +2,10 @@
 
 `node`: whole processes - brokers, name server, clients. `clients`: the same with consumer groups, topics that
 come and go, batches. `transactions`: the same with transactional producers. `writers`: with numbered writers,
-each row exactly once. `timers`: with messages for times to come. `pops`: with consumers that pop. `group`:
-the replication core alone, hundreds of elections an hour. `damage`: the same, and disks lose what was on
-them. `disk`: the core on the real entry store, whose machine loses power between two file operations.
+each row exactly once. `timers`: with messages for times to come. `pops`: with consumers that pop.
+`deletions`: with topics that are deleted and made again. `group`: the replication core alone, hundreds of
+elections an hour. `damage`: the same, and disks lose what was on them. `disk`: the core on the real entry
+store, whose machine loses power between two file operations.
 """
 
 import enum
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from tests.node_simulation import options as node_options
 from tests.node_simulation import world as node_world
 from tests.node_simulation.workloads import group_workload
+from tests.node_simulation.workloads_deletions import deletion_options, deletion_workload
 from tests.node_simulation.workloads_pop import pop_options, pop_workload
 from tests.node_simulation.workloads_sequenced import sequenced_workload
 from tests.node_simulation.workloads_timers import timer_options, timer_workload
@@ -36,6 +38,7 @@ class World(enum.StrEnum):
     WRITERS = "writers"
     TIMERS = "timers"
     POPS = "pops"
+    DELETIONS = "deletions"
     GROUP = "group"
     DAMAGE = "damage"
     DISK = "disk"
@@ -52,7 +55,9 @@ WEIGHTS = {
     World.DAMAGE: 10,
     World.DISK: 3,
 }
-"""Of how many seeds each is: a seed of whole nodes takes many times as long as one of the core."""
+"""Of how many seeds each is: a seed of whole nodes takes many times as long as one of the core. `deletions`
+is none's, so that the seeds of the others keep their meaning.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,15 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
     return [str(made.options), *lines], Run(world, seed, failure)
 
 
-_NODE_WORLDS = (World.NODE, World.CLIENTS, World.TRANSACTIONS, World.WRITERS, World.TIMERS, World.POPS)
+_NODE_WORLDS = (
+    World.NODE,
+    World.CLIENTS,
+    World.TRANSACTIONS,
+    World.WRITERS,
+    World.TIMERS,
+    World.POPS,
+    World.DELETIONS,
+)
 
 
 def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.World:
@@ -115,6 +128,9 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
     if world is World.POPS:
         return node_world.World(pop_options(seed), workload=pop_workload, is_tracing=is_tracing)
     options = node_options.draw_options(seed)
+    if world is World.DELETIONS:
+        options = deletion_options(options)
+        return node_world.World(options, workload=deletion_workload, is_tracing=is_tracing)
     if world is World.WRITERS:
         return node_world.World(options, workload=sequenced_workload, is_tracing=is_tracing)
     if world is World.CLIENTS:
@@ -156,6 +172,7 @@ _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.WRITERS: _run_node(World.WRITERS),
     World.TIMERS: _run_node(World.TIMERS),
     World.POPS: _run_node(World.POPS),
+    World.DELETIONS: _run_node(World.DELETIONS),
     World.GROUP: _run_group(World.GROUP),
     World.DAMAGE: _run_group(World.DAMAGE),
     World.DISK: _run_group(World.DISK),

@@ -85,6 +85,36 @@ def test_a_topic_from_its_creation_to_its_end(operator: Operator, name: str) -> 
     assert gone.err == f"error: The topic {topic} does not exist.\n"
 
 
+def test_a_topic_made_again_is_empty_from_offset_0(
+    operator: Operator,
+    cluster: Cluster,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On every node, also behind a change of the leader; deleting and creating is how people empty topics."""
+    topic = f"CliEmptied-{operator.way}-{name}"
+    for life, count in enumerate((5, 2)):
+        operator("topic", "create", topic, "--queues", "1")
+        assert operator("topic", "show", topic, "--json").json["messageCount"] == 0
+        for number in range(count):
+            sent = operator("message", "send", topic, f"{life}-{number}", "--key", "k", "--json").json
+            assert sent["outcomes"][0]["ok"]
+        assert operator("topic", "show", topic, "--json").json["messageCount"] == count
+        found = wait_for(
+            "the messages in the index",
+            lambda: operator("message", "find", topic, "--key", "k", "--json").json["items"],
+            LIMIT_S,
+        )
+        assert len(found) <= count
+        group = f"cli-emptied-{operator.way}-{name}-{life}"
+        line = CommandLine(monkeypatch, capsys)
+        whom = ("--group", group, "--count", str(count), "--namesrv", cluster.namesrv)
+        read = line("consume", topic, *whom).out.split()
+        assert read == [f"{life}-{number}" for number in range(count)]
+        operator("topic", "delete", topic, "--yes")
+
+
 def test_looks_at_the_cluster(operator: Operator, cluster: Cluster) -> None:
     leader = cluster.wait_leader()
     view = operator("status", "--json").json

@@ -1,13 +1,13 @@
 """The group workload: producers that retry, groups that share queues, and an operator who changes topics.
 
 It draws its own options from the run's seed. What the plain workload leaves out is here: batches, order by
-key, several sends in flight, take-overs from stored offsets, topics made, changed and deleted under load, and
+key, several sends in flight, take-overs from stored offsets, topics that are made and changed under load, and
 offsets that are set back.
 """
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,7 +24,7 @@ from remoting.headers import (
     TopicRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from tests.histories.operations import Commit, Crash, Outcome, Queue
+from tests.histories.operations import Crash, Outcome, Queue
 from tests.histories.recorder import NOT_DONE
 from tests.node_simulation.clients import History, RecordingClient
 from tests.node_simulation.machine import Process, Program
@@ -37,6 +37,7 @@ from tests.node_simulation.workloads_sending import Producer, ProducerOptions
 QUEUES_MAX = 4
 TIMEOUT_S = 3.0
 OPERATOR = "operator"
+OWN_TOPIC = "OPERATORS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,7 @@ class _Operator:
         if kind == "put":
             await self.put_topic(topic, self._rng.randint(1, QUEUES_MAX))
         elif kind == "delete":
-            await self._delete(topic)
+            await self._delete_own()
         else:
             await self._set_back(self._rng.choice(self._workload.groups), topic)
 
@@ -229,22 +230,12 @@ class _Operator:
         header = CreateTopicRequestHeader(topic, DEFAULT_TOPIC, queues, queues)
         return await self._ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header) is Outcome.OK
 
-    async def _delete(self, topic: str) -> None:
-        """The groups' offsets go with the topic: to the history that is a commit of 0 for each."""
-        history = self._workload.history
-        invoked, completed, outcome = history.now, None, Outcome.INFO
-        try:
-            header = TopicRequestHeader(topic)
-            outcome = await self._ask(RequestCode.DELETE_TOPIC_IN_BROKER, header)
-            completed = history.now
-        finally:
-            for group, queue in self._offsets_of(topic):
-                history.add(Commit(OPERATOR, invoked, completed, outcome, group, queue, 0))
-
-    def _offsets_of(self, topic: str) -> Iterator[tuple[str, Queue]]:
-        for group in self._workload.groups:
-            for queue_id in range(QUEUES_MAX):
-                yield group.name, Queue(topic, queue_id)
+    async def _delete_own(self) -> None:
+        """A topic that no client here counts on: what a deletion does to messages and offsets is looked at in
+        workloads_deletions.py.
+        """
+        await self._ask(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(OWN_TOPIC))
+        await self.put_topic(OWN_TOPIC, self._rng.randint(1, QUEUES_MAX))
 
     async def _set_back(self, group: Group, topic: str) -> None:
         """To an offset the group is past; whoever has the queue hears nothing and may commit over it."""

@@ -1,8 +1,8 @@
-"""Topics that records of the log delete: on the leader that appends them, and on every node that reads them."""
+"""Topics that records of the log delete: on the leader that appends them, and on every node that reads it."""
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -102,8 +102,8 @@ async def test_offsets_go_by_the_places_in_the_log_whenever_it_is_committed(comm
     """
     node = Topics()
     node.lead()
-    given = []
-    steps = (
+    given: list[list[int]] = []
+    steps: Sequence[Callable[[], None]] = (
         lambda: given.append(node.send("a", "b")),
         lambda: node.delete("T", "U"),
         lambda: given.append(node.send("c")),
@@ -280,7 +280,8 @@ async def test_plain_log_deletes_topics_alike() -> None:
 
     async def life(*steps: tuple[str, str]) -> list[str]:
         done: list[PutStatus] = []
-        log = CommitLog(path, config, RecordStoreConfig(file_bytes=4096), on_fatal=pytest.fail, fs=fs)
+        fatal: list[BaseException] = []
+        log = CommitLog(path, config, RecordStoreConfig(file_bytes=4096), on_fatal=fatal.append, fs=fs)
         await log.start()
         for topic, body in steps:
             names = [body] if topic == STATE_TOPIC else []
@@ -292,6 +293,7 @@ async def test_plain_log_deletes_topics_alike() -> None:
         units = queue.units(0, 100) if queue is not None else []
         bodies = [bytes(decode_record(log.read(*unit[:2])).body).decode() for unit in units]
         await log.stop()
+        assert not fatal
         return bodies
 
     assert await life(("T", "a"), ("T", "b")) == ["a", "b"]
