@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from broker import key_queries
-from broker.state.changes import DeleteTopic
-from broker.state.topics import TRACE_TOPIC
+from broker.state.changes import DeleteTopic, PutTopic
+from broker.state.topics import TRACE_TOPIC, TopicConfig
 from commitlog.key_upkeep import KeyUpkeep
 from commitlog.record import Message, decode_record
 from commitlog.record_keys import key_hash
@@ -158,6 +158,13 @@ async def test_an_unknown_topic_is_answered_17_a_deleted_one_too(bench: ConsumeB
     assert (await query(bench, "k", topic="none")).code == ResponseCode.TOPIC_NOT_EXIST
     await bench.context.state.propose(DeleteTopic("t"))
     assert (await query(bench, "k")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_messages_of_before_a_deletion_are_none_of_the_topic_made_again(bench: ConsumeBench) -> None:
+    put(bench, "A|k")
+    await bench.context.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t")))
+    put(bench, "B|k")
+    assert await bodies(bench, "k") == ["B|k"]
 
 
 async def test_what_cannot_be_asked(bench: ConsumeBench) -> None:

@@ -1,5 +1,6 @@
 """A new leader knows what is out as the old one did, wherever the log ends."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 
 from broker.pop.ops import POP_TOPIC, PopRecordError, decode_record_body
 from broker.pop.table import PopTable
+from broker.state.changes import DeleteTopic, PutTopic
+from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
 from commitlog.record import Message
 from remoting.codes import RequestCode, ResponseCode
@@ -87,6 +90,36 @@ async def test_an_acknowledgement_that_was_not_committed_was_not_answered(bench:
     await new.revive()
     assert [again.body for again in await new.pop()] == [b"a"]
     await new.stop()
+
+
+async def test_what_is_out_of_a_topic_that_was_deleted_and_made_again_is_not(bench: PopBench) -> None:
+    """The leader that forgot it may have died before it said so in the log."""
+    await bench.put(b"a", b"b")
+    await bench.pop()
+    bench.log.auto_commit = False
+    done = bench.context.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t", 4, 4)))
+    await asyncio.sleep(0)
+    bench.log.commit()
+    assert (await done) is PutStatus.PUT_OK
+    await bench.settle()
+    bench.log.fail(PutStatus.UNKNOWN_ERROR)
+    bench.log.auto_commit = True
+    new = await bench.next_leader()
+    await new.put(b"c")
+    assert [message.body for message in await new.pop()] == [b"c"]
+    new.at(INVISIBLE_MS + SECOND)
+    await new.revive()
+    assert [message.body for message in await new.pop()] == [b"c"]
+    await new.stop()
+
+
+async def test_what_is_out_of_a_topic_made_again_at_once_is_forgotten(bench: PopBench) -> None:
+    await bench.put(b"a", b"b")
+    await bench.pop()
+    await bench.context.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t", 4, 4)))
+    await bench.settle()
+    await bench.put(b"c")
+    assert [message.body for message in await bench.pop()] == [b"c"]
 
 
 async def test_a_revival_that_ends_before_its_record_is_made_again(bench: PopBench) -> None:
