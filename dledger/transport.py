@@ -109,12 +109,12 @@ class Transport:
         """Queues the message for this turn's flush, or drops it. One to several peers is encoded once."""
         if message is not self._encoded:
             self._encoded, self._frame = message, encode_frame(message)
-        self._links[peer].send(self._frame)
+        self._links[peer].connection.send(self._frame)
 
     def flush(self) -> None:
         """Writes what `send` queued: one write for each peer."""
         for link in self._links.values():
-            link.flush()
+            link.connection.flush()
         self._encoded, self._frame = None, ()
 
     def send_all(self, envelopes: Iterable[Envelope]) -> None:
@@ -125,11 +125,11 @@ class Transport:
 
     def lend(self, envelope: Envelope) -> Loan | None:
         """Let the writer's thread send this one; None when the loop has to."""
-        return self._links[envelope.to].lend(envelope.message)
+        return self._links[envelope.to].connection.lend(envelope.message)
 
     def is_connected(self, peer: str) -> bool:
         """Whether messages can reach the peer now."""
-        return self._links[peer].is_open
+        return self._links[peer].connection.is_open
 
     def opened(self, inbound: "_Inbound") -> None:
         """A connection that may be anybody's: there is room for so many, and a member needs it for a moment
@@ -193,24 +193,15 @@ def give_up_unacknowledged(fd: int, timeout_ms: int) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
 
 
-class _Link(asyncio.Protocol):
-    """The outgoing connection to one peer: dials until it is stopped."""
+class _Link:
+    """The way to one peer: dials until it is stopped, with a connection of its own for each dial."""
 
     def __init__(self, owner: Transport, peer: str, address: Address) -> None:
         self._owner = owner
         self._peer = peer
         self._address = address
-        self._transport: asyncio.Transport | None = None
-        self._fd: int | None = None
-        self._loan: Loan | None = None
-        self._outbox: list[bytes | memoryview] = []
-        self._outbox_bytes = 0
-        self._closed = asyncio.Event()
+        self.connection = _Outbound(owner, peer)
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._dial_forever(), name=f"dial {self._peer}")
@@ -219,30 +210,63 @@ class _Link(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._transport is not None:
-            self._transport.close()
 
     async def _dial_forever(self) -> None:
         limits = self._owner.limits
-        loop = asyncio.get_running_loop()
-        host, port = self._address
         while True:
-            self._closed.clear()
+            self.connection = connection = _Outbound(self._owner, self._peer)
             try:
                 async with asyncio.timeout(limits.connect_timeout_ms / 1000):
-                    await loop.create_connection(lambda: self, host, port)
+                    await self._dial(connection)
+                await connection.closed.wait()
             except OSError:  # TimeoutError is one; a peer that is down is ordinary
-                await asyncio.sleep(limits.reconnect_delay_ms / 1000)
-                continue
-            await self._closed.wait()
+                pass
+            except Exception as error:  # noqa: BLE001 (whatever a loop raises there: the peer is dialled again)
+                self._owner.complain(self._peer, f"dialling it failed: {error!r}")
+            finally:
+                # A dial may end after `connection_made`, and uvloop says nothing of the connection it closes.
+                connection.drop()
             await asyncio.sleep(limits.reconnect_delay_ms / 1000)
+
+    async def _dial(self, connection: "_Outbound") -> None:
+        await asyncio.get_running_loop().create_connection(lambda: connection, *self._address)
+
+
+class _Outbound(asyncio.Protocol):
+    """One dialled connection. Once it is dropped, nothing that the loop says of it later counts.
+
+    Nothing of it raises: delivery is best effort, and what its transport raises ends this connection only.
+    """
+
+    def __init__(self, owner: Transport, peer: str) -> None:
+        self.closed = asyncio.Event()
+        self._owner = owner
+        self._peer = peer
+        self._transport: asyncio.Transport | None = None
+        self._fd: int | None = None
+        self._loan: Loan | None = None
+        self._outbox: list[bytes | memoryview] = []
+        self._outbox_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not is_usable_transport(transport):
             return  # the peer is down; the connection is lost, and dialled again, as any other
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.writelines(encode_frame(self._owner.hello))
-        self._transport.set_write_buffer_limits(high=0)  # a push leaves at once, whatever the turn does yet
+        if self.closed.is_set():
+            self.drop()
+            return
+        try:
+            self._begin(self._transport)
+        except Exception as error:  # noqa: BLE001 (see the class)
+            self._fail(error)
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        transport.writelines(encode_frame(self._owner.hello))
+        transport.set_write_buffer_limits(high=0)  # a push leaves at once, whatever the turn does yet
         connected = transport.get_extra_info("socket")
         with contextlib.suppress(OSError):  # without a descriptor nothing is lent
             self._fd = None if connected is None else os.dup(connected.fileno())
@@ -251,24 +275,35 @@ class _Link(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """The peer reads no more: closing in the ordinary way would wait for it to take what is unsent."""
-        if self._transport is not None:
-            self._transport.abort()
+        self.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """Ends the connection, however far it came. Again, it changes nothing."""
+        transport, self._transport = self._transport, None  # what a loan had not sent yet is lost
         self._end_loan()
-        if self._fd is not None:
-            os.close(self._fd)
-        self._transport = self._fd = None
+        fd, self._fd = self._fd, None
+        with contextlib.suppress(OSError):
+            if fd is not None:
+                os.close(fd)
         self._outbox.clear()
         self._outbox_bytes = 0
-        self._closed.set()
+        self.closed.set()
+        if transport is not None:
+            with contextlib.suppress(Exception):  # there is nothing left that it could end
+                transport.abort()
+
+    def _fail(self, error: Exception) -> None:
+        self._owner.complain(self._peer, f"it cannot be written to: {error!r}")
+        self.drop()
 
     def send(self, buffers: Sequence[bytes | memoryview]) -> None:
-        if self._transport is None:
+        if not self.is_open:
             return
         size = sum(map(len, buffers))
-        unsent = self._transport.get_write_buffer_size() + self._outbox_bytes
-        if unsent + size > self._owner.limits.unsent_bytes_max:
+        if self._unsent_bytes() + self._outbox_bytes + size > self._owner.limits.unsent_bytes_max:
             return
         self._outbox.extend(buffers)
         self._outbox_bytes += size
@@ -277,29 +312,39 @@ class _Link(asyncio.Protocol):
         if not self._outbox:
             return
         self._end_loan()
-        if self._transport is not None:
-            self._transport.writelines(self._outbox)
-        self._outbox.clear()
-        self._outbox_bytes = 0
+        outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
+        self._write(outbox)
 
     def lend(self, message: Message) -> Loan | None:
         """As long as nothing of the loop's is under way, and till there is something again.
 
         By a descriptor of its own, which is open for as long as anybody may use it.
         """
-        transport = self._transport
-        if self._fd is None or transport is None or transport.is_closing():
-            return None
-        if self._outbox or transport.get_write_buffer_size() > 0:
+        if self._outbox or self._unsent_bytes() or self._fd is None or not self.is_open:
             return None
         self._end_loan()
-        self._loan = Loan(self._fd, b"".join(encode_frame(message)), transport.write)
+        self._loan = Loan(self._fd, b"".join(encode_frame(message)), lambda rest: self._write([rest]))
         return self._loan
 
     def _end_loan(self) -> None:
         if self._loan is not None:
             self._loan.stop()
             self._loan = None
+
+    def _unsent_bytes(self) -> int:
+        try:
+            return self._transport.get_write_buffer_size() if self._transport is not None else 0
+        except Exception as error:  # noqa: BLE001 (see the class)
+            self._fail(error)
+            return 0
+
+    def _write(self, buffers: list[bytes | memoryview]) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        try:
+            self._transport.writelines(buffers)
+        except Exception as error:  # noqa: BLE001 (see the class)
+            self._fail(error)
 
 
 class _Inbound(asyncio.Protocol):

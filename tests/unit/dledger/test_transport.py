@@ -268,7 +268,7 @@ async def test_a_loan_ends_with_its_connection(dialled: tuple[Transport, Peer]) 
         return 0
 
     loan.begin(take_back)
-    transport._links["n1"]._transport.abort()  # type: ignore[union-attr]
+    transport._links["n1"].connection._transport.abort()  # type: ignore[union-attr]
     async with asyncio.timeout(WAIT_S):
         await ended.wait()
     assert transport.lend(Envelope("n1", ACK)) is None
@@ -278,7 +278,7 @@ async def test_a_peer_that_reads_no_more_is_dialled_anew_whatever_is_unsent(
     dialled: tuple[Transport, Peer],
 ) -> None:
     transport, peer = dialled
-    transport._links["n1"].send([bytes(32 << 20)])
+    transport._links["n1"].connection.send([bytes(32 << 20)])
     transport.flush()
     peer.writers[0].write_eof()
     async with asyncio.timeout(WAIT_S):
@@ -289,7 +289,7 @@ async def test_a_peer_that_reads_no_more_is_dialled_anew_whatever_is_unsent(
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has this option")
 async def test_a_machine_that_acknowledges_nothing_is_given_up(dialled: tuple[Transport, Peer]) -> None:
     transport, _ = dialled
-    fd = transport._links["n1"]._fd
+    fd = transport._links["n1"].connection._fd
     assert fd is not None
     with socket.socket(fileno=os.dup(fd)) as connected:
         timeout_ms = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
