@@ -253,8 +253,6 @@ class _Outbound(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not is_usable_transport(transport):
-            return  # the peer is down; the connection is lost, and dialled again, as any other
         self._transport = cast("asyncio.Transport", transport)
         if self.closed.is_set():
             self.drop()
@@ -265,6 +263,9 @@ class _Outbound(asyncio.Protocol):
             self._fail(error)
 
     def _begin(self, transport: asyncio.Transport) -> None:
+        if not is_usable_transport(transport):
+            self.drop()  # the peer is down, and is dialled again
+            return
         transport.writelines(encode_frame(self._owner.hello))
         transport.set_write_buffer_limits(high=0)  # a push leaves at once, whatever the turn does yet
         connected = transport.get_extra_info("socket")
@@ -355,11 +356,13 @@ class _Inbound(asyncio.Protocol):
         self._owner = owner
         self._decoder = FrameDecoder(owner.limits.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
+        self._address = "?"
         self._deadline: asyncio.TimerHandle | None = None
         self._stranger_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._address = str(transport.get_extra_info("peername"))
         delay = self._owner.limits.handshake_timeout_ms / 1000
         self._deadline = asyncio.get_running_loop().call_later(delay, self._no_handshake)
         self._owner.opened(self)
@@ -402,7 +405,7 @@ class _Inbound(asyncio.Protocol):
 
     def refuse(self, reason: str) -> None:
         """Close it, and say why."""
-        self._owner.complain(self._name(), reason)
+        self._owner.complain(self.peer or self._address, reason)
         self._cancel_deadline()
         self.close()
 
@@ -411,15 +414,13 @@ class _Inbound(asyncio.Protocol):
             self._deadline.cancel()
             self._deadline = None
 
-    def _name(self) -> str:
-        if self.peer is not None:
-            return self.peer
-        return str(self._transport.get_extra_info("peername")) if self._transport else "?"
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
         self._owner.lost(self)
 
     def close(self) -> None:
+        """It counts no more from now on, whether the loop says that it is closed or not."""
+        self._owner.lost(self)
         if self._transport is not None:
-            self._transport.close()
+            with contextlib.suppress(Exception):  # there is nothing left that it could end
+                self._transport.close()

@@ -131,20 +131,22 @@ class RemotingClient:
         host, _, port = address.strip().rpartition(":")
         if not host or not port.isdecimal():
             raise ConnectFailedError(f"{address!r} is not host:port")
+        connection = Connection(self, next(self._ids), self._limits)
         try:
             async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
-                transport, connection = await self._loop.create_connection(
-                    self._make_protocol, host.strip("[]"), int(port)
+                transport, _ = await self._loop.create_connection(
+                    lambda: connection, host.strip("[]"), int(port)
                 )
             if not is_usable_transport(transport):
                 raise nothing_listens()
-        except (OSError, OverflowError) as error:  # TimeoutError is an OSError
+            self._connections[address] = connection
+        except (OSError, OverflowError, UnicodeError, RuntimeError) as error:  # TimeoutError is an OSError
             raise ConnectFailedError(f"{address}: {str(error) or type(error).__name__}") from None
-        self._connections[address] = connection
+        finally:
+            # A dial may end after `connection_made`, and uvloop says nothing of the connection it closes.
+            if self._connections.get(address) is not connection:
+                connection.abort()
         return connection
-
-    def _make_protocol(self) -> Connection:
-        return Connection(self, next(self._ids), self._limits)
 
     def _end_attempt(self, address: str, attempt: asyncio.Task[Connection]) -> None:
         del self._connecting[address]

@@ -6,6 +6,7 @@ peer leaves answers unread or has too many requests open, and it dies when that 
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from typing import Any, Protocol, cast
@@ -68,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._reader = CommandReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._frame_since_s: float | None = None
         self._transport: asyncio.Transport | None = None
+        self._is_over = False
         self._links = links
         self._link: Link | None = None
         self._last_sent_s = 0.0
@@ -88,7 +90,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Whether what is sent now can still leave."""
-        return self._transport is not None and not self._transport.is_closing()
+        return self._transport is not None and not self._is_over and not self._transport.is_closing()
 
     @property
     def is_congested(self) -> bool:
@@ -168,8 +170,10 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; what is not written is lost."""
         self._leave_link()
-        if self._transport is not None:
-            self._transport.abort()
+        self._abort_transport()
+        self._loop.call_soon(
+            self._end, None
+        )  # the loop may not say so: of a dial that uvloop gave up, it does not
 
     def check(self, now_s: float) -> None:
         """Close the connection if it is idle, abort it if it stalls or does not end a frame. Called by the
@@ -207,7 +211,16 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=self._limits.write_buffer_high_bytes)
+        if self._is_over:
+            self._abort_transport()
+            return
+        try:
+            self._begin(self._transport)
+        except Exception as error:  # noqa: BLE001  the loop would only log it, and never read the connection
+            self._fail(error)
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        transport.set_write_buffer_limits(high=self._limits.write_buffer_high_bytes)
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -304,11 +317,29 @@ class Connection(asyncio.Protocol):
         self._holdings.report()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc)
+
+    def _end(self, reason: Exception | None) -> None:
+        """Once, whoever finds it first."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._abort_transport()
         self._leave_link()
         self._out.clear()
         self._holdings.close()
-        self._own.close(exc)
+        self._own.close(reason)
         self._owner.connection_closed(self)
+
+    def _abort_transport(self) -> None:
+        with contextlib.suppress(Exception):  # there is nothing left that it could end
+            if self._transport is not None:
+                self._transport.abort()
+
+    def _fail(self, error: Exception) -> None:
+        """What a transport raises costs its connection only."""
+        self.warn_once("broken", f"cannot be used any more; aborted: {error!r}")
+        self.abort()
 
     # Writing and back-pressure
 
@@ -343,7 +374,10 @@ class Connection(asyncio.Protocol):
                     self._look_at_unsent()
                     self._holdings.report()
                 return
-        transport.writelines(unsent)
+        try:
+            transport.writelines(unsent)
+        except Exception as error:  # noqa: BLE001  uvloop raises RuntimeError where asyncio would drop the bytes
+            self._fail(error)
         if self._look_at_unsent() > self._limits.write_buffer_bytes_max:
             self.warn_once("unread", "does not read its answers; aborted")
             self.abort()
@@ -380,12 +414,15 @@ class Connection(asyncio.Protocol):
         self._is_reading_paused = self._holdings.wants_forgotten = is_paused
         if not is_paused and self._frame_since_s is not None:
             self._frame_since_s = self._loop.time()
-        if self._link is not None:
-            self._link.pause(is_paused)
-        elif is_paused:
-            transport.pause_reading()
-        else:
-            transport.resume_reading()
+        try:
+            if self._link is not None:
+                self._link.pause(is_paused)
+            elif is_paused:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+        except Exception as error:  # noqa: BLE001  as in flush
+            self._fail(error)
 
     def _is_frame_overdue(self, now_s: float) -> bool:
         if self._frame_since_s is None or self._is_reading_paused:

@@ -5,7 +5,7 @@ import gc
 import sys
 import time
 
-from tests.node_simulation.options import draw_options
+from tests.node_simulation.options import draw_options, draw_stalling_options
 from tests.node_simulation.seeds import describe_failure, run_many
 from tests.node_simulation.world import World
 
@@ -16,14 +16,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0, help="begin no further seed after this time")
+    parser.add_argument("--stalls", action="store_true", help="loops stand still too")
     parser.add_argument("--trace", action="store_true", help="print every step of the run")
     arguments = parser.parse_args()
     if arguments.trace:
-        return trace(arguments.seed)
+        return trace(arguments.seed, arguments.stalls)
     end_s = time.monotonic() + arguments.seconds if arguments.seconds else None
     runs = failures = virtual_ms = 0
     begin_s = time.monotonic()
-    for outcome in run_many(range(arguments.seed, arguments.seed + arguments.count), arguments.processes):
+    seeds = range(arguments.seed, arguments.seed + arguments.count)
+    for outcome in run_many(seeds, arguments.processes, arguments.stalls):
         runs += 1
         if outcome.failure is not None:
             failures += 1
@@ -39,17 +41,17 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def trace(seed: int) -> int:
+def trace(seed: int, is_stalling: bool) -> int:
     """Prints the options, every step, and how the run ended."""
     gc.disable()
-    world = World(draw_options(seed), is_tracing=True)
+    world = World((draw_stalling_options if is_stalling else draw_options)(seed), is_tracing=True)
     print(world.options)
     try:
         summary = world.run()
     except Exception as error:
         print("\n".join(world.lines))
         print(world.describe())
-        print(describe_failure(seed, error))
+        print(describe_failure(seed, error, is_stalling))
         raise
     print("\n".join(world.lines))
     print(summary)

@@ -11,6 +11,7 @@ from tests.node_simulation.invariants import engine_of
 from tests.node_simulation.machine import Machine
 from tests.node_simulation.net import Network
 from tests.node_simulation.options import FaultOptions
+from tests.node_simulation.stalls import Stalls
 from tests.simulation.clock import VirtualClock
 from tests.support.memory_fs import SYNCS, WRITES
 
@@ -34,6 +35,8 @@ class Faults:
         name_server: Machine,
         clients: dict[str, Machine],
         damage: Damage,
+        stalls: Stalls,
+        close_ms: int,
     ) -> None:
         self._clock = clock
         self._rng = rng
@@ -43,6 +46,8 @@ class Faults:
         self._name_server = name_server
         self._clients = clients
         self._damage = damage
+        self._stalls = stalls
+        self._close_ms = close_ms
         self._is_running = False
         self.failing_disks: set[str] = set()
         """Machines whose disk has failed in their present life: they may stop by themselves."""
@@ -66,11 +71,15 @@ class Faults:
             (options.client_ms, self._crash_client),
         ):
             if interval_ms:
-                self._repeat(interval_ms, fault)
+                self._repeat(interval_ms, fault, self._rng)
+        self._stalls.start()
+        if self._close_ms:
+            self._repeat(self._close_ms, self._close_a_socket, self._stalls.rng)
 
     def stop(self) -> None:
         """No more faults: links mended, disks sound and with room, every process running."""
         self._is_running = False
+        self._stalls.stop()
         self._network.heal()
         for machine in [*self._nodes.values(), self._name_server, *self._clients.values()]:
             self._mend_disk(machine)
@@ -89,13 +98,13 @@ class Faults:
 
         self._clock.schedule(1_000 * delay_ms, restart)
 
-    def _repeat(self, interval_ms: int, fault: Callable[[], None]) -> None:
+    def _repeat(self, interval_ms: int, fault: Callable[[], None], rng: random.Random) -> None:
         def strike() -> None:
             if self._is_running:
                 fault()
-                self._repeat(interval_ms, fault)
+                self._repeat(interval_ms, fault, rng)
 
-        self._clock.schedule(self._rng.randint(0, 2_000 * interval_ms), strike)
+        self._clock.schedule(rng.randint(0, 2_000 * interval_ms), strike)
 
     def _count(self, kind: str) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -227,6 +236,11 @@ class Faults:
                 net.clog(*((victim, ip) if rng.random() < 0.5 else (ip, victim)), duration_us)
         else:
             net.cut_both(nodes, rng.sample(outside, rng.randint(1, len(outside))))
+
+    def _close_a_socket(self) -> None:
+        """Of a node. By the chance of the stalls: the other faults strike as they do without them."""
+        machine = self._stalls.rng.choice(list(self._nodes.values()))
+        self._stalls.close_one([endpoint for endpoint in machine.site.endpoints if endpoint.is_in_use])
 
     def _heal(self) -> None:
         if self._is_running:

@@ -31,10 +31,13 @@ class LoopError(AssertionError):
 
 @dataclass(slots=True)
 class LoopTimes:
-    """How long things take, in world microseconds: a turn, a job of a worker thread."""
+    """How long things take, in world microseconds: a turn, a job of a worker thread; how long the loop stands
+    still after a callback.
+    """
 
     turn_us: Callable[[], int] = lambda: 5
     job_us: Callable[[], int] = lambda: 500
+    stall_us: Callable[[], int] = lambda: 0
 
 
 class SimTimer(asyncio.TimerHandle):
@@ -89,6 +92,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._is_turn_due = False
         self._is_paused = False
         self._is_dead = False
+        self._stall_us = 0
+        self._is_still = False
+        self._overdue: deque[asyncio.Handle] = deque()
         self.name = ""
 
     # -- life and death
@@ -105,6 +111,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Nothing of this loop runs from now on, not even the rest of the turn under way."""
         self._is_dead = True
         self._ready.clear()
+        self._overdue.clear()
         self._late.clear()
 
     def bury(self) -> None:
@@ -136,11 +143,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     # -- turns
 
     def _wake(self) -> None:
-        if self._ready and not (self._is_turn_due or self._is_paused or self._is_dead):
+        if self._ready and not (self._is_turn_due or self._is_still or self._is_paused or self._is_dead):
             self._is_turn_due = True
             self.world.schedule(self._times.turn_us(), self._turn)
 
     def _turn(self) -> None:
+        if self._is_still:
+            return
         self._is_turn_due = False
         if self._is_paused or self._is_dead:
             return
@@ -153,10 +162,34 @@ class SimLoop(asyncio.AbstractEventLoop):
                     handle._run()
                     if self._is_dead:
                         return
+                    self._stall_us += self._times.stall_us()
+                    if self._stall_us:
+                        break
         finally:
             events._set_running_loop(None)
+        if self._stall_us:
+            self._go_on_later()
+            return
         self._wake()
         self._after_turn()
+
+    def stand_still(self, duration_us: int) -> None:
+        """After the callback under way nothing runs for so long, in the midst of the turn if it is one.
+
+        What is due by then comes first, as in uvloop: timers before what was ready.
+        """
+        self._stall_us += duration_us
+
+    def _go_on_later(self) -> None:
+        self._is_still = True
+        duration_us, self._stall_us = self._stall_us, 0
+        self.world.schedule(duration_us, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_still = False
+        self._ready.extendleft(reversed(self._overdue))
+        self._overdue.clear()
+        self._turn()
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -205,7 +238,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self.clock.is_stalled or self.time() < timer.when() - 1e-6:
             self._schedule_timer(timer)
             return
-        self._ready.append(timer)
+        (self._overdue if self._is_still else self._ready).append(timer)
         self._wake()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:

@@ -11,6 +11,7 @@ from dledger.environment import Environment
 from tests.node_simulation.clocks import MachineClock
 from tests.node_simulation.loop import LoopTimes, ProcessKilledError, SimLoop
 from tests.node_simulation.net import Network
+from tests.node_simulation.stalls import Stalls
 from tests.simulation.clock import VirtualClock
 from tests.support.memory_fs import MemoryFs
 
@@ -38,6 +39,7 @@ class Surroundings:
     on_exit: Callable[["Machine", int], None]
     after_turn: Callable[["Machine"], None]
     trace: Callable[[str, str], None]
+    stalls: Stalls
 
     def draw_turn_us(self) -> int:
         return 1 + int(self.rng.random() * self.disk.turn_max_us)
@@ -112,7 +114,7 @@ class Machine:
             self.clock,
             lambda error: shared.on_error(self, error),
             lambda: shared.after_turn(self),
-            LoopTimes(shared.draw_turn_us, shared.draw_job_us),
+            LoopTimes(shared.draw_turn_us, shared.draw_job_us, shared.stalls.after_callback),
         )
         loop.name = self.name
         world = shared.clock

@@ -95,6 +95,8 @@ class Network:
         self._cuts: set[tuple[str, str]] = set()
         self._clogged_until_us: dict[tuple[str, str], int] = {}
         self._loops: dict[SimLoop, str] = {}
+        self.after_connecting: Callable[[SimLoop], None] = lambda loop: None
+        """Called in a dialler's turn, when its connection has had its first call."""
 
     # -- machines
 
@@ -194,8 +196,9 @@ class _Dial:
         self.made = loop.create_future()
 
     def give_up(self) -> None:
+        """As uvloop does it: the protocol may have the connection, and is not called."""
         if self._endpoint is not None:
-            self._endpoint.close()
+            self._endpoint.close_silently()
 
     def send_syn(self, retry_us: int) -> None:
         """Until something comes back: a connection, a refusal, or too much time has passed."""
@@ -259,3 +262,4 @@ class _Dial:
         protocol = self._factory()
         near.begin(protocol)
         self.made.set_result((near, protocol))
+        net.after_connecting(self._loop)

@@ -1,11 +1,12 @@
 """The options of one run, drawn by its seed: each run has some faults and not others (swarm testing)."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.node_simulation.machine import DiskOptions
 from tests.node_simulation.net import NetworkOptions
+from tests.node_simulation.stalls import StallOptions, draw_stalls
 
 FAST_TIMES = {
     "heartbeat_interval_ms": 50,
@@ -69,6 +70,7 @@ class Options:
     disk: DiskOptions = field(default_factory=DiskOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
     workload: WorkloadOptions = field(default_factory=WorkloadOptions)
+    stalls: StallOptions = field(default_factory=StallOptions)
 
 
 def draw_options(seed: int) -> Options:
@@ -85,6 +87,11 @@ def draw_options(seed: int) -> Options:
         faults=_draw_faults(rng),
         workload=_draw_workload(rng),
     )
+
+
+def draw_stalling_options(seed: int) -> Options:
+    """As `draw_options`, and loops stand still: another family, so that each seed keeps its meaning."""
+    return replace(draw_options(seed), stalls=draw_stalls(seed))
 
 
 def _maybe(rng: random.Random, probability: float, low: int, high: int) -> int:

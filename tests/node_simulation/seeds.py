@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.node_simulation.world import Summary, run_seed
@@ -21,34 +22,34 @@ class SeedOutcome:
     failure: str | None
 
 
-def describe_failure(seed: int, error: BaseException) -> str:
+def describe_failure(seed: int, error: BaseException, is_stalling: bool = False) -> str:
     """One line: what broke, and the command that repeats it."""
     text = " ".join(str(error).split())
-    return (
-        f"seed {seed}: {type(error).__name__}: {text[:600]} (python -m tests.node_simulation {seed} --trace)"
-    )
+    command = f"python -m tests.node_simulation {seed}{' --stalls' if is_stalling else ''} --trace"
+    return f"seed {seed}: {type(error).__name__}: {text[:600]} ({command})"
 
 
-def run_one(seed: int) -> SeedOutcome:
+def run_one(seed: int, is_stalling: bool = False) -> SeedOutcome:
     """Runs a seed; whatever it raises becomes its failure."""
     gc.disable()  # what is left over is collected between runs: it would cost a third of the time
     try:
         with seed_limit():
-            return SeedOutcome(seed, run_seed(seed), None)
+            return SeedOutcome(seed, run_seed(seed, is_stalling=is_stalling), None)
     except Exception as error:  # noqa: BLE001 (a run may break in any way; each is a finding)
-        return SeedOutcome(seed, None, describe_failure(seed, error))
+        return SeedOutcome(seed, None, describe_failure(seed, error, is_stalling))
     finally:
         gc.enable()
         gc.collect()
 
 
-def run_many(seeds: Iterable[int], processes: int = 1) -> Iterator[SeedOutcome]:
+def run_many(seeds: Iterable[int], processes: int = 1, is_stalling: bool = False) -> Iterator[SeedOutcome]:
     """The outcomes, in the order of the seeds."""
+    run = partial(run_one, is_stalling=is_stalling)
     if processes == 1:
-        yield from map(run_one, seeds)
+        yield from map(run, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap(run_one, seeds)
+        yield from pool.imap(run, seeds)
 
 
 def known_seeds() -> list[int]:

@@ -39,6 +39,7 @@ class Endpoint(asyncio.Transport):
         self._protocol: Any = None
         self._is_closing = False
         self._is_closed = False
+        self._is_closed_silently = False
         self._is_finished = False
         self._is_writing_paused = False
         self._high_bytes = HIGH_WATER_BYTES
@@ -60,6 +61,7 @@ class Endpoint(asyncio.Transport):
     # -- asyncio's transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        self._use()
         return {"peername": self.remote, "sockname": self.local}.get(name, default)
 
     def get_protocol(self) -> Any:
@@ -79,6 +81,7 @@ class Endpoint(asyncio.Transport):
         self._read_soon()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._use()
         self._high_bytes = HIGH_WATER_BYTES if high is None else high
         self._low_bytes = self._high_bytes // 4 if low is None else low
         self._balance_writing()
@@ -90,6 +93,7 @@ class Endpoint(asyncio.Transport):
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        self._use()
         if self._is_closing or self.loop.is_dead:
             return
         data = b"".join(list_of_data)
@@ -100,7 +104,7 @@ class Endpoint(asyncio.Transport):
             self._balance_writing()
 
     def close(self) -> None:
-        if self._is_closing or self.loop.is_dead:
+        if self._is_closing or self._is_closed or self.loop.is_dead:
             return
         self._is_closing = True
         if not self._unsent:
@@ -110,7 +114,27 @@ class Endpoint(asyncio.Transport):
         if not (self._is_closed or self.loop.is_dead):
             self._force_close(None)
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a live process has it."""
+        return self._protocol is not None and not (self._is_closing or self._is_closed or self.loop.is_dead)
+
+    def _use(self) -> None:
+        if self._is_closed_silently and not self.loop.is_dead:
+            raise RuntimeError(f"unable to perform operation on {self!r}; the handler is closed")
+
     # -- life
+
+    def close_silently(self) -> None:
+        """As uvloop closes the transport of a cancelled dial: no call says so to the protocol, it does
+        not seem to be closing, and using it raises.
+        """
+        if not self._is_closed:
+            self._is_closed_silently = True
+            self._is_closed = True
+            self._unsent.clear()
+            self._unsent_bytes = 0
+            self._finish()
 
     def begin(self, protocol: Any) -> None:
         """The process takes the connection."""
@@ -300,7 +324,7 @@ class Endpoint(asyncio.Transport):
     def _read(self) -> None:
         """What the process's selector would do for a readable socket."""
         self._is_read_due = False
-        if self._is_reading_paused or self._is_closing or self._protocol is None:
+        if self._is_reading_paused or self._is_closing or self._is_closed or self._protocol is None:
             return
         if not self._inbox:
             self._is_end_received = False

@@ -21,8 +21,9 @@ from tests.node_simulation.faults import Faults, is_leader
 from tests.node_simulation.invariants import Checker, engine_of, node_of
 from tests.node_simulation.machine import DiskOptions, Machine, Process, Program, Surroundings
 from tests.node_simulation.net import Network, NetworkOptions
-from tests.node_simulation.options import Options, draw_options
+from tests.node_simulation.options import Options, draw_options, draw_stalling_options
 from tests.node_simulation.programs import NAME_SERVER_PORT, NodeProgram, name_server_program
+from tests.node_simulation.stalls import Stalls
 from tests.node_simulation.workload import PlainWorkload, Workload
 from tests.simulation.clock import VirtualClock
 from tests.simulation.invariants import InvariantError, require
@@ -75,9 +76,11 @@ class World:
         self.events = 0
         self._is_tracing = is_tracing
         self._failure: BaseException | None = None
+        self.stalls = Stalls(options.seed, options.stalls)
+        self.network.after_connecting = self.stalls.after_connecting
         self.surroundings = Surroundings(
             self.clock, self.network, self.rng, options.disk,
-            self._on_error, self._on_exit, self._after_turn, self.trace,
+            self._on_error, self._on_exit, self._after_turn, self.trace, self.stalls,
         )  # fmt: skip
         names = [f"n{number}" for number in range(options.nodes)]
         self.nodes = {name: self._node(name, number) for number, name in enumerate(names)}
@@ -91,7 +94,7 @@ class World:
         }
         self.faults = Faults(
             self.clock, self.rng, options.faults, self.network, self.nodes, self.name_server, self.clients,
-            Damage(self.rng, self.nodes, self.checker),
+            Damage(self.rng, self.nodes, self.checker), self.stalls, options.stalls.close_ms,
         )  # fmt: skip
         self.faults.on_client_crash = self.workload.crashed
 
@@ -273,7 +276,7 @@ class World:
         require(report.is_clean, report)
         return Summary(
             self.events, self.checker.elections, self.checker.commit_index + 1, len(self.history.operations),
-            report.operations["values acknowledged"], self.faults.counts,
+            report.operations["values acknowledged"], self.faults.counts | self.stalls.counts,
             writable_after_ms, converged_after_ms, self.clock.now_us // 1_000,
             str(report),
         )  # fmt: skip
@@ -361,6 +364,6 @@ class _LogWatch(logging.Handler):
             self._world.fail(InvariantError(f"logged: {record.getMessage()}: {error!r}", error))
 
 
-def run_seed(seed: int, *, is_tracing: bool = False) -> Summary:
+def run_seed(seed: int, *, is_stalling: bool = False) -> Summary:
     """Runs one seed. Raises what its run raises."""
-    return World(draw_options(seed), is_tracing=is_tracing).run()
+    return World((draw_stalling_options if is_stalling else draw_options)(seed)).run()

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -81,7 +81,7 @@ def stall(is_uvloop: bool, monkeypatch: pytest.MonkeyPatch) -> Stall:
         go_on = transport_module.give_up_unacknowledged
         monkeypatch.setattr(transport_module, "give_up_unacknowledged", stalling(go_on))
     else:
-        made_of = asyncio.selector_events._SelectorSocketTransport
+        made_of = asyncio.selector_events._SelectorSocketTransport  # type: ignore[attr-defined]
         monkeypatch.setattr(made_of, "__init__", stalling(made_of.__init__))
     return stall
 
@@ -95,7 +95,7 @@ class Listener(asyncio.Protocol):
         connections.append(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self.messages += self._decoder.feed(data)
