@@ -165,6 +165,14 @@ class EntryStore:
         """Check all that the bytes say of themselves. Raises CorruptRangeError."""
         verify_entries(entries)
 
+    def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
+        """Whether `append_range` takes these verified entries, by their place, when it has taken `after`."""
+        end = self._end_position if after is None else entry_position(after.data) + len(after.data)
+        file_bytes, data = self.config.data_file_bytes, entries.data
+        position = place_entry(end, HEADER.unpack_from(data)[1], file_bytes)
+        room = file_bytes - position % file_bytes
+        return entry_position(data) == position and len(data) + BLANK_BYTES <= room
+
     def append_range(self, entries: EntryRange) -> None:
         """Append verified bytes as they came. Raises CorruptRangeError if they do not continue this log."""
         data = entries.data

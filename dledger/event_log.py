@@ -9,13 +9,14 @@ from dledger.core.events import (
     EntryDamaged,
     Impaired,
     LogReset,
+    PushMisplaced,
     TruncationRefused,
 )
 from dledger.core.output import Event
 
 logger = logging.getLogger(__name__)
 
-_WARNINGS = (AppendTimedOut, EntryDamaged, Impaired, LogReset, TruncationRefused)
+_WARNINGS = (AppendTimedOut, EntryDamaged, Impaired, LogReset, PushMisplaced, TruncationRefused)
 """Somebody may have to do something, or a client was told of a failure."""
 
 

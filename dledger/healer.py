@@ -157,8 +157,7 @@ class Healer:
     def _answer_to(self, request: FetchRequest) -> FetchResponse:
         """The very entries, if this node has them and can read them.
 
-        What came with the same turn's messages is known to the node and not laid out in the store yet: there
-        the log may be shorter, or still be the one that a push replaces.
+        Node and store agree between two messages; what the store says of the entries counts all the same.
         """
         node, store, first_index = self._node, self._store, request.first_index
         last_index = min(request.last_index, node.end_index, store.end_index)

@@ -7,17 +7,27 @@ turn gathers. No lock, no polling: the node says when it wants to be woken (`dea
 
 import asyncio
 import logging
+import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
 from dledger.alarm import Alarm
 from dledger.announcer import Announcer
-from dledger.codec import PROTOCOL_VERSION, Hello
+from dledger.codec import PROTOCOL_VERSION, Hello, PeerProtocolError
 from dledger.core.config import Config
 from dledger.core.events import EntryDamaged
-from dledger.core.messages import AppendRequest, AppendResponse, FetchMessage, Message
+from dledger.core.messages import (
+    AppendRequest,
+    AppendResponse,
+    FetchMessage,
+    FetchResponse,
+    Message,
+    VoteRequest,
+    VoteResponse,
+)
 from dledger.core.node import Node
 from dledger.core.output import (
     Append,
@@ -42,6 +52,33 @@ from dledger.transport import Address, Transport
 from dledger.upkeep import ScrubLimits, Upkeep
 
 logger = logging.getLogger(__name__)
+
+
+NUMBER_MAX = 1 << 62
+"""Of an index, a position or a term that a peer names: what this node counts on from there still fits into
+the log's 64 bits.
+"""
+TERM_STEP_MAX = 1 << 40
+"""So far may a peer's term be ahead: with one message nobody uses up the terms there are."""
+_numbers_of = {
+    cls: attrgetter(*names)
+    for cls in typing.get_args(Message)
+    if (names := [each.name for each in fields(cls) if each.name.endswith(("_index", "position"))])
+}
+
+
+def refuse_absurd(message: Message, term_max: int) -> None:
+    """Raises PeerProtocolError for numbers that no member of a group comes to, however long it runs."""
+    ballot_term = message.ballot_term if isinstance(message, VoteRequest | VoteResponse) else 0
+    if max(message.term, ballot_term) > term_max:
+        raise PeerProtocolError(f"a {type(message).__name__} of term {message.term}, above {term_max}")
+    if type(message) in _numbers_of:
+        numbers = _numbers_of[type(message)](message)
+        if (numbers if type(numbers) is int else max(numbers)) > NUMBER_MAX:
+            raise PeerProtocolError(f"a {type(message).__name__} with numbers above {NUMBER_MAX}: {numbers}")
+    entries = message.entries if isinstance(message, AppendRequest | FetchResponse) else None
+    if entries is not None and entries.last_index > NUMBER_MAX:
+        raise PeerProtocolError(f"entries up to {entries.last_index}, above {NUMBER_MAX}")
 
 
 class Observer(Protocol):
@@ -259,6 +296,9 @@ class DLedgerServer:
     # -- MessageSink ---------------------------------------------------------------------------------------
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
+        term_max = min(self._node.term + TERM_STEP_MAX, NUMBER_MAX)
+        for message in messages:
+            refuse_absurd(message, term_max)
         if self._is_running:
             self._inbox += [(sender, message) for message in messages]
             self._schedule_turn()
@@ -326,6 +366,8 @@ class DLedgerServer:
                 self._healer.on_message(sender, message)
                 continue
             self._node.receive(sender, message, now_ms)
+            for operation in self._node.take_log_ops():
+                self._apply(operation)  # the next push is held against the end of the log
             self._append_term_start()
 
     def _append_term_start(self) -> None:

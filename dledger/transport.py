@@ -56,7 +56,9 @@ class TransportLimits:
 class MessageSink(Protocol):
     """Who gets what arrives. Called on the event loop."""
 
-    def on_messages(self, sender: str, messages: list[Message]) -> None: ...
+    def on_messages(self, sender: str, messages: list[Message]) -> None:
+        """Raises PeerProtocolError for what no member can mean: none is taken, the connection is closed."""
+
     def on_peer_connected(self, peer: str) -> None: ...
     def on_peer_disconnected(self, peer: str) -> None: ...
 

@@ -80,6 +80,17 @@ class PushFellBehind:
 
 
 @dataclass(frozen=True, slots=True)
+class PushMisplaced:
+    """Entries that come next, but their bytes say that they stand elsewhere; they are refused. The files
+    of the leader have other sizes, or it is not sound.
+    """
+
+    leader_id: str
+    first_index: int
+    last_index: int
+
+
+@dataclass(frozen=True, slots=True)
 class PushWaitedInVain:
     """A push waited too long for an earlier one; the leader is told to compare ("fast forward")."""
 
@@ -170,6 +181,7 @@ Event = (
     | PushRefused
     | PushThrottled
     | PushFellBehind
+    | PushMisplaced
     | PushWaitedInVain
     | LogTruncated
     | LogReset

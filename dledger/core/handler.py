@@ -16,7 +16,14 @@ from typing import assert_never
 
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
-from dledger.core.events import LogReset, LogTruncated, PushFellBehind, PushWaitedInVain, TruncationRefused
+from dledger.core.events import (
+    LogReset,
+    LogTruncated,
+    PushFellBehind,
+    PushMisplaced,
+    PushWaitedInVain,
+    TruncationRefused,
+)
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -27,6 +34,7 @@ from dledger.core.messages import (
     TruncateResponse,
 )
 from dledger.core.output import Append, Outbox, Reset, TruncateFrom
+from dledger.core.ports import LogReader
 from dledger.core.types import NEVER_DUE_MS, NO_TERM, UNKNOWN_TERM, EntryRange, ResponseCode
 
 
@@ -42,12 +50,15 @@ class _Waiting:
 class EntryHandler:
     """Lives as long as its node; `follow` begins anew in each term."""
 
-    def __init__(self, config: Config, log: EpochCache, outbox: Outbox, commit_index: int) -> None:
+    def __init__(
+        self, config: Config, log: EpochCache, reader: LogReader, outbox: Outbox, commit_index: int
+    ) -> None:
         self.is_disk_full = False
         self.verified_index = commit_index
         """Up to here this log is known to be the leader's; only so far may it be committed."""
         self._config = config
         self._log = log
+        self._reader = reader
         self._outbox = outbox
         self._term = NO_TERM
         self._waiting: dict[int, _Waiting] = {}
@@ -101,7 +112,7 @@ class EntryHandler:
         log, entries = self._log, request.entries
         if entries.first_index <= log.end_index:
             self._judge_behind(leader, request)
-        elif not self._continues(request):
+        elif not self._continues(request) or not self._fits(leader, entries):
             self._answer_now(leader, request, ResponseCode.INCONSISTENT_STATE)
         else:
             self._outbox.log_ops.append(Append(entries))
@@ -116,6 +127,18 @@ class EntryHandler:
         if log.is_empty and UNKNOWN_TERM in (log.prev_term, request.prev_term):
             return True
         return request.prev_term == log.last_term
+
+    def _fits(self, leader: str, entries: EntryRange) -> bool:
+        """Whether the log ends where the entries say that they stand; a leader of other file sizes, or one
+        that is not sound, must not stop this node."""
+        operations = self._outbox.log_ops
+        last = operations[-1] if operations else None
+        if last is not None and not isinstance(last, Append):
+            return True  # the host carries a cut out before it hands in the next message
+        fits = self._reader.continues(entries, None if last is None else last.entries)
+        if not fits:
+            self._outbox.report(PushMisplaced(leader, entries.first_index, entries.last_index))
+        return fits
 
     def _judge_behind(self, leader: str, request: AppendRequest) -> None:
         """A push of entries we have, if they are the same; both sides' terms tell, by Log Matching."""
@@ -248,7 +271,7 @@ class EntryHandler:
     def _is_meant(self, request: TruncateRequest) -> bool:
         log = self._log
         is_possible = (
-            request.prev_term <= request.term
+            request.prev_term <= request.term and request.position >= 0
             if request.is_reset
             else request.truncate_index <= log.end_index + 1
         )

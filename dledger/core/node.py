@@ -28,7 +28,7 @@ from dledger.core.messages import (
     VoteResult,
 )
 from dledger.core.node_state import NodeState
-from dledger.core.output import Output, Proposal, Rejection
+from dledger.core.output import LogOp, Output, Proposal, Rejection
 from dledger.core.repair import Repair
 from dledger.core.types import NEVER_DUE_MS, NO_INDEX, NO_TERM, HardState, ResponseCode, Role
 
@@ -148,6 +148,10 @@ class Node(NodeState):
             repair_ms = self._repair.deadline_ms(self.term) if self._repair else NEVER_DUE_MS
             return min(self._timer.deadline_ms, self._handler.deadline_ms(), repair_ms)
         return self._leadership.deadline_ms() if self._leadership.is_ready else self._now_ms
+
+    def take_log_ops(self) -> list[LogOp]:
+        """What a message has changed in the log so far, for a host that lays it out before the next one."""
+        return self._outbox.take_log_ops()
 
     def take_output(self, now_ms: int) -> Output:
         """All that must be done now. A leader pushes here, once for all that gathered."""

@@ -42,7 +42,7 @@ class NodeState:
         self._log = EpochCache(log)
         self._reader = reader
         self._outbox = Outbox()
-        self._handler = EntryHandler(config, self._log, self._outbox, self.commit_index)
+        self._handler = EntryHandler(config, self._log, reader, self._outbox, self.commit_index)
         self._leadership: Leadership | None = None
         self._ballot: Ballot | None = None
         self._timer = ElectionTimer(config, rng, now_ms)

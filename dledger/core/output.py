@@ -136,6 +136,10 @@ class Outbox:
     def report(self, event: Event) -> None:
         self.events.append(event)
 
+    def take_log_ops(self) -> list[LogOp]:
+        operations, self.log_ops = self.log_ops, []
+        return operations
+
     def take(self, commit_index: int) -> Output:
         output = Output(
             self.hard_state,

@@ -30,6 +30,11 @@ class LogReader(Protocol):
         entry first_index can't be read whole; what is damaged behind it only ends the range earlier.
         """
 
+    def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
+        """Whether the log could append these verified entries by the places that their bytes name: behind
+        `after`, which it could append and does not hold yet, or at its end.
+        """
+
 
 class LogStore(LogReader, Protocol):
     """The log of one node, as the driver uses it."""

@@ -80,6 +80,9 @@ class ModelLog:
         term = self.shape.term_at(first_index)
         return EntryRange(first_index, min(last_index, self.shape.end_index_for(term)[1]), term, b"entries")
 
+    def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
+        return True
+
     def apply(self, operation: Any) -> None:
         match operation:
             case Append(entries):

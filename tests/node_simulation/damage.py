@@ -37,7 +37,7 @@ class Damage:
             if self._is_sound(self._nodes[name]):
                 damaged.discard(name)
                 self._strangers.discard(name)
-        impaired = {name for name, node in self._nodes.items() if _is_impaired(node)}
+        impaired = {name for name, node in self._nodes.items() if _is_impaired(node) or _may_not_read(node)}
         return len(damaged | impaired | self._strangers | {machine.name}) <= (len(self._nodes) - 1) // 2
 
     def _is_sound(self, machine: Machine) -> bool:
@@ -100,6 +100,11 @@ class Damage:
 
     def _folder(self, machine: Machine) -> Path:
         return store_directory(self._checker.root, machine.name)
+
+
+def _may_not_read(machine: Machine) -> bool:
+    """What a node cannot read when it starts is lost to it, as if it were damaged."""
+    return any("pread" in fault.operations for fault in machine.fs.faults)
 
 
 def _is_impaired(machine: Machine) -> bool:

@@ -277,11 +277,14 @@ class Faults:
     def _fail_disk(self) -> None:
         """One operation fails; the node must stop, and is started again."""
         victim = self._victim()
-        if victim is not None:
+        if victim is None:
+            return
+        operations = self._rng.choice((WRITES, SYNCS, {"pread"}, {"rename"}))
+        after = self._rng.randint(0, 20)
+        if "pread" not in operations or self._damage.may_strike(victim):
             self._count("disk error")
             self.failing_disks.add(victim.name)
-            operations = self._rng.choice((WRITES, SYNCS, {"pread"}, {"rename"}))
-            victim.fs.fail(operations, errno.EIO, self._rng.randint(0, 20))
+            victim.fs.fail(operations, errno.EIO, after)
 
     def _damage_disk(self) -> None:
         """Of one of a minority; mostly the process dies first, and finds the damage at its next start."""

@@ -88,6 +88,9 @@ class DiskLog(MemoryLog):
     def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
         return self._store.read_range(first_index, last_index, bytes_max)
 
+    def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
+        return self._store.continues(entries, after)
+
     # ---- what the node writes
 
     def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:

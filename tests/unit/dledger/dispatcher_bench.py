@@ -43,6 +43,9 @@ class TermReader:
         size_bytes = (last_index - first_index + 1) * ENTRY_BYTES
         return EntryRange(first_index, last_index, term, bytes(size_bytes))
 
+    def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
+        return True
+
 
 class Bench:
     """A dispatcher to n1 over a log of the given terms."""

@@ -6,7 +6,7 @@ import pytest
 
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
-from dledger.core.events import LogReset, LogTruncated, PushFellBehind, TruncationRefused
+from dledger.core.events import LogReset, LogTruncated, PushFellBehind, PushMisplaced, TruncationRefused
 from dledger.core.handler import EntryHandler
 from dledger.core.messages import (
     AppendRequest,
@@ -23,6 +23,21 @@ from dledger.core.types import UNKNOWN_TERM, EntryRange, Epoch, LogState, Respon
 TERM = 5
 
 
+class EndlessRoom:
+    """The host's log, as far as a handler looks at it."""
+
+    end_position = 0
+
+    def position_of(self, index: int) -> int:
+        raise NotImplementedError
+
+    def read_range(self, first_index: int, last_index: int, bytes_max: int) -> EntryRange:
+        raise NotImplementedError
+
+    def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
+        return entries.data != b"elsewhere"
+
+
 class Follower:
     """A handler with a log of the given terms, in term 5."""
 
@@ -34,7 +49,7 @@ class Follower:
         self.commit_index = commit_index
         self._outbox = Outbox()
         config = Config("g", "n1", ("n0", "n1", "n2"), **limits)
-        self.handler = EntryHandler(config, self.log, self._outbox, commit_index)
+        self.handler = EntryHandler(config, self.log, EndlessRoom(), self._outbox, commit_index)
 
     def push(self, request: PushRequest, now_ms: int = 0) -> Output:
         self.handler.on_push("n0", request, self.commit_index, now_ms)
@@ -243,3 +258,11 @@ def test_truncate_of_committed_entries_is_refused(index: int, is_reset: bool) ->
     output = Follower(1, 1, 3, 3, commit_index=2).push(truncate(index, 1, is_reset))
     assert (output.log_ops, codes(output)) == ((), [ResponseCode.ILLEGAL_MEMBER_STATE])
     assert output.events == (TruncationRefused("n0", index, 2),)
+
+
+def test_push_whose_bytes_stand_elsewhere_is_refused() -> None:
+    follower = Follower(1, 1)
+    output = follower.push(append(2, 3, 1, prev_term=1, data=b"elsewhere"))
+    assert not output.log_ops
+    assert [envelope.message.code for envelope in output.send_now] == [ResponseCode.INCONSISTENT_STATE]  # type: ignore[union-attr]
+    assert output.events == (PushMisplaced("n0", 2, 3),)
