@@ -7,10 +7,10 @@ turn gathers. No lock, no polling: the node says when it wants to be woken (`dea
 
 import asyncio
 import logging
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -60,11 +60,12 @@ the log's 64 bits.
 """
 TERM_STEP_MAX = 1 << 40
 """So far may a peer's term be ahead: with one message nobody uses up the terms there are."""
-_numbers_of = {
-    cls: attrgetter(*names)
-    for cls in typing.get_args(Message)
-    if (names := [each.name for each in fields(cls) if each.name.endswith(("_index", "position"))])
-}
+_NUMBERS = types.MappingProxyType(
+    {
+        cls: tuple(each.name for each in fields(cls) if each.name.endswith(("_index", "position")))
+        for cls in typing.get_args(Message)
+    }
+)
 
 
 def refuse_absurd(message: Message, term_max: int) -> None:
@@ -72,10 +73,9 @@ def refuse_absurd(message: Message, term_max: int) -> None:
     ballot_term = message.ballot_term if isinstance(message, VoteRequest | VoteResponse) else 0
     if max(message.term, ballot_term) > term_max:
         raise PeerProtocolError(f"a {type(message).__name__} of term {message.term}, above {term_max}")
-    if type(message) in _numbers_of:
-        numbers = _numbers_of[type(message)](message)
-        if (numbers if type(numbers) is int else max(numbers)) > NUMBER_MAX:
-            raise PeerProtocolError(f"a {type(message).__name__} with numbers above {NUMBER_MAX}: {numbers}")
+    for name in _NUMBERS[type(message)]:
+        if getattr(message, name) > NUMBER_MAX:
+            raise PeerProtocolError(f"a {type(message).__name__} with {name} {getattr(message, name)}")
     entries = message.entries if isinstance(message, AppendRequest | FetchResponse) else None
     if entries is not None and entries.last_index > NUMBER_MAX:
         raise PeerProtocolError(f"entries up to {entries.last_index}, above {NUMBER_MAX}")

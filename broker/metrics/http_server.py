@@ -69,7 +69,8 @@ class MetricsServer:
                 head = await reader.readuntil(b"\r\n\r\n")
             self._silent.pop(task, None)
             await self._answer(head, writer)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        except (OSError, RuntimeError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            # RuntimeError is uvloop's when the asker is gone before its answer is written.
             logger.debug("a request for metrics came to nothing: %r", error)
         finally:
             self._open.discard(task)

@@ -1,11 +1,11 @@
 """The simulated worlds a seed may mean, behind one function.
 
-`node`: whole processes - brokers, name server, clients. `clients`: the same with consumer groups, topics that
-come and go, batches. `transactions`: the same with transactional producers. `writers`: with numbered writers,
-each row exactly once. `timers`: with messages for times to come. `pops`: with consumers that pop.
-`deletions`: with topics that are deleted and made again. `group`: the replication core alone, hundreds of
-elections an hour. `damage`: the same, and disks lose what was on them. `disk`: the core on the real entry
-store, whose machine loses power between two file operations.
+`node`: whole processes - brokers, name server, clients. `stalls`: the same, and loops stand still.
+`clients`: with consumer groups, topics that come and go, batches. `transactions`: with transactional
+producers. `writers`: with numbered writers, each row exactly once. `timers`: with messages for times to come.
+`pops`: with consumers that pop. `deletions`: with topics that are deleted and made again. `group`: the
+replication core alone, hundreds of elections an hour. `damage`: the same, and disks lose what was on them.
+`disk`: the core on the real entry store, whose machine loses power between two file operations.
 """
 
 import enum
@@ -33,6 +33,7 @@ class World(enum.StrEnum):
     """What is simulated."""
 
     NODE = "node"
+    STALLS = "stalls"
     CLIENTS = "clients"
     TRANSACTIONS = "transactions"
     WRITERS = "writers"
@@ -74,8 +75,12 @@ class Run:
 
 
 def world_of(seed: int) -> World:
-    """A seed draws everything, its world too."""
-    return random.Random(f"{seed} world").choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    """A seed draws everything, its world too. Every second one of whole nodes stalls; the others keep their
+    meaning.
+    """
+    world = random.Random(f"{seed} world").choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    is_stalling = world is World.NODE and random.Random(f"{seed} stalls or not").random() < 0.5
+    return World.STALLS if is_stalling else world
 
 
 def run(seed: int, world: World | None = None) -> Run:
@@ -109,13 +114,8 @@ def trace(seed: int, world: World | None = None) -> tuple[list[str], Run]:
 
 
 _NODE_WORLDS = (
-    World.NODE,
-    World.CLIENTS,
-    World.TRANSACTIONS,
-    World.WRITERS,
-    World.TIMERS,
-    World.POPS,
-    World.DELETIONS,
+    *(World.NODE, World.STALLS, World.CLIENTS, World.TRANSACTIONS),
+    *(World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS),
 )
 
 
@@ -127,6 +127,8 @@ def _make_node(seed: int, world: World, is_tracing: bool = False) -> node_world.
         return node_world.World(timer_options(seed), workload=timer_workload, is_tracing=is_tracing)
     if world is World.POPS:
         return node_world.World(pop_options(seed), workload=pop_workload, is_tracing=is_tracing)
+    if world is World.STALLS:
+        return node_world.World(node_options.draw_stalling_options(seed), is_tracing=is_tracing)
     options = node_options.draw_options(seed)
     if world is World.DELETIONS:
         options = deletion_options(options)
@@ -167,6 +169,7 @@ def _run_group(world: World) -> Callable[[int], Run]:
 
 _RUNNERS: dict[World, Callable[[int], Run]] = {
     World.NODE: _run_node(World.NODE),
+    World.STALLS: _run_node(World.STALLS),
     World.CLIENTS: _run_node(World.CLIENTS),
     World.TRANSACTIONS: _run_node(World.TRANSACTIONS),
     World.WRITERS: _run_node(World.WRITERS),

@@ -41,11 +41,21 @@ def run_node(seed: int) -> None:
     gc.enable()
 
 
+def run_stalls(seed: int) -> None:
+    """The same, and loops stand still."""
+    from tests.node_simulation import world  # only here, as in run_node
+
+    gc.disable()
+    world.run_seed(seed, is_stalling=True)
+    gc.enable()
+
+
 WORLDS: dict[str, Callable[[int], None]] = {
     "group": run_group,
     "damage": run_damage,
     "disk": run_disk,
     "node": run_node,
+    "stalls": run_stalls,
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, encode_frame
+from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, PeerProtocolError, encode_frame
 from dledger.core.messages import AppendResponse, HeartbeatResponse, Message
 from dledger.core.output import Envelope
 from dledger.core.types import ResponseCode
@@ -116,6 +116,18 @@ async def test_silence_is_closed_after_the_handshake_time(listener: Listener) ->
 async def test_second_handshake_closes_the_connection(listener: Listener) -> None:
     hello = frame(Hello("g", "n1", PROTOCOL_VERSION, "127.0.0.1:2"))
     assert await is_closed_by_peer(listener, hello + hello)
+
+
+async def test_what_no_member_can_mean_closes_the_connection(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(sender: str, messages: list[Message]) -> None:
+        raise PeerProtocolError(f"{sender} says {messages}")
+
+    monkeypatch.setattr(listener.sink, "on_messages", refuse)
+    beat = b"".join(bytes(buffer) for buffer in encode_frame(HeartbeatResponse(1, 5)))
+    assert await is_closed_by_peer(listener, frame(Hello("g", "n1", PROTOCOL_VERSION, "127.0.0.1:2")) + beat)
+    assert (listener.sink.connected, listener.sink.disconnected) == (["n1"], ["n1"])
 
 
 async def test_peer_is_announced_and_missed(listener: Listener) -> None:

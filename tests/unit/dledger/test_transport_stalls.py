@@ -185,6 +185,9 @@ def test_dials_in_vain_keep_no_descriptor(run: LoopRunner, stall: Stall) -> None
             before = open_sockets()
             stall.begin(0.06, times=5)
             stage.connections[0].transport.abort()
+            async with asyncio.timeout(WAIT_S):
+                while len(stage.connections) < 7:  # nothing is written meanwhile, which would find it, too
+                    await asyncio.sleep(0.01)
             await stage.use_until_heard(6)
             async with asyncio.timeout(WAIT_S):
                 while open_sockets() != before:
