@@ -56,9 +56,9 @@ WEIGHTS = {
     World.DAMAGE: 10,
     World.DISK: 3,
 }
-"""Of how many seeds each is: a seed of whole nodes takes many times as long as one of the core. `deletions`
-is none's, so that the seeds of the others keep their meaning.
-"""
+"""Of how many seeds each is: a seed of whole nodes takes many times as long as one of the core."""
+VARIANTS = {World.NODE: World.STALLS, World.CLIENTS: World.DELETIONS}
+"""Every second seed of these is of the variant; the others keep their meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,10 @@ class Run:
 
 
 def world_of(seed: int) -> World:
-    """A seed draws everything, its world too. Every second one of whole nodes stalls; the others keep their
-    meaning.
-    """
+    """A seed draws everything, its world too."""
     world = random.Random(f"{seed} world").choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-    is_stalling = world is World.NODE and random.Random(f"{seed} stalls or not").random() < 0.5
-    return World.STALLS if is_stalling else world
+    is_variant = world in VARIANTS and random.Random(f"{seed} variant").random() < 0.5
+    return VARIANTS[world] if is_variant else world
 
 
 def run(seed: int, world: World | None = None) -> Run:
