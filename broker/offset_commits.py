@@ -32,6 +32,7 @@ class OffsetCommits:
 
     def __init__(self, state: ReplicatedState, log: MessageLog) -> None:
         self._state = state
+        self._log = log
         self._in_flight: dict[Key, tuple[int, asyncio.Future[PutStatus]]] = {}
         self._noted: dict[Key, int] = {}
         self._in_doubt: set[Key] = set()
@@ -66,10 +67,13 @@ class OffsetCommits:
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> asyncio.Future[PutStatus] | None:
         """Store the offset, higher or lower than before; resolves when it is committed. None when it is
-        stored already: idle consumers commit the same offset every 5 s.
+        stored already: idle consumers commit the same offset every 5 s. None too when it is of a deleted
+        topic that was made again: it is not stored.
 
         The future may be another request's too: wait for it behind asyncio.shield.
         """
+        if self._is_of_deleted(topic, queue_id, offset):
+            return None
         self._tell(group, topic, {queue_id: offset})
         key = (group, topic, queue_id)
         self._noted.pop(key, None)
@@ -95,7 +99,7 @@ class OffsetCommits:
     def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store the offset with the next flush if it is beyond the newest known one."""
         known = self.current(group, topic, queue_id)
-        if known is not None and known >= offset:
+        if (known is not None and known >= offset) or self._is_of_deleted(topic, queue_id, offset):
             return
         key = (group, topic, queue_id)
         if key not in self._noted and len(self._noted) >= NOTED_MAX:
@@ -159,6 +163,14 @@ class OffsetCommits:
             self._in_doubt.difference_update(keys)
         elif status not in NOT_PUT:
             self._in_doubt.update(keys)
+
+    def _is_of_deleted(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether no message of the topic can have led there: its queue was farther before it was deleted,
+        and a consumer of that time still runs.
+        """
+        if topic not in self._state.deleted_at or not self._log.shows_all_committed():
+            return False
+        return offset > self._log.queues.next_offset(topic, queue_id)
 
     def _forget_topic(self, topic: str) -> None:
         """What was consumed of a deleted topic says nothing of the one that is made next."""

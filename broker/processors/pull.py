@@ -6,7 +6,7 @@ applied, but never says that an offset is out of range: it may only be behind, a
 would be moved back. Where a group was reset (broker/offset_resets.py) any node sends it there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.clients import ClientConnection
 from broker.context import BrokerContext
@@ -209,6 +209,9 @@ class PullProcessor:
             return error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD)
         if not is_final and result.status in _KEEPS_ASKED_OFFSET:
             result = ReadResult(result.status, offset, result.min_offset, result.max_offset)
+        if is_final and result.status in _BEYOND and header.topic in self._state.deleted_at:
+            # Of the topic that was deleted: the consumer has nothing yet of the one made again.
+            result = replace(result, next_offset=result.min_offset)
         return _response(pull.request, code, result)
 
     def _count(self, header: PullMessageRequestHeader, result: ReadResult, began_ms: int) -> None:

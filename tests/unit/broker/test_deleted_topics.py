@@ -101,6 +101,25 @@ async def test_offsets_that_came_with_pulls_go_with_the_topic(tmp_path: Path) ->
     await commits.stop()
 
 
+async def test_offsets_of_the_deleted_topic_are_not_stored_for_the_one_made_again(tmp_path: Path) -> None:
+    """Its consumers may still run: what they have consumed must not make their group skip anything."""
+    log, state = await made(tmp_path)
+    commits = OffsetCommits(state, log)
+    await state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t")))
+    put(log, "new")
+    assert commits.commit("g", "t", 0, 2) is None
+    commits.note("g", "t", 0, 2)
+    assert commits.current("g", "t", 0) is None
+    log.is_behind = True  # followers may have shown more than this leader has
+    assert commits.commit("g", "t", 0, 2) is not None
+    log.is_behind = False
+    future = commits.commit("g", "t", 0, 1)
+    assert future is not None
+    assert await future is PutStatus.PUT_OK
+    assert state.offsets.get("g", "t", 0) == 1
+    await commits.stop()
+
+
 async def test_creation_behind_a_deletion_that_is_not_applied_yet_is_done(tmp_path: Path) -> None:
     """The topic is still in the table as it is asked for, and would be gone a moment later."""
     operator = Operator(tmp_path, FakeEngine())

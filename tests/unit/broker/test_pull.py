@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker.pull_waits import RESUMED_PER_TURN_MAX
-from broker.state.changes import PutGroup, PutTopic
+from broker.state.changes import DeleteTopic, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from broker.statistics.broker_statistics import BROKER_GET
@@ -87,6 +87,15 @@ async def test_an_offset_out_of_range_moves_the_consumer_on_the_leader(bench: Co
     beyond = await answer_after_doubt(bench, 9)
     assert (beyond.code, beyond.remark) == (21, "OFFSET_OVERFLOW_BADLY")
     assert header_offsets(beyond) == (2, 1, 2)
+
+
+async def test_a_consumer_of_a_deleted_topic_gets_all_of_the_one_made_again(bench: ConsumeBench) -> None:
+    await bench.put(b"one", b"two", b"three")
+    await bench.context.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t", 4, 4)))
+    await bench.put(b"new")
+    beyond = await answer_after_doubt(bench, 3)
+    assert (beyond.code, beyond.remark) == (21, "OFFSET_OVERFLOW_BADLY")
+    assert header_offsets(beyond) == (0, 0, 1)
 
 
 async def test_an_empty_queue_is_21_for_any_offset_but_0(bench: ConsumeBench) -> None:
