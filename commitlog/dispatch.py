@@ -88,8 +88,10 @@ class Dispatcher:
         if _PARSE_UNITS is not None:
             runs = _PARSE_UNITS(data, count, position, self._topics)
             if runs is not None:
-                deletions = list(deletions_in(data, position, _state_places(runs)))
-                return DispatchBatch(count, last_index, runs, parse_each, sequences, stretch, deletions)
+                batch = DispatchBatch(count, last_index, runs, parse_each, sequences, stretch)
+                if STATE_TOPIC in batch.topics:
+                    batch.deletions = list(deletions_in(data, position, _state_places(runs)))
+                return batch
         requests = parse_each()
         return DispatchBatch.of(requests, sequences, stretch, deletions_of(requests, data, position))
 

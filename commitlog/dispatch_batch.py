@@ -42,7 +42,6 @@ class DispatchBatch(Sequence[DispatchRequest]):
         make: Callable[[], Sequence[DispatchRequest]],
         sequences: Sequence[SequenceRun] = (),
         stretch: RecordStretch | None = None,
-        deletions: Sequence[Deletion] = (),
     ) -> None:
         self.last_index = last_index
         """Of the last message."""
@@ -52,7 +51,7 @@ class DispatchBatch(Sequence[DispatchRequest]):
         """What writers numbered, in log order."""
         self.stretch = stretch
         """The records themselves; None where they are not at hand."""
-        self.deletions = deletions
+        self.deletions: Sequence[Deletion] = ()
         """Topics that records of the stretch delete, in log order."""
         self._count = count
         self._make = make
@@ -68,7 +67,9 @@ class DispatchBatch(Sequence[DispatchRequest]):
     ) -> "DispatchBatch":
         """A batch of messages of any kind."""
         last_index = requests[-1].index if requests else -1
-        return DispatchBatch(len(requests), last_index, None, lambda: requests, sequences, stretch, deletions)
+        batch = DispatchBatch(len(requests), last_index, None, lambda: requests, sequences, stretch)
+        batch.deletions = deletions
+        return batch
 
     @property
     def topics(self) -> frozenset[str]:

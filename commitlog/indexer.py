@@ -70,7 +70,6 @@ class Indexer:
         self._readable_end = max(applied.position, log.min_position)
         self._reput = Reput(log, self.queues, applied, self._after_queued, on_applied, on_error)
         self._flusher = QueueFlusher(self.queues, lambda: self._reput.queued, self._reput.resume, on_error)
-        self.queues.on_delete(lambda _topic: self._flusher.flush_soon())
 
     @property
     def min_position(self) -> int:

@@ -4,7 +4,16 @@ import asyncio
 from pathlib import Path
 
 from broker.offset_commits import OffsetCommits
-from broker.state.changes import CommitOffsets, DeleteTopic, PutTopic, TrimLog, TrimQueues
+from broker.state.changes import (
+    CommitOffsets,
+    DeleteTopic,
+    PutTopic,
+    TrimLog,
+    TrimQueues,
+    decode_changes,
+    encode_change,
+    join_changes,
+)
 from broker.state.checkpoints import Base, kept_offsets, merged_offsets
 from broker.state.state import ReplicatedState
 from broker.state.tables import StateTables
@@ -140,6 +149,12 @@ async def test_many_deletions_of_a_turn_take_several_records(tmp_path: Path) -> 
     assert len(state.deleted_at) == 401
     assert await state.propose(*map(DeleteTopic, names)) is PutStatus.MESSAGE_ILLEGAL
     assert await state.propose(DeleteTopic("a,b")) is PutStatus.MESSAGE_ILLEGAL
+
+
+def test_deletions_that_an_earlier_version_wrote_keep_their_meaning() -> None:
+    old, new = b'["deleteTopic","t"]', b'["deleteTopic","t",true]'
+    assert decode_changes(join_changes([old, new])) == [DeleteTopic("t", False), DeleteTopic("t", True)]
+    assert [encode_change(DeleteTopic("t", is_new)) for is_new in (False, True)] == [old, new]
 
 
 def test_deletions_before_the_log_s_begin_are_forgotten() -> None:
