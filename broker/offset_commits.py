@@ -99,7 +99,9 @@ class OffsetCommits:
     def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store the offset with the next flush if it is beyond the newest known one."""
         known = self.current(group, topic, queue_id)
-        if (known is not None and known >= offset) or self._is_of_deleted(topic, queue_id, offset):
+        if known is not None and known >= offset:
+            return
+        if self._is_of_deleted(topic, queue_id, offset):
             return
         key = (group, topic, queue_id)
         if key not in self._noted and len(self._noted) >= NOTED_MAX:
