@@ -315,7 +315,7 @@ REPLICATION_AND_DISK = (
         (
             *RETENTION(
                 "what_is_old_goes_at_its_hour",
-                "queues_of_a_deleted_topic_are_forgotten_when_no_offset_speaks_of_them",
+                "what_is_left_of_deleted_topics_goes",
             ),
             *RETENTION_OF_NODES("files_are_gone_from_the_disk"),
         ),
