@@ -124,7 +124,7 @@ class Comparison:
 
     def _write(self) -> None:
         """After every side, so that a run that is broken off leaves what it has measured."""
-        load = asdict(self._times) | {"rounds": self._arguments.rounds, "command": command()}
+        load = asdict(self._times) | {"rounds": self._arguments.rounds, "command": command(sys.argv[1:])}
         result = {
             "sides": self.about,
             "scenarios": {one.name: {"title": one.title, "client": one.client} for one in SCENARIOS},
@@ -136,8 +136,13 @@ class Comparison:
         save(f"compare-{self._arguments.save}", load, result, self._machine)
 
 
-def command() -> str:
-    return shlex.join(["python", "-m", "bench.compare", *sys.argv[1:]])
+def command(arguments: Sequence[str]) -> str:
+    """As it is repeated on another machine: without `--folder`, which is this one's."""
+    words = list(arguments)
+    if "--folder" in words:
+        at = words.index("--folder")
+        del words[at : at + 2]
+    return shlex.join(["python", "-m", "bench.compare", *words])
 
 
 def show(measured: Sequence[Measured], about: dict[str, dict[str, str]], console: Console) -> None:

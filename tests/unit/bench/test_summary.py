@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench.compare import command
 from bench.results_file import as_text
 from bench.summary import AIMS, Aim, derived, failed, idle_aim, lost, ratios, spread, summarize, values
 
@@ -90,6 +91,12 @@ def test_what_failed_is_told_and_has_no_figures() -> None:
     rounds = [*ROUNDS, one(0, "nats", "own64", failed="no stream")]
     assert failed(rounds) == rounds[-1:]
     assert "own64" not in summarize(rounds)
+
+
+def test_command_of_a_comparison_names_no_folder_of_a_machine() -> None:
+    assert command(["--rounds", "1", "--folder", "/somewhere", "--save", "all"]) == (
+        "python -m bench.compare --rounds 1 --save all"
+    )
 
 
 def test_results_keep_lists_of_figures_on_one_line() -> None:
