@@ -59,7 +59,7 @@ NUMBER_MAX = 1 << 62
 the log's 64 bits.
 """
 TERM_STEP_MAX = 1 << 40
-"""So far may a peer's term be ahead: with one message nobody uses up the terms there are."""
+"""How far a peer's term may be ahead: one message must not use up the terms that are left."""
 _NUMBERS = types.MappingProxyType(
     {
         cls: tuple(each.name for each in fields(cls) if each.name.endswith(("_index", "position")))
@@ -69,7 +69,7 @@ _NUMBERS = types.MappingProxyType(
 
 
 def refuse_absurd(message: Message, term_max: int) -> None:
-    """Raises PeerProtocolError for numbers that no member of a group comes to, however long it runs."""
+    """Raises PeerProtocolError for numbers that no member of a group can reach, however long it runs."""
     ballot_term = message.ballot_term if isinstance(message, VoteRequest | VoteResponse) else 0
     if max(message.term, ballot_term) > term_max:
         raise PeerProtocolError(f"a {type(message).__name__} of term {message.term}, above {term_max}")

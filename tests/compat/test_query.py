@@ -138,7 +138,7 @@ def test_the_trace_of_a_consumer_comes_beside_the_producers(asked: Asked, tmp_pa
     """Its client drops what it has to say of a message that names no region."""
     one, group = asked.sent[3], asked.stage.unique("Tracing")
 
-    def told() -> str:
+    def traced() -> str:
         (found,) = asked.do(("key", TRACE_TOPIC, one["id"], 64, 0, FOREVER))
         return "".join(each.get("body", "") for each in found)
 
@@ -152,10 +152,10 @@ def test_the_trace_of_a_consumer_comes_beside_the_producers(asked: Asked, tmp_pa
     with client.start("consumers", asked.topic, group, trace=True) as consumers:
         consumers.wait_until("all consumed", lambda: len(consumers.lines(member=0)) >= SENT)
         # While it runs: the client of 4.9 gives up at its end what it has not sent within half a second.
-        wait_for("what the consumer traced", lambda: is_whole(told()), FOUND_LIMIT_S)
+        wait_for("what the consumer traced", lambda: is_whole(traced()), FOUND_LIMIT_S)
         consumers.stop()
-    assert group in told()
-    assert "DefaultRegion" in told()
+    assert group in traced()
+    assert "DefaultRegion" in traced()
 
 
 def test_after_the_leaders_end_the_new_one_finds_the_same(asked: Asked) -> None:
