@@ -22,6 +22,11 @@ SIGNALS = pytest.mark.parametrize(
 )
 
 
+def _take_interrupts() -> None:
+    """A shell script starts what runs in its background with SIGINT ignored, and a child inherits that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @asynccontextmanager
 async def running(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
@@ -30,6 +35,7 @@ async def running(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
+        preexec_fn=_take_interrupts,
     )
     try:
         async with asyncio.timeout(LIMIT_S):
