@@ -15,7 +15,7 @@ from tests.integration.waiting import wait_for
 from tests.integration.wire import Wire, call
 
 WHOLE_LIMIT_S = 60.0
-CHANGE_LIMIT_S = 20.0
+CHANGE_LIMIT_S = 60.0
 
 SETTINGS = {
     "enablePropertyFilter": "true",

@@ -23,7 +23,7 @@ VERSIONS = ("5.4.0", "4.9.8")
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SENT = 40
 FOREVER = 2**62
-FOUND_LIMIT_S = 20.0
+FOUND_LIMIT_S = 60.0
 NO_MESSAGE = 208
 """The clients' own code for nothing found."""
 

@@ -24,7 +24,7 @@ from tests.integration.wire import WireError, call
 from tests.support.children import ending_with_parent
 
 COMMAND = Path(sys.executable).with_name("ledgermq")
-READY_LIMIT_S = 30.0
+READY_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
 NODE_PORT_STEP = 10
 REPLICATION_PORT_OFFSET = 3

@@ -24,7 +24,7 @@ DOCKER = ROOT / "docker"
 NODES = ("172.30.98.10:10916", "172.30.98.11:10916", "172.30.98.12:10916")
 ADMIN = "172.30.98.3:8080"
 TOKEN_FILE = "/run/secrets/metrics_token"
-READY_LIMIT_S = 20.0
+READY_LIMIT_S = 60.0
 WINDOW_S = 8
 """Grafana's $__rate_interval: some scrapes."""
 

@@ -21,7 +21,7 @@ from tests.integration.cluster import Cluster, admin_service
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.integration
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Admin:

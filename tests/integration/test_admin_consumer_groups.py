@@ -19,7 +19,7 @@ from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 COUNT = 40
-LIMIT_S = 40.0
+LIMIT_S = 120.0
 """A stock client commits every 5 s, and goes on 10 s after it was told to go elsewhere."""
 
 
@@ -79,7 +79,7 @@ class Consumers:
     @contextmanager
     def running(self, group: str) -> Iterator[Path]:
         """One that runs until it is left; where it writes what it gets."""
-        process, out = self._start("consume", group, "--count", "1000000", "--limit-s", "120")
+        process, out = self._start("consume", group, "--count", "1000000", "--limit-s", "400")
         try:
             yield out
         finally:

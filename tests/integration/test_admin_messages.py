@@ -25,7 +25,7 @@ from tests.integration.waiting import wait_for
 from tests.integration.wire import Wire, broker_of, call
 
 pytestmark = pytest.mark.integration
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 SENT = 60
 BODY_MAX = 4 * 1024 * 1024
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"

@@ -16,7 +16,7 @@ from tests.integration.waiting import wait_for
 from tests.unit.ledgermq.running import CommandLine, Ran
 
 pytestmark = pytest.mark.integration
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 HURRY = 15
 """Rounds of four expensive queries."""
 

@@ -16,7 +16,7 @@ from tests.integration.waiting import wait_for
 from tests.integration.wire import call
 
 IN_FLIGHT_MAX = 200
-READY_LIMIT_S = 30.0
+READY_LIMIT_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)

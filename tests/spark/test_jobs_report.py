@@ -21,7 +21,7 @@ from tests.spark.producing import Out, create_topic, send
 LATENCY_MS = 60_000
 SIZES = (3, 10, 100)
 COUNT = 60
-COMMIT_LIMIT_S = 30.0
+COMMIT_LIMIT_S = 90.0
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from tests.spark.stock_dledger import FILE_BYTES, StockDLedger
 from tests.unit.spark.log.stores import DATA_FILE_BYTES, flip, one_log, write_entries
 from tests.unit.spark.log.stores import numbered as numbered_puts
 
-COMMITTED_LIMIT_S = 20.0
+COMMITTED_LIMIT_S = 90.0
 COLUMNS = (
     "topic",
     "queueId",
