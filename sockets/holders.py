@@ -11,7 +11,7 @@ from typing import Final
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-_LOOK_S: Final = 1.0
+_LOOK_S: Final = 3.0
 """To look for the process: there may be many, with many files each."""
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _TABLE_BYTES_MAX: Final = 32 << 20

@@ -16,7 +16,7 @@ from tests.integration.conftest import measured
 __all__ = ["measured"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-WAIT_MS = 15_000
+WAIT_MS = 60_000
 PHONE = (375, 812)
 DESK = (1200, 900)
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
