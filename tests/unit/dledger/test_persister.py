@@ -302,7 +302,8 @@ async def test_an_acknowledgement_left_to_the_loop_wakes_it(
             with contextlib.suppress(BlockingIOError):
                 while ours.send(bytes(1 << 16)):
                     pass
-        bench.append(b"x", Output(None, (), (), (ack(8),), -1, (), ()))
+        # So long a write that the thread is hardly ever done before `stop`.
+        bench.append(bytes(1 << 19), Output(None, (), (), (ack(8),), -1, (), ()))
         if way == "taken back":
             loans[0].stop()
         if loans and loans[0].is_sent:
