@@ -70,6 +70,7 @@ class Member:
 
     client: Client
     last_beat_ms: int
+    """By the monotonic clock."""
     subscriptions: tuple[Subscription, ...] = ()
 
 

@@ -101,7 +101,7 @@ class PopAcks:
         pop_time_ms = now_ms
         if header.offset not in lane.out:  # in order: the batch keeps its pop time
             pop_time_ms = handle.pop_time_ms
-            invisible_ms += now_ms - pop_time_ms
+            invisible_ms += max(now_ms - pop_time_ms, 0)  # the wall clock may have been set back
             self._on_free(key)
         ext = {
             "popTime": str(pop_time_ms),

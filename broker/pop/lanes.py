@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 
 from broker.pop.ops import LaneKey
 
-CLOCK_STEP_MAX_MS = 60_000
-"""How far the clocks of two leaders may lie apart."""
-
 
 @dataclass(slots=True, eq=False)
 class Checkout:
@@ -26,27 +23,48 @@ class Checkout:
 
 
 @dataclass(slots=True)
+class Pending:
+    """A message that is out in order, for `invisible_ms` from `since_ms` on: by the wall clock of the leader
+    that said so. `ends_ms` is on the monotonic clock of who leads now, so that a wall clock that is set
+    neither hands it out too early nor keeps the queue for as long as the step was.
+    """
+
+    since_ms: int
+    invisible_ms: int
+    ends_ms: int
+
+    @property
+    def until_ms(self) -> int:
+        """When it may be handed out again, by the wall clock: what other nodes are told."""
+        return self.since_ms + self.invisible_ms
+
+
+@dataclass(slots=True)
 class OrderBatch:
     """What a group that consumes in order has of the queue. `pending` are those that it did not acknowledge,
-    with the time from which each may be handed out again; `counts`, how often each was before. When all of
-    these times are over, the next batch begins at the first that is pending, with all that follows it: what
-    was acknowledged behind it comes again, as in RocketMQ, where the order is whole for whoever gets it.
+    by offset; `counts`, how often each was handed out before. When the times of all that is pending are over,
+    the next batch begins at the first that is pending, with all that follows it: what was acknowledged behind
+    it comes again, as in RocketMQ, where the order is whole for whoever gets it.
     """
 
     pop_time_ms: int
     invisible_ms: int
     attempt_id: str | None
     offsets: tuple[int, ...]
-    pending: dict[int, int]
+    pending: dict[int, Pending]
     counts: dict[int, int] = field(default_factory=dict)
 
     def free_at_ms(self, now_ms: int) -> int:
-        """When all that is pending may be handed out again; a time that is over if it may now. A batch from
-        the far future may: the clock was set back since.
+        """When all that is pending may be handed out again, by the monotonic clock; `now_ms` when nothing is
+        pending.
         """
-        if not self.pending or self.pop_time_ms > now_ms + CLOCK_STEP_MAX_MS:
-            return now_ms
-        return max(self.pending.values())
+        return max((pending.ends_ms for pending in self.pending.values()), default=now_ms)
+
+    def start_clock(self, wall_ms: int, now_ms: int) -> None:
+        """Set the end of each pending message: none is later than its whole time from now."""
+        for pending in self.pending.values():
+            left_ms = min(max(pending.until_ms - wall_ms, 0), pending.invisible_ms)
+            pending.ends_ms = now_ms + left_ms
 
     def is_same_attempt(self, attempt_id: str | None) -> bool:
         return attempt_id is not None and attempt_id == self.attempt_id

@@ -154,7 +154,7 @@ class PopLooks:
 
     def _has_message(self, header: NotificationRequestHeader) -> bool:
         table = self._ledger.table
-        now_ms = self._context.clock()
+        now_ms = self._context.environment.monotonic_ms()
         keys = self._service.taker.lane_keys(header.consumer_group, header.topic, header.queue_id, False)
         for key in keys:
             lane = table.lanes.get(key) if table is not None else None

@@ -231,8 +231,8 @@ class PopService:
         wake = partial(self.holding.wake, header.consumer_group, header.topic)
         if taken.goes_on:
             wake()
-        elif taken.free_at_ms is not None:
-            self.holding.wake_at(header.consumer_group, header.topic, taken.free_at_ms - taken.pop_time_ms)
+        elif taken.free_in_ms is not None:
+            self.holding.wake_at(header.consumer_group, header.topic, taken.free_in_ms)
 
     def _hold(self, pop: Pop) -> None:
         header = pop.header

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from broker.pop.deadlines import Deadlines
-from broker.pop.lanes import Checkout, Lane, OrderBatch
+from broker.pop.lanes import Checkout, Lane, OrderBatch, Pending
 from broker.pop.ops import (
     Changed,
     Dropped,
@@ -37,11 +37,13 @@ class PopTable:
         self._is_ticking = False
 
     def start_clock(self, wall_ms: int, now_ms: int) -> None:
-        """Set the end of every checkout, on a monotonic clock that shows `now_ms`. The wall clock says how
+        """Set the end of all that is out, on a monotonic clock that shows `now_ms`. The wall clock says how
         much of its time each has had, and may be wrong: none ends later than its whole time from now.
         """
         self._is_ticking = True
         for lane in self.lanes.values():
+            if lane.order is not None:
+                lane.order.start_clock(wall_ms, now_ms)
             for checkout in dict.fromkeys(lane.out.values()):
                 left_ms = checkout.pop_time_ms + checkout.invisible_ms - wall_ms
                 self.deadlines.add(checkout, now_ms + min(max(left_ms, 0), checkout.invisible_ms))
@@ -60,7 +62,7 @@ class PopTable:
                 self.check_out(lane, offsets, pop_time_ms, invisible_ms, now_ms)
                 lane.next_offset = next_offset
             case PoppedInOrder():
-                self._pop_in_order(self._lane(key), op)
+                self._pop_in_order(self._lane(key), op, now_ms)
             case Changed(_, offset, pop_time_ms, invisible_ms):
                 lane = self.lanes.get(key)
                 if lane is not None:
@@ -114,9 +116,9 @@ class PopTable:
             self._leave(old)
             self.check_out(lane, (offset,), pop_time_ms, invisible_ms, now_ms)
         elif lane.order is not None and offset in lane.order.pending:
-            lane.order.pending[offset] = pop_time_ms + invisible_ms
+            lane.order.pending[offset] = Pending(pop_time_ms, invisible_ms, now_ms + invisible_ms)
 
-    def _pop_in_order(self, lane: Lane, op: PoppedInOrder) -> None:
+    def _pop_in_order(self, lane: Lane, op: PoppedInOrder, now_ms: int) -> None:
         before = lane.order
         counts: dict[int, int] = {}
         if before is not None:
@@ -124,8 +126,8 @@ class PopTable:
             step = 0 if before.is_same_attempt(op.attempt_id) else 1
             known = {offset: before.counts.get(offset, 0) + step for offset in before.offsets}
             counts = {offset: known[offset] for offset in op.offsets if known.get(offset)}
-        until_ms = op.pop_time_ms + op.invisible_ms
-        pending = dict.fromkeys(op.offsets, until_ms)
+        ends_ms = now_ms + op.invisible_ms
+        pending = {offset: Pending(op.pop_time_ms, op.invisible_ms, ends_ms) for offset in op.offsets}
         lane.order = OrderBatch(op.pop_time_ms, op.invisible_ms, op.attempt_id, op.offsets, pending, counts)
         lane.next_offset = op.next_offset
         self.in_flight += len(pending)
@@ -140,7 +142,8 @@ class PopTable:
 
     def rows(self, without: AbstractSet[LaneKey] = frozenset()) -> Iterator[list[Any]]:
         """What `restored` makes the table of, these lanes aside. The list that ends an `l` is for nodes of
-        earlier versions, which had there what was acknowledged behind what was not.
+        earlier versions, which had there what was acknowledged behind what was not. Those pass over the list
+        that ends an `o`: for how long each of `pending` is invisible.
         """
         for lane in [lane for lane in self.lanes.values() if lane.key not in without]:
             yield ["l", *lane.key, lane.next_offset, []]
@@ -150,9 +153,10 @@ class PopTable:
                 yield ["c", checkout.pop_time_ms, checkout.invisible_ms, runs]
             order = lane.order
             if order is not None:
-                pending, counts = list(order.pending.items()), list(order.counts.items())
-                times = order.pop_time_ms, order.invisible_ms
-                yield ["o", *times, order.attempt_id, list(order.offsets), pending, counts]
+                pending = [(offset, each.until_ms) for offset, each in order.pending.items()]
+                times = [each.invisible_ms for each in order.pending.values()]
+                batch = order.pop_time_ms, order.invisible_ms, order.attempt_id, list(order.offsets)
+                yield ["o", *batch, pending, list(order.counts.items()), times]
 
     @classmethod
     def restored(cls, rows: Iterable[list[Any]]) -> "PopTable":
@@ -195,11 +199,21 @@ class Restoring:
 
 
 def _order_batch(row: list[Any]) -> OrderBatch:
+    """Raises ValueError, TypeError, IndexError."""
+    pop_time_ms = whole(row[1])
+    until = {whole(offset): whole(until_ms) for offset, until_ms in row[5]}
+    if len(row) > 7:
+        times = [whole(invisible_ms) for invisible_ms in row[7]]
+    else:  # of an earlier version: none was invisible for longer than from the pop to its end
+        times = [max(until_ms - pop_time_ms, 0) for until_ms in until.values()]
     return OrderBatch(
-        whole(row[1]),
+        pop_time_ms,
         whole(row[2]),
         read_attempt(row[3]),
         tuple(whole(offset) for offset in row[4]),
-        {whole(offset): whole(until_ms) for offset, until_ms in row[5]},
+        {
+            offset: Pending(until_ms - invisible_ms, invisible_ms, 0)
+            for (offset, until_ms), invisible_ms in zip(until.items(), times, strict=True)
+        },
         {whole(offset): whole(count) for offset, count in row[6]},
     )

@@ -59,8 +59,8 @@ class Taken:
     is_damaged: bool = False
     goes_on: bool = False
     """There is more behind what is not wanted."""
-    free_at_ms: int | None = None
-    """When what is out in order may be handed out again, by the wall clock."""
+    free_in_ms: int | None = None
+    """In how long what is out in order may be handed out again."""
 
 
 @dataclass(slots=True)
@@ -197,11 +197,12 @@ class Taker:
         order = lane.order
         if order is None or order.is_same_attempt(attempt_id):
             return False
-        free_at_ms = order.free_at_ms(taken.pop_time_ms)
-        if free_at_ms <= taken.pop_time_ms:
+        now_ms = self._context.environment.monotonic_ms()
+        free_in_ms = order.free_at_ms(now_ms) - now_ms
+        if free_in_ms <= 0:
             return False
-        known = taken.free_at_ms
-        taken.free_at_ms = free_at_ms if known is None else min(known, free_at_ms)
+        known = taken.free_in_ms
+        taken.free_in_ms = free_in_ms if known is None else min(known, free_in_ms)
         return True
 
     def _read(self, pop: Pop, key: LaneKey, start: int, room: int, bytes_max: int) -> _Read:

@@ -168,15 +168,18 @@ class ConsumerAdmin:
     def all_producers(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """328"""
         groups = self._clients.producer_groups
-        return json_answer(request, {"data": {name: _rows(groups[name].values()) for name in sorted(groups)}})
+        boot_ms = self._context.clock() - self._context.environment.monotonic_ms()
+        rows = {name: _rows(groups[name].values(), boot_ms) for name in sorted(groups)}
+        return json_answer(request, {"data": rows})
 
 
-def _rows(members: Iterable[Member]) -> list[dict[str, Any]]:
+def _rows(members: Iterable[Member], boot_ms: int) -> list[dict[str, Any]]:
+    """`boot_ms` is what the wall clock showed when the monotonic one showed 0."""
     return [
         {
             "clientId": member.client.client_id,
             "language": member.client.language,
-            "lastUpdateTimestamp": member.last_beat_ms,
+            "lastUpdateTimestamp": boot_ms + member.last_beat_ms,
             "remoteIP": f"{member.client.connection.remote_host}:{member.client.connection.remote_port}",
             "version": member.client.version,
         }

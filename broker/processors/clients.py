@@ -42,6 +42,8 @@ class ClientProcessor:
         self._context = context
         self._clients = context.clients
         self._state = context.state
+        self._now_ms = context.environment.monotonic_ms
+        """A wall clock that is set ahead would make all clients silent ones."""
         self._timer: asyncio.TimerHandle | None = None
 
     def heart_beat(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
@@ -49,7 +51,7 @@ class ClientProcessor:
         heartbeat = _parse(request.body)
         client = Client(heartbeat.client_id, connection, request.language, request.version)
         try:
-            changed = self._clients.beat(client, heartbeat, self._context.clock())
+            changed = self._clients.beat(client, heartbeat, self._now_ms())
         except RegistryFullError as error:
             raise RequestError(ResponseCode.SYSTEM_BUSY, str(error)) from error
         self._notify(changed)
@@ -113,7 +115,7 @@ class ClientProcessor:
 
     def expire(self) -> None:
         """Drop silent clients and close the connections that nobody beats on."""
-        changed, silent = self._clients.expire(self._context.clock())
+        changed, silent = self._clients.expire(self._now_ms())
         for connection in silent:
             connection.close()
         self._notify(changed)

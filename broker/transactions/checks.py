@@ -67,6 +67,7 @@ class TransactionChecks:
         self._ledger = ledger
         self._config = config
         self._is_changed = asyncio.Event()
+        self._now_ms = context.environment.monotonic_ms
         self._ready_since_ms = 0
         self._turns: dict[str, int] = {}
         self._rounds: asyncio.Task[None] | None = None
@@ -84,7 +85,7 @@ class TransactionChecks:
             self._rounds.cancel()
             self._rounds = None
         if is_ready:
-            self._ready_since_ms = self._context.clock()
+            self._ready_since_ms = self._now_ms()
             self._rounds = asyncio.get_running_loop().create_task(self._keep_checking(), name="checks")
 
     async def _keep_checking(self) -> None:
@@ -150,7 +151,7 @@ class TransactionChecks:
             batch.discarded.append(record)
             return
         producer = self._producer(producer_group_of(record))
-        if producer is not None or self._context.clock() - self._ready_since_ms >= REUNION_MS:
+        if producer is not None or self._now_ms() - self._ready_since_ms >= REUNION_MS:
             batch.to_ask.append((record, checks + 1, producer))
 
     def _producer(self, group: str) -> ClientConnection | None:

@@ -37,6 +37,8 @@ GROUP = "poppers"
 ORDER_GROUP = "in-order"
 TIMEOUT_S = 3.0
 POLL_MS = 1_000
+ORDER_POLL_MS = 100
+"""Who pops in order waits at one queue after the other, and must get through what is left in the end."""
 PAUSE_S = 0.2
 MAYBE_ACKED = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE)
 """After any of these the message may never come again."""
@@ -299,7 +301,7 @@ class PopWorkload:
             queue_id=queue_id,
             max_msg_nums=min(self.options.messages_max, 4 if group == ORDER_GROUP else 32),
             invisible_time_ms=self.options.invisible_ms,
-            poll_time_ms=POLL_MS,
+            poll_time_ms=ORDER_POLL_MS if group == ORDER_GROUP else POLL_MS,
             exp_type="TAG",
             exp="*",
             order=group == ORDER_GROUP,

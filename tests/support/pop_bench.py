@@ -56,7 +56,9 @@ class PopBench:
         self.log = log
         self.context = context
         self.now_ms = now_ms
-        context.clock = lambda: self.now_ms
+        self.wall_step_ms = 0
+        """How far the wall clock was set ahead, or back."""
+        context.clock = lambda: self.now_ms + self.wall_step_ms
         context.environment = replace(context.environment, monotonic_ms=lambda: self.now_ms)
         commits = OffsetCommits.of(context)
         offsets.register(context)

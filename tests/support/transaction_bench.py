@@ -3,6 +3,7 @@ prepare, end and are asked.
 """
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from broker.clients import Client
@@ -35,7 +36,10 @@ class TransactionBench:
         self.log = log
         self.context = context
         self.now_ms = NOW_MS
-        context.clock = lambda: self.now_ms
+        self.wall_step_ms = 0
+        """How far the wall clock was set ahead, or back."""
+        context.clock = lambda: self.now_ms + self.wall_step_ms
+        context.environment = replace(context.environment, monotonic_ms=lambda: self.now_ms)
         self.ledger = TransactionLedger(context)
         self.ends = EndTransactions(context, self.ledger)
         self.checks = TransactionChecks(context, self.ledger)

@@ -33,11 +33,14 @@ class ConsumeBench:
         self.log = log
         self.engine = engine
         self.now_ms = NOW_MS
-        context.clock = lambda: self.now_ms
-        for module in (clients, pull, offsets, send_back, query):
+        self.wall_step_ms = 0
+        """How far the wall clock was set ahead, or back."""
+        context.clock = lambda: self.now_ms + self.wall_step_ms
+        for module in (pull, offsets, send_back, query):
             module.register(context)
         clock = replace(context.environment, monotonic_ms=lambda: self.now_ms)
-        locks.register(replace(context, environment=clock))
+        for module in (clients, locks):
+            module.register(replace(context, environment=clock))
         log.set_writable(log.is_writable())
         self.connection = FakeConnection()
 

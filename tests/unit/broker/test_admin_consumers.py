@@ -1,5 +1,6 @@
 """What operators ask running clients through the broker, and who consumes what."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,10 +119,12 @@ async def test_who_consumes_what_is_told(operator: Operator) -> None:
 async def test_all_producers_are_listed(operator: Operator) -> None:
     assert await operator.read(RequestCode.GET_ALL_PRODUCER_INFO) == {"data": {}}
     connect_client(operator)
+    environment = operator.context.environment
+    operator.context.environment = replace(environment, monotonic_ms=lambda: NOW_MS + 5)
     row = {
         "clientId": "c1",
         "language": "JAVA",
-        "lastUpdateTimestamp": NOW_MS,
+        "lastUpdateTimestamp": NOW_MS - 5,
         "remoteIP": "10.0.0.9:1234",
         "version": 409,
     }

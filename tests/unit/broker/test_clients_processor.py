@@ -198,6 +198,16 @@ async def test_silent_clients_are_dropped_and_their_connections_closed(bench: Co
     await processor.stop()
 
 
+async def test_a_wall_clock_that_is_set_ahead_makes_nobody_silent(bench: ConsumeBench) -> None:
+    lively = FakeConnection(1)
+    await bench.ask(beat(JAVA_CONSUMER), lively)
+    bench.wall_step_ms = 3_600_000
+    (processor,) = [each for each in bench.context.services if isinstance(each, ClientProcessor)]
+    processor.expire()
+    assert lively.is_open
+    await processor.stop()
+
+
 async def test_the_check_of_a_subscription(bench: ConsumeBench) -> None:
     async def code(expression: str, expression_type: str) -> int:
         subscription = {"topic": "t", "subString": expression, "expressionType": expression_type}

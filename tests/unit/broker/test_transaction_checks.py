@@ -153,6 +153,15 @@ async def test_without_a_producer_checks_count_once_all_had_time_to_come(tmp_pat
     assert bench.put_aside == [b"hello"]
 
 
+async def test_a_wall_clock_that_is_set_ahead_does_not_shorten_the_wait_for_producers(tmp_path: Path) -> None:
+    bench = await make_transaction_bench(tmp_path, transactionCheckMax=1)
+    await bench.prepare()
+    bench.wall_step_ms = REUNION_MS
+    for _ in range(2):
+        assert await bench.run_round() == []
+    assert bench.put_aside == []
+
+
 async def test_what_is_older_than_messages_are_kept_is_put_aside(tmp_path: Path) -> None:
     bench = await make_transaction_bench(tmp_path, fileReservedTime=1)
     bench.connect()

@@ -213,6 +213,9 @@ def test_rows_of_earlier_versions_can_be_read() -> None:
     (lane,) = table.lanes.values()
     assert (lane.order_start, lane.floor, table.in_flight) == (1, 1, 1)
     assert PopTable.restored(table.rows()).lanes[lane.key].order_start == 1
+    table.start_clock(wall_ms=0, now_ms=7)
+    assert lane.order is not None
+    assert lane.order.free_at_ms(7) == 507
 
 
 async def test_a_snapshot_is_all_a_reader_needs(bench: PopBench, monkeypatch: pytest.MonkeyPatch) -> None:
