@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tests.campaign.worlds import Run, World
 
-UNCOUNTED = frozenset({World.TRANSACTIONS, World.WRITERS, World.TIMERS, World.POPS})
+UNCOUNTED = frozenset({World.TRANSACTIONS, World.WRITERS, World.TIMERS, World.POPS, World.DELETIONS})
 """Their workloads judge what was acknowledged themselves, and count none of it in the history."""
 IDLE_SEEDS_MIN = 10
 """From so many seeds of a world on each of its sums must be more than nothing."""

@@ -110,6 +110,7 @@ class PopWorkload:
         self._queues = queues
         self._rng = random.Random(f"pop workload's choices {seed}")
         self._values = 0
+        self._in_flight = 0
 
     def programs(self) -> dict[str, Program]:
         programs: dict[str, Program] = {
@@ -124,7 +125,9 @@ class PopWorkload:
         self.is_stopping = True
 
     def is_done(self) -> bool:
-        return self.is_stopping and not any(self._missing(group) for group in self.done)
+        return (
+            self.is_stopping and not self._in_flight and not any(self._missing(group) for group in self.done)
+        )
 
     def _missing(self, group: str) -> set[str]:
         unanswered = {value for place, value in self.unanswered.items() if place.group == group}
@@ -144,12 +147,16 @@ class PopWorkload:
         rng = process.environment.rng
         while True:
             await asyncio.sleep(rng.random() * 2 * self.options.interval_ms / 1_000)
-            address = None if self.is_stopping else await client.leader()
-            if address is None:
+            address = await client.leader()
+            if address is None or self.is_stopping:
                 continue
             self._values += 1
             value = f"v{self._values}"
-            answer = await client.invoke(address, self._send(client, value, rng))
+            self._in_flight += 1
+            try:
+                answer = await client.invoke(address, self._send(client, value, rng))
+            finally:
+                self._in_flight -= 1
             if answer is None or answer.code != ResponseCode.SUCCESS:
                 client.forget_route()
             else:

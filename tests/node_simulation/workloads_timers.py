@@ -114,8 +114,8 @@ class TimerWorkload:
     async def _send_on(self, client: TopicClient, rng: random.Random) -> None:
         while True:
             await asyncio.sleep(rng.random() * 2 * self.options.interval_ms / 1_000)
-            address = None if self.is_stopping else await client.leader()
-            if address is None:
+            address = await client.leader()
+            if address is None or self.is_stopping:
                 continue
             self._in_flight += 1
             try:

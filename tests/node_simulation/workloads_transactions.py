@@ -142,8 +142,8 @@ class TransactionWorkload:
         options = self.options
         while True:
             await asyncio.sleep(rng.random() * 2 * options.interval_ms / 1_000)
-            address = None if self.is_stopping else await client.leader()
-            if address is None:
+            address = await client.leader()
+            if address is None or self.is_stopping:
                 continue
             self._in_flight += 1
             try:
