@@ -29,7 +29,7 @@ class Cached(Generic[T]):
             return self._kept[1]
         if self._reading is None:
             self._reading = asyncio.create_task(self._refresh())
-            self._reading.add_done_callback(_retrieve)
+            self._reading.add_done_callback(retrieve)
         return await asyncio.shield(self._reading)
 
     def forget(self) -> None:
@@ -50,7 +50,7 @@ class Cached(Generic[T]):
         return value
 
 
-def _retrieve(task: asyncio.Task[T]) -> None:
+def retrieve(task: asyncio.Task[T]) -> None:
     """Reads the error, so that asyncio does not report it when every asker has left."""
     if not task.cancelled():
         task.exception()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakSet
 
+from admin_api.cached import retrieve
 from admin_api.schemas.cluster import ClusterView
 from admin_api.settings import Settings
 
@@ -72,6 +73,7 @@ class Feed:
             return self._view
         if self._reading is None:
             self._reading = asyncio.create_task(self._refresh())
+            self._reading.add_done_callback(retrieve)
         return await asyncio.shield(self._reading)
 
     async def _refresh(self) -> ClusterView:

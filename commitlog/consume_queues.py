@@ -34,7 +34,7 @@ from commitlog.queue_checkpoint import (
 from commitlog.queue_checkpoint_v2 import read_version_2
 from commitlog.record import CorruptRecordError, decode_record
 from commitlog.unit_files import UnitFiles
-from dledger.fs import Fs, read_file, replace_file
+from dledger.fs import Fs, read_replaced_file, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class ConsumeQueues:
         When they do not agree with the log all of them are dropped, and it is nothing.
         """
         self._fs.make_directory(self._root)
-        content = read_file(self._fs, self._checkpoint, CHECKPOINT_BYTES_MAX)
+        content = read_replaced_file(self._fs, self._checkpoint, CHECKPOINT_BYTES_MAX)
         known = decode_queue_checkpoint(content) or read_version_2(self._fs, self._root, self._files, content)
         if known is not None and self._take_over(known, end_index, end_position):
             self._flushed = known.applied

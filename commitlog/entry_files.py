@@ -17,7 +17,7 @@ from commitlog.recovery import CorruptLogError
 from commitlog.segments import Segments
 from commitlog.sync_mark import SyncMark
 from dledger.core.types import NO_INDEX
-from dledger.fs import Fs, OsFs, read_file, replace_file
+from dledger.fs import Fs, OsFs, read_replaced_file, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class EntryFiles:
 
     def read_small(self, name: str) -> bytes | None:
         """A small file beside the rows, or None."""
-        return read_file(self._fs, self._directory / name, SMALL_FILE_BYTES_MAX)
+        return read_replaced_file(self._fs, self._directory / name, SMALL_FILE_BYTES_MAX)
 
     def read_units(self, first_index: int, count: int) -> bytes:
         """The index units of entries that are in the files."""

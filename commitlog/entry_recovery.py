@@ -86,6 +86,7 @@ def recover(
         files.promise_no_more_than(walk.index - 1)
     # The process before this one may have left units in the page cache that only it knew to be unsynced.
     files.index.sync_from(start.index * UNIT_BYTES)
+    files.data.sync()  # what the walk wrote again may stand in files before the last, which is cut and synced
     _cut(files, walk.index, walk.end_position)
     files.end_rebuild()
     files.recovered(walk.index - 1)

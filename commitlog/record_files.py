@@ -23,7 +23,7 @@ from commitlog.recovery import BLANK_STOP, MORE, CorruptLogError, find_record, j
 from commitlog.reput import STRETCH_BYTES_MAX
 from commitlog.segments import Segments
 from commitlog.sequences import record_runs
-from dledger.fs import Fs, read_file, replace_file
+from dledger.fs import Fs, read_replaced_file, replace_file
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 FILES_WALKED: Final = 3
@@ -162,7 +162,7 @@ class RecordFiles:
             self._segments.sync()
 
     def _flushed_position(self) -> int:
-        page = read_file(self._fs, self._checkpoint, CHECKPOINT_BYTES) or b""
+        page = read_replaced_file(self._fs, self._checkpoint, CHECKPOINT_BYTES) or b""
         return int(_INT64.unpack_from(page, FLUSHED_AT)[0]) if len(page) >= FLUSHED_AT + 8 else 0
 
     def _recover(self, flushed_position: int) -> int:

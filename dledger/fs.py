@@ -258,6 +258,18 @@ def replace_file(fs: Fs, path: Path, content: bytes, is_durable: bool = True) ->
         fs.fsync_directory(path.parent)
 
 
+def read_replaced_file(fs: Fs, path: Path, size_bytes_max: int) -> bytes | None:
+    """As `read_file`, of a file that `replace_file` writes; durable by now.
+
+    A process that was killed within `replace_file` may have left a name that is not on the disk yet. Whoever
+    goes on from what is found must not have the earlier content back after a power failure.
+    """
+    content = read_file(fs, path, size_bytes_max)
+    if content is not None:
+        fs.fsync_directory(path.parent)
+    return content
+
+
 def read_file(fs: Fs, path: Path, size_bytes_max: int) -> bytes | None:
     """The file's first bytes, or None when there is no such file. No bytes when a sector cannot be read: to
     its reader that is a damaged file, and a new one can be put in its place.

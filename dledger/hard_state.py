@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 
 from dledger.core.types import HardState
-from dledger.fs import Fs, OsFs, read_file, replace_file
+from dledger.fs import Fs, OsFs, read_replaced_file, replace_file
 
 FORMAT_VERSION = 1
 FILE_NAME = "currterm"
@@ -33,17 +33,14 @@ class HardStateFile:
         return FILE_NAME in self._fs.list(self._folder)
 
     def load(self) -> HardState:
-        """What was last saved, durable by now; term 0 and no vote when the node is new.
-
-        A process that was killed within `save` may have left a file that is not on the disk yet, and a vote
-        that is found is given again without another save.
+        """What was last saved, durable by now, since a vote that is found is given again without another
+        save; term 0 and no vote when the node is new.
 
         Raises CorruptHardStateError when the content is damaged or of an unknown version, OSError.
         """
-        content = read_file(self._fs, self._path, _FILE_BYTES_MAX)
+        content = read_replaced_file(self._fs, self._path, _FILE_BYTES_MAX)
         if content is None:
             return HardState(term=0, voted_for=None)
-        self._fs.fsync_directory(self._folder)
         return _parse(content, self._path)
 
     def save(self, state: HardState) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dledger.core.ports import Rng
 from dledger.core.types import Impairment
-from dledger.fs import Fs, read_file, replace_file
+from dledger.fs import Fs, read_replaced_file, replace_file
 
 FORMAT_VERSION = 1
 FILE_NAME = "impaired"
@@ -32,10 +32,9 @@ class ImpairmentFile:
 
     def load(self) -> Impairment | None:
         """None when there is no mark. A damaged mark says that everything may be lost. Raises OSError."""
-        content = read_file(self._fs, self._path, _FILE_BYTES_MAX)
+        content = read_replaced_file(self._fs, self._path, _FILE_BYTES_MAX)
         if content is None:
             return None
-        self._fs.fsync_directory(self._folder)
         return _parse(content) or Impairment(self._new_id(), True, f"{FILE_NAME} is damaged")
 
     def mark(self, reason: str, is_vote_lost: bool) -> Impairment:

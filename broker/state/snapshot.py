@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from dledger.fs import Fs, read_file, replace_file
+from dledger.fs import Fs, read_replaced_file, replace_file
 
 MAGIC = b"LMQSTATE"
 SNAPSHOT_VERSION = 1
@@ -78,7 +78,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 def read_snapshot(fs: Fs, path: Path) -> Snapshot | None:
     """The snapshot in the file; None when there is no file. Raises CorruptSnapshotError, OSError."""
-    data = read_file(fs, path, SNAPSHOT_BYTES_MAX)
+    data = read_replaced_file(fs, path, SNAPSHOT_BYTES_MAX)
     return None if data is None else decode_snapshot(data)
 
 

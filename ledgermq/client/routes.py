@@ -70,8 +70,13 @@ class RouteTable:
         if asking is None:
             asking = asyncio.create_task(self._ask(topic))
             self._asking[topic] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(topic))
+            asking.add_done_callback(lambda asked: self._asked(topic, asked))
         return await asyncio.shield(asking)
+
+    def _asked(self, topic: str, asking: asyncio.Task[TopicRoute | None]) -> None:
+        del self._asking[topic]
+        if not asking.cancelled():
+            asking.exception()  # retrieved, since all who wanted the answer may have been cancelled
 
     async def _ask(self, topic: str) -> TopicRoute | None:
         request = RemotingCommand(

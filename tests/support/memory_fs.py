@@ -123,6 +123,10 @@ class MemoryFs:
         self._paths.clear()
         self._locks.clear()
 
+    def unsynced_paths(self) -> list[Path]:
+        """Every file with changes that a power failure may take, sorted."""
+        return sorted(path for path, file in self._files.items() if file.unsynced)
+
     # ---- faults
 
     def fail(

@@ -359,3 +359,75 @@ def test_power_failure_at_any_moment_loses_only_what_was_not_synced(seed: int) -
     append(store, script.term + 1, b"goes on")
     write_all(store)
     assert read_all(open_small(after)) == [*found[1], Stored(script.term + 1, b"goes on")]
+
+
+# -- ends within a truncation, one after the other -----------------------------------------------------------
+
+
+class EndedError(Exception):
+    """The process or the machine stops here."""
+
+
+def truncate_until(store: EntryStore, fs: MemoryFs, index: int, changes: int) -> bool:
+    """Cut the log there until the process ends at a change of a file; whether it came so far."""
+    left = changes
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise EndedError
+
+    fs.on_change = count
+    store.truncate_from(index)
+    try:
+        write_all(store)
+    except EndedError:
+        return True
+    finally:
+        fs.on_change = lambda: None
+    return False
+
+
+def seven_files(fs: MemoryFs) -> EntryStore:
+    """70 entries, ten a file, all of them on the disk and in the checkpoint."""
+    store = open_small(fs)
+    for index in range(70):
+        append(store, 1, b"%052d" % index)
+        write_all(store)
+    store.save_checkpoint(store.end_index, store.end_index)
+    return store
+
+
+@pytest.mark.parametrize("killed_after", range(16))
+def test_a_truncation_that_was_killed_and_then_loses_power(killed_after: int) -> None:
+    """Whatever a killed process left in the page cache: what the next one goes on from is on the disk."""
+    lost_after = 0
+    while True:
+        fs = MemoryFs()
+        if not truncate_until(seven_files(fs), fs, 55, killed_after):
+            return
+        fs.end_process()
+        again = open_small(fs)
+        found = again.end_index
+        assert found >= 54
+        is_cut = found >= 55 and truncate_until(again, fs, 55, lost_after)
+        for seed in range(8):
+            after = open_small(fs.crash(random.Random(seed)))
+            assert 54 <= after.end_index <= found
+            assert [each.body for each in read_all(after)] == [
+                b"%052d" % n for n in range(after.end_index + 1)
+            ]
+        if not is_cut:
+            return
+        lost_after += 1
+
+
+def test_what_was_recovered_is_on_the_disk() -> None:
+    """A mark that was lowered for a truncation which never came: what is found behind it is written again."""
+    fs = MemoryFs()
+    assert truncate_until(seven_files(fs), fs, 55, 9)
+    fs.end_process()
+    again = open_small(fs)
+    assert again.end_index == 69
+    assert [path for path in fs.unsynced_paths() if path.parent == FIRST.parent] == []

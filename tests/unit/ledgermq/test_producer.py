@@ -1,13 +1,17 @@
 """Sends over a real loopback connection: routes, retries, refusals."""
 
 import asyncio
+import gc
 
 import pytest
 
 from commitlog.record import parse_properties
 from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
+from ledgermq.client.routes import RouteTable
 from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
 from tests.unit.ledgermq.fake_broker import TOPIC, FakeBroker, serving
 
 
@@ -105,3 +109,29 @@ async def test_send_name_server_gone_gives_up_with_a_sentence() -> None:
         producer = Producer(client, "127.0.0.1:1", give_up_s=0.2)
         with pytest.raises(ClientError, match="the name server gives no answer"):
             await producer.send(TOPIC, b"m")
+
+
+async def test_a_route_that_nobody_waits_for_any_more_may_fail_unseen() -> None:
+    """Found by a simulated seed: the sender was cancelled while the name server did not answer."""
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    unanswered = asyncio.Event()
+
+    class SilentClient:
+        async def invoke(self, *_: object) -> RemotingCommand:
+            await unanswered.wait()
+            raise RemotingError("did not answer in time")
+
+    routes = RouteTable(SilentClient(), "127.0.0.1:1")  # type: ignore[arg-type]
+    asking = asyncio.create_task(routes.ask(TOPIC))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    unanswered.set()
+    for _ in range(4):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert reported == []
+    with pytest.raises(ClientError):
+        await routes.ask(TOPIC)
