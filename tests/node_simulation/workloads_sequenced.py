@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
 
+from broker.state.state import ReplicatedState
 from broker.state.writers import WriterTable
 from commitlog.entry import HEADER_BYTES
 from commitlog.record import Record, decode_record
@@ -119,8 +120,17 @@ class SequencedWorkload:
     # -- the end
 
     async def read_back(self, process: Process, address: str) -> int:
+        """Once every node has applied what is committed: one with a damaged entry waits until it is mended."""
+        end_index = self.history.checker.commit_index
+        while any(state.applied_index < end_index for _, state in self._states()):
+            await asyncio.sleep(0.05)
         self.check()
         return 0
+
+    def _states(self) -> Iterator[tuple[str, ReplicatedState]]:
+        for machine in self.history.checker.machines.values():
+            if machine.process is not None and machine.process.broker is not None:
+                yield machine.name, machine.process.broker.context.state
 
     def check(self) -> None:
         """Every row once and in order in the committed log, and every table as the log says."""
@@ -145,10 +155,9 @@ class SequencedWorkload:
                 require(found.get(key, []) == expected, key, "has", found.get(key, []), "for", expected)
         in_log = {(key, *place) for key, places in found.items() for place in places}
         require(self.acknowledged <= in_log, "acknowledged and lost", self.acknowledged - in_log)
-        for machine in self.history.checker.machines.values():
-            if machine.process is not None and machine.process.broker is not None:
-                own = machine.process.broker.context.state.writers
-                require(list(own.rows()) == list(table.rows()), machine.name, "knows", list(own.rows()))
+        for name, state in self._states():
+            own = list(state.writers.rows())
+            require(own == list(table.rows()), name, "knows", own)
 
     def _committed(self) -> Iterator[Record]:
         for entry in self.history.checker.committed:
