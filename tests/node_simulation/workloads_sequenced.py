@@ -120,7 +120,7 @@ class SequencedWorkload:
     # -- the end
 
     async def read_back(self, process: Process, address: str) -> int:
-        """Once every node has applied what is committed: one with a damaged entry waits until it is mended."""
+        """Once every node has applied all: one with a damaged entry waits until it is mended."""
         end_index = self.history.checker.commit_index
         while any(state.applied_index < end_index for _, state in self._states()):
             await asyncio.sleep(0.05)
