@@ -1,11 +1,14 @@
 """Messages by key (12 QUERY_MESSAGE) and by position (33 VIEW_MESSAGE_BY_ID), from any node that has them."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from broker.clients import ClientConnection
 from broker.context import BrokerContext
 from broker.key_queries import KeyQueries
 from broker.state.state import ReplicatedState
+from commitlog.dispatch_batch import DispatchBatch
 from commitlog.key_index import KeyIndex
 from commitlog.key_upkeep import KeyUpkeep
 from commitlog.log import MessageLog
@@ -21,26 +24,59 @@ UNIQUE_QUERY_NUM: Final = 32
 KEY_CHARS_MAX: Final = 32_767
 """No property of a record is longer."""
 INDEX_TYPE_TAG: Final = "T"
+ARRIVAL_S: Final = 2.0
+"""How long a request waits for a record that is in the log and cannot be read yet."""
+ARRIVALS_MAX: Final = 64
 NOT_FOUND: Final = "can not find message, maybe time range not correct"
 
 
 class QueryProcessor:
     """Reads committed records."""
 
-    def __init__(self, log: MessageLog, state: ReplicatedState, queries: KeyQueries | None) -> None:
-        """Without `queries` no message has a key."""
+    def __init__(
+        self,
+        log: MessageLog,
+        state: ReplicatedState,
+        queries: KeyQueries | None,
+        end_position: Callable[[], int | None],
+    ) -> None:
+        """Without `queries` no message has a key. `end_position` is the log's, committed or not."""
         self._log = log
         self._state = state
         self._queries = queries
+        self._end_position = end_position
+        self._arrivals: dict[asyncio.Future[None], int] = {}
+        """Requests by the position they wait for."""
+        log.add_listener(self._on_dispatch)
 
-    def view_message(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+    async def view_message(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
         """33: the record, as it stands in the log."""
         position = ViewMessageRequestHeader.parse(request.ext_fields).position
+        if self._log.max_position <= position < (self._end_position() or 0):
+            await self._arrived(position)
         record = self._log.record_at(position)
         if record is None:
             remark = f"can not find message by the offset, {position}"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
         return success_response(request, body=record)
+
+    async def _arrived(self, position: int) -> None:
+        """Wait until it can be read, for a while. A leader whose own disk is slow acknowledges messages that
+        are on the disks of the others and not on its own yet.
+        """
+        if len(self._arrivals) >= ARRIVALS_MAX:
+            return
+        arrival = asyncio.get_running_loop().create_future()
+        self._arrivals[arrival] = position
+        try:
+            await asyncio.wait([arrival], timeout=ARRIVAL_S)
+        finally:
+            del self._arrivals[arrival]
+
+    def _on_dispatch(self, batch: DispatchBatch) -> None:
+        for arrival, position in self._arrivals.items():
+            if position < self._log.max_position and not arrival.done():
+                arrival.set_result(None)
 
     async def query_message(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
         """12: records with a key, the newest first, back to back."""
@@ -76,7 +112,7 @@ class QueryProcessor:
 
 def register(context: BrokerContext) -> None:
     queries = make_queries(context) if context.config.message_index_enable else None
-    processor = QueryProcessor(context.log, context.state, queries)
+    processor = QueryProcessor(context.log, context.state, queries, lambda: context.end_position())
     context.router.register(RequestCode.QUERY_MESSAGE, processor.query_message)
     context.router.register(RequestCode.VIEW_MESSAGE_BY_ID, processor.view_message)
 

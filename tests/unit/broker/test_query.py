@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker import key_queries
+from broker.processors import query as query_processor
 from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TRACE_TOPIC, TopicConfig
 from commitlog.key_upkeep import KeyUpkeep
@@ -38,6 +39,39 @@ async def test_a_position_where_no_message_begins_is_answered_1(tmp_path: Path) 
     for wrong in (position + 1, -5, 10**12):
         answer = await bench.ask(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=str(wrong)))
         assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {wrong}")
+
+
+async def test_a_message_that_this_node_cannot_read_yet_is_waited_for(tmp_path: Path) -> None:
+    """A leader whose own disk is slow acknowledges what it cannot read yet."""
+    bench = await make_bench(tmp_path)
+    bench.log.auto_commit = False
+    position = bench.log.put([Message("t", 0, b"one", b"")], ignore).positions[0]
+    bench.context.end_position = lambda: position + 1_000
+    bench.start(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=str(position)))
+    await bench.settle()
+    assert bench.connection.take_answers() == []
+    bench.log.commit()
+    await bench.settle()
+    (answer,) = bench.connection.take_answers()
+    assert (answer.code, decode_record(answer.body).body) == (0, b"one")
+
+
+async def test_requests_for_what_never_comes_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_processor, "ARRIVALS_MAX", 2)
+    monkeypatch.setattr(query_processor, "ARRIVAL_S", 0.01)
+    bench = await make_bench(tmp_path)
+    bench.context.end_position = lambda: 10**12
+    for offset in range(1_000, 1_003):
+        bench.start(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=str(offset)))
+    await bench.settle()
+    assert [answer.code for answer in bench.connection.take_answers()] == [1]
+    async with asyncio.timeout(10):
+        while len(answers := bench.connection.take_answers()) < 2:
+            bench.connection.answers[:0] = answers
+            await asyncio.sleep(0.01)
+    assert [answer.code for answer in answers] == [1, 1]
 
 
 @pytest.fixture
