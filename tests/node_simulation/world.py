@@ -283,7 +283,8 @@ class World:
 
     def _read_back(self) -> None:
         """A reader takes everything from its first offset on. A leader may find only now, while it is read,
-        that a bit of a queue was turned over, and stop: then all is read anew at the next one.
+        that a bit of a queue was turned over, and stop, and one that was handing over may have done so: then
+        all is read again at the next one.
         """
         for number in range(1, READERS_MAX + 1):
             if self._read_at_leader(number):
@@ -310,7 +311,11 @@ class World:
         self.surroundings.on_exit = exited
         lives = leader.lives
         reader.start()
-        self.run_until(lambda: bool(ended) or leader.lives != lives, "everything is read again")
+
+        def is_over() -> bool:
+            return bool(ended) or leader.lives != lives or (self.leader() or leader) is not leader
+
+        self.run_until(is_over, "everything is read again")
         if not ended:
             reader.stop_by_force(is_power_lost=False)
         return bool(ended)
