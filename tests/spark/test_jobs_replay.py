@@ -19,14 +19,24 @@ from rocketmq_spark.jobs.replay import ReplayOptions, run_replay
 from rocketmq_spark.jobs.replay_state import ReplayState
 from tests.integration.cluster import Cluster
 from tests.integration.streams import read_topic
+from tests.integration.waiting import wait_for
 from tests.spark.conftest import TopicName
 from tests.spark.producing import Stored, create_topic, numbered, send
 
 COUNT = 300
+LIMIT_S = 60.0
 
 
-def records_of(cluster: Cluster, topic: str) -> dict[int, list[Record]]:
-    return asyncio.run(read_topic(cluster.namesrv, topic))
+def records_of(cluster: Cluster, topic: str, count: int) -> dict[int, list[Record]]:
+    """By queue, once there are so many: a leader whose own disk is slow acknowledges what its queues do not
+    have yet.
+    """
+
+    def probe() -> dict[int, list[Record]] | None:
+        found = asyncio.run(read_topic(cluster.namesrv, topic))
+        return found if sum(map(len, found.values())) >= count else None
+
+    return wait_for(f"{count} records of {topic}", probe, LIMIT_S)
 
 
 def content(record: Record) -> tuple[bytes, str, str, str]:
@@ -36,7 +46,7 @@ def content(record: Record) -> tuple[bytes, str, str, str]:
 
 def assert_same_queues(cluster: Cluster, topic: str, stored: Sequence[Stored]) -> None:
     """Every queue of the topic has what was stored in the queue of that number, in that order."""
-    for queue, records in records_of(cluster, topic).items():
+    for queue, records in records_of(cluster, topic, len(stored)).items():
         sent = sorted((one for one in stored if one.queue_id == queue), key=lambda one: one.offset)
         assert [record.body for record in records] == [one.out.body for one in sent]
 
@@ -72,7 +82,7 @@ def test_an_archive_is_replayed_as_it_is(
     assert (done.messages, done.total, done.batches) == (COUNT, COUNT, 3)
     assert_same_queues(cluster, target, stored)
     sent = Counter((one.out.body, one.out.keys, one.out.tags, one.out.properties["number"]) for one in stored)
-    assert Counter(content(one) for of in records_of(cluster, target).values() for one in of) == sent
+    assert Counter(content(one) for of in records_of(cluster, target, COUNT).values() for one in of) == sent
     again = run_replay(spark, options)
     assert (again.messages, again.total) == (0, COUNT)
 
@@ -106,7 +116,7 @@ def test_a_batch_that_was_sent_and_not_noted_is_sent_once(
     with pytest.raises(KeyboardInterrupt):
         run_replay(spark, options)
     monkeypatch.undo()
-    assert sum(map(len, records_of(cluster, target).values())) == 200
+    assert sum(map(len, records_of(cluster, target, 200).values())) == 200
     done = run_replay(spark, replace(options, rate=Rate()))
     assert (done.messages, done.batches) == (COUNT, 2)
     assert_same_queues(cluster, target, stored)
@@ -119,12 +129,12 @@ def test_only_what_was_stored_in_the_window_is_sent(
     create_topic(cluster.namesrv, topic, queues=2)
     send(cluster.namesrv, topic, numbered(20, queues=2))
     times = sorted(
-        record.store_timestamp_ms for records in records_of(cluster, topic).values() for record in records
+        record.store_timestamp_ms for records in records_of(cluster, topic, 20).values() for record in records
     )
     stored = send(cluster.namesrv, topic, numbered(30, queues=2))
     wanted = [
         record
-        for records in records_of(cluster, topic).values()
+        for records in records_of(cluster, topic, 50).values()
         for record in records
         if record.store_timestamp_ms > times[-1]
     ]
@@ -133,5 +143,5 @@ def test_only_what_was_stored_in_the_window_is_sent(
     )
     done = run_replay(spark, options)
     assert 0 < done.messages == len(wanted) <= len(stored)
-    sent = Counter(one.body for of in records_of(cluster, target).values() for one in of)
+    sent = Counter(one.body for of in records_of(cluster, target, len(wanted)).values() for one in of)
     assert sent == Counter(record.body for record in wanted)
