@@ -117,14 +117,12 @@ def _head(storage: Storage, row: FileRow, start: int) -> bytes:
 
 def _dledger_log(storage: Storage, folder: str) -> Log:
     # The checkpoint first: what it counts is then in the files that are listed.
-    content = storage.read_small(f"{folder}/checkpoint")
-    checkpoint = decode_checkpoint(content)
+    checkpoint = _checkpoint(storage, folder)
     begin = decode_log_begin(storage.read_small(f"{folder}/epochs"))
     sizes = unseal(storage.read_small(f"{folder}/format")) or {}
     data = file_row(f"{folder}/data", storage.list(f"{folder}/data"), _number(sizes, "dataFileBytes"))
     index_names = storage.list(f"{folder}/index")
     index = file_row(f"{folder}/index", index_names, _number(sizes, "indexFileBytes"))
-    is_known = checkpoint != Checkpoint() or b"committedIndex=-1" in (content or b"")
     return Log(
         kind="dledger",
         name=folder,
@@ -132,9 +130,22 @@ def _dledger_log(storage: Storage, folder: str) -> Log:
         data=data,
         index=index if index.starts else None,
         queues=_queues_beside(storage, folder.rpartition("/")[0]),
-        checkpoint=checkpoint if is_known else None,
+        checkpoint=checkpoint,
         begin=begin,
     )
+
+
+def _checkpoint(storage: Storage, folder: str) -> Checkpoint | None:
+    """None when none can be read. DLedger in Java deletes its checkpoint before it renames the new one to
+    that name (IOUtils.string2File), and may end between the two: then the one before it is in
+    `checkpoint.bak`. What that counts as committed still is.
+    """
+    for name in ("checkpoint", "checkpoint.bak"):
+        content = storage.read_small(f"{folder}/{name}")
+        checkpoint = decode_checkpoint(content)
+        if checkpoint != Checkpoint() or b"committedIndex=-1" in (content or b""):
+            return checkpoint
+    return None
 
 
 def _plain_log(storage: Storage, folder: str, names: Mapping[str, int]) -> Log:

@@ -116,6 +116,23 @@ def test_nothing_committed_is_no_range(tmp_path: Path) -> None:
     assert plan_ranges(one_log(tmp_path), 1000) == []
 
 
+def test_the_checkpoint_before_counts_where_the_newest_is_missing_or_torn(tmp_path: Path) -> None:
+    """What a Java broker leaves that ends between deleting the old one and renaming the new one."""
+    folder = write_entries(tmp_path, numbered(20))
+    content = (folder / "checkpoint").read_bytes()
+    whole = one_log(tmp_path)
+    (folder / "checkpoint").rename(folder / "checkpoint.bak")
+    for torn in (None, b"", b"endIndex=3", content[: len(content) // 2]):
+        if torn is not None:
+            (folder / "checkpoint").write_bytes(torn)
+        found = one_log(tmp_path)
+        assert found.checkpoint == whole.checkpoint is not None
+    (folder / "checkpoint").write_bytes(b"endIndex=10\ncommittedIndex=10\n")
+    found = one_log(tmp_path)
+    assert found.checkpoint is not None
+    assert found.checkpoint.committed_index == 10
+
+
 def test_store_without_a_checkpoint_is_refused_and_can_be_read_whole(tmp_path: Path) -> None:
     folder = write_entries(tmp_path, numbered(20))
     (folder / "checkpoint").unlink()
