@@ -192,6 +192,12 @@ def test_test_message_its_trace_and_who_consumed_it(stock: StockCluster) -> None
     assert stock.get("/topics/Tests/stats")["putMessages"] is not None
 
 
+def listed(stock: StockCluster) -> tuple[str, int]:
+    """The group's presence and members in the list of groups."""
+    (item,) = [row for row in stock.get("/consumer-groups")["items"] if row["group"] == GROUP]
+    return item["presence"], item["members"]
+
+
 def test_consumer_that_runs_is_shown(stock: StockCluster) -> None:
     shown = stock.get(f"/consumer-groups/{GROUP}")
     assert (shown["presence"], shown["memberCount"], shown["lag"]) == ("online", 1, 0)
@@ -211,8 +217,7 @@ def test_consumer_that_runs_is_shown(stock: StockCluster) -> None:
         assert (queue["offset"], queue["maxOffset"]) == (row["consumerOffset"], row["brokerOffset"])
         assert (queue["lastConsumedAtMs"], queue["lag"]) == (row["lastTimestamp"], 0)
         assert queue["clientId"] == member["clientId"]
-    (item,) = [row for row in stock.get("/consumer-groups")["items"] if row["group"] == GROUP]
-    assert (item["presence"], item["members"]) == ("online", 1)
+    wait_for("the list, at most 10 s old, has it", lambda: listed(stock) == ("online", 1), LIMIT_S)
     (makers,) = stock.get("/producer-groups", group="CLIENT_INNER_PRODUCER")["items"]
     assert makers["clients"][0]["address"] == member["address"]
     before = stock.got()

@@ -154,14 +154,18 @@ def test_groups_are_shown_and_moved(admin: Admin, consumers: Consumers, topic: s
     assert admin.status(f"/consumer-groups/{other}") == 404
 
 
+def listed(admin: Admin, group: str) -> list[str]:
+    """The presence of the groups of this name in the list of groups."""
+    return [item["presence"] for item in admin.get("/consumer-groups", name=group)["items"]]
+
+
 def _check_online(admin: Admin, group: str, topic: str) -> None:
     """The group as it is shown while its consumer runs."""
     view = admin.get(f"/consumer-groups/{group}")
     assert (view["presence"], view["memberCount"], view["isBroadcast"]) == ("online", 1, False)
     (member,) = view["members"]
     assert member["language"] == "CPP"
-    (item,) = admin.get("/consumer-groups", name=group)["items"]
-    assert item["presence"] == "online"
+    wait_for("the list, at most 10 s old, has it", lambda: listed(admin, group) == ["online"], LIMIT_S)
     progress = admin.get(f"/consumer-groups/{group}/progress", topic=topic)
     (shown,) = progress["topics"]
     assert {queue["clientId"] for queue in shown["queues"]} == {member["clientId"]}
