@@ -39,6 +39,13 @@ class Pending:
         return self.since_ms + self.invisible_ms
 
 
+def left_ms(since_ms: int, invisible_ms: int, wall_ms: int) -> int:
+    """How much of its time a message has left when the wall clock, which may be wrong, shows this: never more
+    than all of it.
+    """
+    return min(max(since_ms + invisible_ms - wall_ms, 0), invisible_ms)
+
+
 @dataclass(slots=True)
 class OrderBatch:
     """What a group that consumes in order has of the queue. `pending` are those that it did not acknowledge,
@@ -63,8 +70,7 @@ class OrderBatch:
     def start_clock(self, wall_ms: int, now_ms: int) -> None:
         """Set the end of each pending message: none is later than its whole time from now."""
         for pending in self.pending.values():
-            left_ms = min(max(pending.until_ms - wall_ms, 0), pending.invisible_ms)
-            pending.ends_ms = now_ms + left_ms
+            pending.ends_ms = now_ms + left_ms(pending.since_ms, pending.invisible_ms, wall_ms)
 
     def is_same_attempt(self, attempt_id: str | None) -> bool:
         return attempt_id is not None and attempt_id == self.attempt_id

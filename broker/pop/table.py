@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from broker.pop.deadlines import Deadlines
-from broker.pop.lanes import Checkout, Lane, OrderBatch, Pending
+from broker.pop.lanes import Checkout, Lane, OrderBatch, Pending, left_ms
 from broker.pop.ops import (
     Changed,
     Dropped,
@@ -45,8 +45,8 @@ class PopTable:
             if lane.order is not None:
                 lane.order.start_clock(wall_ms, now_ms)
             for checkout in dict.fromkeys(lane.out.values()):
-                left_ms = checkout.pop_time_ms + checkout.invisible_ms - wall_ms
-                self.deadlines.add(checkout, now_ms + min(max(left_ms, 0), checkout.invisible_ms))
+                left = left_ms(checkout.pop_time_ms, checkout.invisible_ms, wall_ms)
+                self.deadlines.add(checkout, now_ms + left)
 
     def apply(self, op: Op, now_ms: int = 0) -> None:
         """Take in what happened, at this time of the monotonic clock."""

@@ -16,7 +16,7 @@ from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, Writes, open_entry_store
 from dledger.core.types import EntryRange, LogState
 from tests.simulation.invariants import require
-from tests.support.memory_fs import MemoryFs
+from tests.support.memory_fs import MemoryFs, PowerLossError
 from tests.support.memory_log import (
     AppendOp,
     LogImage,
@@ -48,10 +48,6 @@ class DiskWrites(MemoryWrites):
     """The model's operations and the store's own."""
 
     real: Writes
-
-
-class PowerLossError(Exception):
-    """The machine stops here."""
 
 
 class DiskLog(MemoryLog):
@@ -190,21 +186,11 @@ class DiskLog(MemoryLog):
 
     def _run_until_power_loss(self, work: Callable[[], object], rng: random.Random) -> bool:
         """Whether the power failed before `work` was done."""
-        steps = rng.randint(0, STEPS_MAX)
-
-        def count() -> None:
-            nonlocal steps
-            steps -= 1
-            if steps < 0:
-                raise PowerLossError
-
-        self._fs.on_change = count
         try:
-            work()
+            with self._fs.stopping_after(rng.randint(0, STEPS_MAX)):
+                work()
         except PowerLossError:
             return True
-        finally:
-            self._fs.on_change = lambda: None
         return False
 
     def _reopen(self, interrupted: DiskWrites | None) -> None:

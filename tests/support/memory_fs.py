@@ -8,7 +8,8 @@ next sync says nothing of it: so does Linux.
 import errno
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,10 @@ WRITES = frozenset({"pwrite", "set_size", "allocate"})
 SYNCS = frozenset({"fsync", "fdatasync", "fsync_directory"})
 CHANGES = WRITES | SYNCS | {"open", "rename", "delete", "delete_directory", "make_directory"}
 READS = frozenset({"pread", "size", "list"})
+
+
+class PowerLossError(BaseException):
+    """The process or the machine stops here; nothing under test may handle it."""
 
 
 @dataclass(slots=True)
@@ -128,6 +133,25 @@ class MemoryFs:
         return sorted(path for path, file in self._files.items() if file.unsynced)
 
     # ---- faults
+
+    @contextmanager
+    def stopping_after(self, changes: int) -> Iterator[None]:
+        """Raises PowerLossError before the change that follows so many of files, directories or what of them
+        is durable.
+        """
+        left = changes
+
+        def count() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerLossError
+
+        self.on_change = count
+        try:
+            yield
+        finally:
+            self.on_change = lambda: None
 
     def fail(
         self,

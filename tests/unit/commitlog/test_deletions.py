@@ -16,7 +16,7 @@ from commitlog.log import PutStatus
 from commitlog.queue_checkpoint import Applied
 from commitlog.record import Message, decode_record
 from commitlog.record_files import RecordStoreConfig
-from tests.support.memory_fs import MemoryFs
+from tests.support.memory_fs import MemoryFs, PowerLossError
 from tests.unit.commitlog.test_dledger_commit_log import STORE, Bench
 
 QUEUES = STORE / "consumequeue"
@@ -207,10 +207,6 @@ async def test_deleted_topic_leaves_no_file(node: Topics) -> None:
     assert (await node.again()).bodies("T3", 1) == ["y"]
 
 
-class PowerLossError(Exception):
-    """The machine stops here."""
-
-
 @pytest.mark.parametrize("is_power_lost", [False, True])
 @pytest.mark.parametrize("is_made_again", [False, True])
 async def test_crash_at_any_step_of_the_flush_that_deletes(is_made_again: bool, is_power_lost: bool) -> None:
@@ -231,21 +227,12 @@ async def crashed_flush(steps: int, is_made_again: bool, is_power_lost: bool) ->
     node.delete("T")
     left = [node.send("n") and "n"] if is_made_again else []
     await node.commit()
-    remaining = steps
-
-    def count() -> None:
-        nonlocal remaining
-        remaining -= 1
-        if remaining < 0:
-            raise PowerLossError
-
-    node.fs.on_change = count
     try:
-        node.flush()
+        with node.fs.stopping_after(steps):
+            node.flush()
         is_crashed = False
     except PowerLossError:
         is_crashed = True
-    node.fs.on_change = lambda: None
     fs = node.fs.crash(random.Random(steps)) if is_power_lost else node.fs
     again = Topics(fs)
     assert again.log.applied_index >= 0, "the queues were built again from the first entry"

@@ -10,7 +10,7 @@ from commitlog.entry_store import EntryStore
 from commitlog.recovery import CorruptLogError
 from dledger.core.types import DamagedEntryError, Epoch
 from tests.support.log_entries import DIRECTORY, SMALL, Stored, open_small, read_all, write_all
-from tests.support.memory_fs import MemoryFs
+from tests.support.memory_fs import MemoryFs, PowerLossError
 
 FIRST = DIRECTORY / "data" / f"{0:020d}"
 
@@ -337,19 +337,11 @@ def test_power_failure_at_any_moment_loses_only_what_was_not_synced(seed: int) -
     rng = random.Random(seed)
     fs = MemoryFs()
     script = Script(seed, fs)
-    steps_left = rng.randrange(200)
-
-    def fail_in_time() -> None:
-        nonlocal steps_left
-        steps_left -= 1
-        if steps_left < 0:
-            raise PowerFailure
-
-    fs.on_change = fail_in_time
     try:
-        for _ in range(60):
-            script.step()
-    except PowerFailure:
+        with fs.stopping_after(rng.randrange(200)):
+            for _ in range(60):
+                script.step()
+    except PowerLossError:
         pass
     after = fs.crash(rng)
     store = open_small(after)
@@ -364,28 +356,14 @@ def test_power_failure_at_any_moment_loses_only_what_was_not_synced(seed: int) -
 # -- ends within a truncation, one after the other -----------------------------------------------------------
 
 
-class EndedError(Exception):
-    """The process or the machine stops here."""
-
-
 def truncate_until(store: EntryStore, fs: MemoryFs, index: int, changes: int) -> bool:
-    """Cut the log there until the process ends at a change of a file; whether it came so far."""
-    left = changes
-
-    def count() -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise EndedError
-
-    fs.on_change = count
+    """Cut the log there until the process ends after so many changes; whether it came so far."""
     store.truncate_from(index)
     try:
-        write_all(store)
-    except EndedError:
+        with fs.stopping_after(changes):
+            write_all(store)
+    except PowerLossError:
         return True
-    finally:
-        fs.on_change = lambda: None
     return False
 
 
@@ -399,28 +377,34 @@ def seven_files(fs: MemoryFs) -> EntryStore:
     return store
 
 
-@pytest.mark.parametrize("killed_after", range(16))
-def test_a_truncation_that_was_killed_and_then_loses_power(killed_after: int) -> None:
+def test_a_truncation_that_was_killed_and_then_loses_power() -> None:
     """Whatever a killed process left in the page cache: what the next one goes on from is on the disk."""
-    lost_after = 0
-    while True:
-        fs = MemoryFs()
-        if not truncate_until(seven_files(fs), fs, 55, killed_after):
-            return
-        fs.end_process()
-        again = open_small(fs)
-        found = again.end_index
-        assert found >= 54
-        is_cut = found >= 55 and truncate_until(again, fs, 55, lost_after)
-        for seed in range(8):
-            after = open_small(fs.crash(random.Random(seed)))
-            assert 54 <= after.end_index <= found
-            assert [each.body for each in read_all(after)] == [
-                b"%052d" % n for n in range(after.end_index + 1)
-            ]
-        if not is_cut:
-            return
-        lost_after += 1
+    killed_after = 0
+    while cut_twice(killed_after, 0):
+        lost_after = 1
+        while cut_twice(killed_after, lost_after):
+            lost_after += 1
+        killed_after += 1
+    assert killed_after >= 20
+
+
+def cut_twice(killed_after: int, lost_after: int) -> bool:
+    """Kill a truncation, and have power fail in the next; whether the first came so far, and the second did
+    or was the one of the first step.
+    """
+    fs = MemoryFs()
+    if not truncate_until(seven_files(fs), fs, 55, killed_after):
+        return False
+    fs.end_process()
+    again = open_small(fs)
+    found = again.end_index
+    assert found >= 54
+    is_cut = found >= 55 and truncate_until(again, fs, 55, lost_after)
+    for seed in range(4):
+        after = open_small(fs.crash(random.Random(seed)))
+        assert 54 <= after.end_index <= found
+        assert [each.body for each in read_all(after)] == [b"%052d" % n for n in range(after.end_index + 1)]
+    return is_cut or not lost_after
 
 
 def test_what_was_recovered_is_on_the_disk() -> None:

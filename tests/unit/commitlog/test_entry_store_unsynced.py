@@ -3,16 +3,13 @@
 A power failure may take any of them back, but never what the checkpoint has promised.
 """
 
+import contextlib
 import random
 
 import pytest
 
 from tests.support.log_entries import Stored, open_small, read_all, write_all
-from tests.support.memory_fs import MemoryFs
-
-
-class PowerFailure(BaseException):
-    """The machine stops here."""
+from tests.support.memory_fs import MemoryFs, PowerLossError
 
 
 class Life:
@@ -52,20 +49,9 @@ def test_power_failure_takes_nothing_that_the_checkpoint_promised(seed: int) -> 
     fs = MemoryFs()
     for _ in range(4):
         life = Life(rng, fs)
-        left = rng.randrange(150)
-
-        def count() -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise PowerFailure
-
-        fs.on_change = count
-        try:
+        with contextlib.suppress(PowerLossError), fs.stopping_after(rng.randrange(150)):
             for _ in range(40):
                 life.step()
-        except PowerFailure:
-            pass
         fs = fs.crash(rng)
         found = read_all(open_small(fs))
         assert found[: life.kept] == life.entries[: life.kept]

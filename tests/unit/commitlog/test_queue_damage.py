@@ -1,6 +1,7 @@
 """Whatever happens to the files of the consume queues: rows of the table in docs/crash_safety.md, and S20."""
 
 import asyncio
+import contextlib
 import copy
 import errno
 import random
@@ -19,7 +20,7 @@ from commitlog.errors import DamagedQueueError
 from commitlog.indexer import MessageLogConfig
 from commitlog.record import Message, decode_record
 from tests.support.fake_engine import FakeEngine
-from tests.support.memory_fs import CHANGES, SYNCS, WRITES, MemoryFs
+from tests.support.memory_fs import CHANGES, SYNCS, WRITES, MemoryFs, PowerLossError
 from tests.support.storage_damage import Outcome
 
 STORE = Path("/store")
@@ -257,25 +258,13 @@ async def test_s20_kill_in_the_middle_of_writing_index_or_queues_boots_unaided(s
             fs.remove(path)
     if seed % 3 == 2:
         fs.remove(QUEUES / ".checkpoint")
-    steps = rng.randrange(60)
-
-    def count() -> None:
-        nonlocal steps
-        steps -= 1
-        if steps < 0:
-            raise KeyboardInterrupt
-
-    fs.on_change = count
-    try:
+    with contextlib.suppress(PowerLossError), fs.stopping_after(rng.randrange(60)):
         node = Node(fs, 2)
         await node.lead()
         for _ in range(3):
             flush(node)
             node.log.put([Message("T", 0, b"more", b"")], lambda status: None)
             await node.commit()
-    except KeyboardInterrupt:
-        pass
-    fs.on_change = lambda: None
     fs.end_process()
     found = fs.crash(rng) if rng.random() < 0.5 else fs
     again = Node(found, 3)

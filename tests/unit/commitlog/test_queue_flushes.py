@@ -19,7 +19,7 @@ from tests.support.made_up_log import (
     positions,
     put,
 )
-from tests.support.memory_fs import MemoryFs
+from tests.support.memory_fs import MemoryFs, PowerLossError
 
 
 @pytest.fixture
@@ -58,16 +58,7 @@ def test_power_failure_in_a_flush_of_many_queues_leaves_the_old_or_the_new(
     for number in range(50):
         put(queues, log, "T", number, range(2, 5) if number < 40 else range(2))
     rng = random.Random(seed)
-    steps = rng.randrange(300)
-
-    def count() -> None:
-        nonlocal steps
-        steps -= 1
-        if steps < 0:
-            raise KeyboardInterrupt
-
-    fs.on_change = count
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(PowerLossError), fs.stopping_after(rng.randrange(300)):
         flush(queues, log.applied())
     again, applied = open_queues(fs.crash(rng), log)
     assert applied in (old, log.applied())

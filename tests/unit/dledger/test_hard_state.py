@@ -9,13 +9,9 @@ import pytest
 
 from dledger.core.types import HardState
 from dledger.hard_state import CorruptHardStateError, HardStateFile
-from tests.support.memory_fs import MemoryFs
+from tests.support.memory_fs import MemoryFs, PowerLossError
 
 FOLDER = Path("/state")
-
-
-class PowerLossError(Exception):
-    """The machine stops here."""
 
 
 def test_load_without_file_is_a_new_node(tmp_path: Path) -> None:
@@ -93,18 +89,10 @@ def test_vote_outlives_a_power_failure_at_any_moment(steps: int) -> None:
         fs = MemoryFs()
         fs.make_directory(FOLDER)
         HardStateFile(FOLDER, fs).save(HardState(3, "n1"))
-        left = steps
-
-        def count() -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise PowerLossError
-
-        fs.on_change = count
         allowed = {HardState(4, "n2")}
         try:
-            HardStateFile(FOLDER, fs).save(HardState(4, "n2"))
+            with fs.stopping_after(steps):
+                HardStateFile(FOLDER, fs).save(HardState(4, "n2"))
         except PowerLossError:
             allowed.add(HardState(3, "n1"))
         found = HardStateFile(FOLDER, fs.crash(random.Random(seed))).load()
