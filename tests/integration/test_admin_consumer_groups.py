@@ -79,7 +79,8 @@ class Consumers:
     @contextmanager
     def running(self, group: str) -> Iterator[Path]:
         """One that runs until it is left; where it writes what it gets."""
-        process, out = self._start("consume", group, "--count", "1000000", "--limit-s", "400")
+        limits = ("--count", "1000000", "--limit-s", "400", "--threads", "1")
+        process, out = self._start("consume", group, *limits)
         try:
             yield out
         finally:

@@ -90,7 +90,7 @@ def test_group_that_committed_its_offsets_gets_nothing_again(
     client: PythonClient, topic: str, name: str
 ) -> None:
     group = f"PythonResume{name}"
-    first = client.call("consume", topic, group, count=len(SENT), commit=True)
+    first = client.call("consume", topic, group, count=len(SENT), commit=True, threads=1)
     assert_each_exactly_once(first, SENT)
     assert client.call("consume", topic, group, count=0, quiet_s=3) == []
 

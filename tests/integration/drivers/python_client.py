@@ -1,8 +1,12 @@
 """Drives the stock rocketmq-client-python (ctypes over librocketmq) from a process of its own.
 
-Three quirks of the library shape this program: shutting a push consumer down crashes it, library threads call
-into Python until the end of the process (so it ends by `os._exit`), and every consumer and callback must stay
-referenced. It prints to stdout itself, so reports go to a file, one JSON object a line.
+Four quirks of the library shape this program. Shutting a push consumer down crashes it. Library threads call
+into Python until the end of the process, so it ends by `os._exit`. Every consumer and callback must stay
+referenced. And of several threads, one that is held up between PullRequest::removeMessage and
+RemoteBrokerOffsetStore::updateOffset takes the offset of its queue back: a test that counts on the committed
+offsets gives `--threads 1`.
+
+It prints to stdout itself, so reports go to a file, one JSON object a line.
 
 usage: python -m tests.integration.drivers.python_client produce|stream|consume --namesrv … --topic … …
 """
@@ -160,6 +164,8 @@ def consume(arguments: argparse.Namespace) -> None:
     consumer = PushConsumer(arguments.group, orderly=arguments.orderly)
     consumer.set_name_server_address(arguments.namesrv)
     consumer.set_instance_name(f"{arguments.group}-{os.getpid()}")
+    if arguments.threads:
+        consumer.set_thread_count(arguments.threads)
     consumer.subscribe(arguments.topic, recorder, arguments.expression)
     consumer.start()
     recorder.wait(arguments.limit_s, arguments.quiet_s)
@@ -174,6 +180,7 @@ def main() -> None:
         parser.add_argument(name, required=True)
     for name in (*(f"--{kind}" for kind in KINDS), "--count"):
         parser.add_argument(name, type=int, default=0)
+    parser.add_argument("--threads", type=int, default=0, help="consume: as many as the library wants if 0")
     parser.add_argument("--stop", help="stream: the file that ends it")
     parser.add_argument("--expression", default="*")
     parser.add_argument("--limit-s", type=float, default=60.0)
