@@ -48,8 +48,8 @@ from native import function
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from remoting.send_request import SendMessageRequestHeader, SendRequest
-from remoting.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SendMessageRequestHeader, SendRequest
+from remoting.headers.sequenced_send import SequencedSendRequestHeader
 
 PROPERTY_UNIQUE_KEY = "UNIQ_KEY"
 PROPERTY_CLUSTER = "CLUSTER"

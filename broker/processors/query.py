@@ -15,7 +15,7 @@ from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.headers.queries import QueryMessageRequestHeader, ViewMessageRequestHeader
 
 QUERY_NUM_MAX: Final = 64
 """MessageStoreConfig.maxMsgsNumBatch."""

@@ -19,7 +19,7 @@ from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response
 from remoting.errors import RequestError
-from remoting.headers import RecallMessageRequestHeader
+from remoting.headers.send import RecallMessageRequestHeader
 
 
 class RecallProcessor:
