@@ -19,7 +19,7 @@ Pair = tuple[str, str]
 
 
 class ConsumerLags:
-    """Lag (broker/monitoring/group_lag.py) of each group that has committed offsets. Only a node that takes messages
+    """Lag (group_lag.py) of each group that has committed offsets. Only a node that takes messages
     knows these and the queues' ends to the last; another has nothing to tell.
     """
 
