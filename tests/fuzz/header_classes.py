@@ -4,12 +4,12 @@ import importlib
 import pkgutil
 from typing import Any
 
-import broker.processors
+import broker
 import namesrv
 import remoting
 from remoting.headers.fields import RequestHeader
 
-PACKAGES = (remoting, namesrv, broker.processors)
+PACKAGES = (remoting, namesrv, broker)
 
 
 def header_classes() -> list[type[RequestHeader]]:
