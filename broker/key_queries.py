@@ -7,9 +7,9 @@ from typing import Final
 
 from commitlog.errors import DamagedRecordError
 from commitlog.key_index import KeyIndex
+from commitlog.key_segment import PROPERTY_UNIQUE, key_hash, keys_of
 from commitlog.log import MessageLog
 from commitlog.record import CorruptRecordError, Record, decode_record
-from commitlog.record_keys import PROPERTY_UNIQUE, key_hash, keys_of
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 

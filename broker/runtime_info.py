@@ -15,7 +15,7 @@ from broker.scheduling import SCHEDULE_TOPIC
 from broker.statistics.broker_statistics import BROKER_GET, BROKER_PUT, USER_GET, USER_PUT
 from broker.statistics.days import DayTotals
 from broker.statistics.put_latency import PutLatency, PutSpread
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
 from commitlog.record import CorruptRecordError, decode_record

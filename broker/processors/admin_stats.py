@@ -6,7 +6,7 @@ from broker.admin_answers import json_answer
 from broker.context import BrokerContext
 from broker.statistics.broker_statistics import STATS, BrokerStatistics
 from broker.statistics.windows import Figures
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection

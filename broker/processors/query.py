@@ -8,9 +8,8 @@ from broker.clients import ClientConnection
 from broker.context import BrokerContext
 from broker.key_queries import KeyQueries
 from broker.state.state import ReplicatedState
-from commitlog.dispatch_batch import DispatchBatch
-from commitlog.key_index import KeyIndex
-from commitlog.key_upkeep import KeyUpkeep
+from commitlog.dispatch import DispatchBatch
+from commitlog.key_index import KeyIndex, KeyUpkeep
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response

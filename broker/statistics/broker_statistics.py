@@ -13,7 +13,7 @@ from typing import Final
 from broker.state.topics import LEDGERMQ_PREFIX, is_system_topic
 from broker.statistics.windows import DAY, HOUR, MINUTE, SLOT_MS, Figures, WindowCounter
 from commitlog.consume_queue import UNIT, UNIT_BYTES
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 
 ITEMS_MAX: Final = 40_000
 """Counters at most, about 60 MB: two for each of topicsMax topics."""

@@ -16,7 +16,7 @@ from broker.timer.records import Deliveries, TimerRecordError, read_deliveries, 
 from broker.timer.runs import DamagedRunError
 from broker.timer.store import FOLDER, RunStore
 from commitlog.consume_queue import ConsumeQueue
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.record import CorruptRecordError, Record, decode_record
 

@@ -13,7 +13,7 @@ from broker.scheduling import PROPERTY_REAL_TOPIC
 from broker.timer.journal import TimerJournal
 from broker.timer.records import text
 from broker.timer.rows import key_of
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Record

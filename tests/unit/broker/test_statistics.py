@@ -12,7 +12,7 @@ from broker.statistics.broker_statistics import (
 from broker.statistics.days import DayTotals
 from broker.statistics.windows import DAY, HOUR, MINUTE, SLOT_MS, WindowCounter
 from commitlog.consume_queue import UNIT
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest, QueueRun
+from commitlog.dispatch import DispatchBatch, DispatchRequest, QueueRun
 
 HOUR_MS = 3_600_000
 START_MS = 50 * 24 * HOUR_MS

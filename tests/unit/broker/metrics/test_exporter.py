@@ -17,7 +17,7 @@ from broker.metrics.traffic_figures import OTHER
 from broker.processors import pull, send
 from broker.state.changes import CommitOffsets
 from broker.statistics.broker_statistics import BrokerStatistics
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from dledger.core.status import NodeStatus, PeerStatus, unknown_peers
 from dledger.core.types import PushState, Role
 from dledger.fs import DiskWatch, OsFs
