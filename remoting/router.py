@@ -213,7 +213,7 @@ class Router:
     def answer(self, request: RemotingCommand, connection: Answered, answer: RemotingCommand) -> None:
         """Send an answer as the request wants it: its opaque, its serialize type; nothing at all to a
         oneway. Every answer leaves here, at once or late, and is counted here when it refuses; only sends are
-        answered in frames that are encoded together, and counted there (broker/processors/send.py).
+        answered in frames that are encoded together, and counted there (broker/send/processor.py).
         """
         self._count(request, answer.code)
         if request.is_oneway:

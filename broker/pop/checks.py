@@ -2,8 +2,8 @@
 what a pop wants.
 """
 
+from broker.consume.filters import FilterError, MessageFilter, is_tag_type, parse_tag_expression
 from broker.context import BrokerContext
-from broker.filters import FilterError, MessageFilter, is_tag_type, parse_tag_expression
 from broker.pop.names import pop_retry_topic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import PERM_READ, RETRY_PREFIX, topic_name_error

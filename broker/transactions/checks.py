@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from broker.clients import ClientConnection
+from broker.consume.clients import ClientConnection
 from broker.context import BrokerContext
 from broker.state.state import StateChangeError
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, TopicConfig

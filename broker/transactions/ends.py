@@ -14,9 +14,9 @@ from functools import partial
 
 from broker.context import BrokerContext
 from broker.forwarding import Forwarder
-from broker.put_errors import put_error
-from broker.replication import leader_hint
+from broker.responses import put_error
 from broker.state.topics import HALF_TOPIC
+from broker.store.replication import leader_hint
 from broker.transactions.half import HALF_QUEUE_ID, producer_group_of
 from broker.transactions.ledger import Decision, TransactionLedger
 from broker.transactions.window import Ending

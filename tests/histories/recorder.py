@@ -38,7 +38,7 @@ NOT_DONE = frozenset(
         ResponseCode.MESSAGE_ILLEGAL,
     }
 )
-"""Answers after which nothing is stored, then or later. SYSTEM_ERROR leaves it open: broker/put_errors.py."""
+"""Answers after which nothing is stored, then or later. SYSTEM_ERROR leaves it open: broker/responses.py."""
 EMPTY_POLLS = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from broker.processors.admin_offsets import ResetOffsetRequestHeader
+from broker.admin.offsets import ResetOffsetRequestHeader
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from broker.processors.send import LEADER_REFUSES
-from broker.put_errors import put_error
+from broker.responses import put_error
+from broker.send.processor import LEADER_REFUSES
 from commitlog.log import PutStatus
 from commitlog.record import decode_record
 from remoting.codes import RequestCode, ResponseCode

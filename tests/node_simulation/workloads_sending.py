@@ -141,7 +141,7 @@ class Producer:
 
 
 def _body(values: Sequence[str], size_bytes: int) -> bytes:
-    """One message, or the sub-messages of a batch back to back (the layout of broker/batch_body.py)."""
+    """One message, or the sub-messages of a batch back to back (the layout of broker/send/admission.py)."""
     bodies = [body_of(value, size_bytes) for value in values]
     if len(bodies) == 1:
         return bodies[0]

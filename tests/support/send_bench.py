@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from broker.context import BrokerContext
-from broker.processors.send import SendProcessor
+from broker.send.processor import SendProcessor
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import STATE_TOPIC, TopicConfig

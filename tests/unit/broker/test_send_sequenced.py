@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.delay import DelayDelivery
-from broker.processors import admin_broker
-from broker.processors.send_back import SendBackProcessor
+from broker.admin import node as admin_broker
 from broker.readiness import Readiness
-from broker.scheduling import SCHEDULE_TOPIC
+from broker.send.send_back import SendBackProcessor
 from broker.state.state import ReplicatedState
 from broker.state.topics import STATE_TOPIC
 from broker.state.writers import Progress
+from broker.timer.delay import DelayDelivery
+from broker.timer.delay_levels import SCHEDULE_TOPIC
 from commitlog.log import PutStatus
 from commitlog.record import Message, get_property
 from remoting.codes import RequestCode, ResponseCode

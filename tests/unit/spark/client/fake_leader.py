@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from broker.batch_body import split_batch
-from broker.sequenced_admission import SequencedAdmission
-from broker.sequencing import SequenceRefusedError, Sequencing
+from broker.send.admission import split_batch
+from broker.send.sequenced import SequencedAdmission
+from broker.send.sequencing import SequenceRefusedError, Sequencing
 from broker.state.writers import WriterTable
 from commitlog.log import PutStatus
 from commitlog.sequences import writer_key

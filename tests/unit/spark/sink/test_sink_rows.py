@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.batch_body import split_batch, sub_messages
+from broker.send.admission import split_batch, sub_messages
 from commitlog.record import parse_properties
 from commitlog.sequences import FIRST_DIGEST, next_digest
 from remoting.codes import RequestCode
