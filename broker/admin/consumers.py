@@ -21,8 +21,8 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, RemotingError, RequestError, RequestTimeoutError
 from remoting.fastjson import FastjsonError, loads, object_key_map
-from remoting.header_fields import RequestHeader, request_header
-from remoting.headers import TopicRequestHeader
+from remoting.headers.admin import TopicRequestHeader
+from remoting.headers.fields import RequestHeader, request_header
 
 STATUS_LIMIT_S: Final = 5.0
 CALL_LIMIT_S: Final = 10.0

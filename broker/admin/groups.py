@@ -21,8 +21,9 @@ from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads, object_key_map
-from remoting.header_fields import RequestHeader, request_header
-from remoting.headers import ConsumerGroupRequestHeader, DeleteSubscriptionGroupRequestHeader
+from remoting.headers.admin import DeleteSubscriptionGroupRequestHeader
+from remoting.headers.clients import ConsumerGroupRequestHeader
+from remoting.headers.fields import RequestHeader, request_header
 from remoting.router import HandlerResult
 
 

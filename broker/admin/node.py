@@ -22,7 +22,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.header_fields import RequestHeader, request_header
+from remoting.headers.fields import RequestHeader, request_header
 
 
 class NodeStatusBuilder:

@@ -33,7 +33,7 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
-from remoting.header_fields import Int, Long, RequestHeader, request_header, wire_name
+from remoting.headers.fields import Int, Long, RequestHeader, request_header, wire_name
 
 JAVA_LONG_MAX = 2**63 - 1
 

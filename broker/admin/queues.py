@@ -13,7 +13,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
-from remoting.header_fields import Int, Long, RequestHeader, request_header
+from remoting.headers.fields import Int, Long, RequestHeader, request_header
 
 UNITS_MAX: Final = 1_000
 """In one answer, whatever is asked for: the tools page on."""

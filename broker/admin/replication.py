@@ -24,7 +24,7 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads
-from remoting.header_fields import Long, RequestHeader, request_header
+from remoting.headers.fields import Long, RequestHeader, request_header
 from remoting.properties_text import format_properties_text
 
 LEADER_ID: Final = 0

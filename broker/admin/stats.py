@@ -10,7 +10,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.header_fields import RequestHeader, request_header
+from remoting.headers.fields import RequestHeader, request_header
 
 
 @request_header

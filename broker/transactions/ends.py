@@ -34,7 +34,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
-from remoting.headers import EndTransactionRequestHeader
+from remoting.headers.transactions import EndTransactionRequestHeader
 from remoting.router import Batch
 
 HELD_MAX = 10_000
