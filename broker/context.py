@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from remoting.client.aio import RemotingClient
+
 from broker.config import BrokerConfig
 from broker.consume.clients import RunningGroups
 from broker.consume.offset_resets import OffsetResets
@@ -19,7 +21,6 @@ from broker.store.replication import LogMeasures, ReplicationEngine
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
 from dledger.environment import Environment
-from remoting.client import RemotingClient
 from remoting.connection import Connection
 from remoting.router import Router
 

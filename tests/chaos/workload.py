@@ -12,8 +12,9 @@ import random
 import time
 from dataclasses import dataclass, field, replace
 
+from remoting.client.aio import RemotingClient
+
 from commitlog.record import Record
-from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, PendingRequestsFullError, RemotingError

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from remoting.client.aio import RemotingClient
 
 from broker.consume import assignment
 from broker.consume.assignment import MessageQueue, UnknownStrategyError, allocate, allocate_for_pop
@@ -16,7 +17,6 @@ from broker.state.changes import DeleteGroup, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.tables import StateTables
 from broker.state.topics import TopicConfig
-from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import ConnectFailedError
