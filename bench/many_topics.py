@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from remoting.client.aio import RemotingClient
 
 from bench.processes import end_on_signals
 from bench.results_file import save
 from bench.waiting import kills, memory_mib
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection

@@ -20,12 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from remoting.client.aio import RemotingClient
-
 from bench.failover import is_whole, kill_once, summary
 from bench.processes import end_on_signals
 from bench.results_file import save
 from commitlog.record import Record, format_properties, get_property
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.send import SendMessageRequestHeader

@@ -9,8 +9,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from remoting.client.aio import RemotingClient
-
 from broker.admin import cleaning as admin_cleaning
 from broker.admin import config as admin_config
 from broker.admin import consumers as admin_consumers
@@ -46,6 +44,7 @@ from broker.timer import processor as timers
 from broker.transactions import processor as transactions
 from commitlog.record import host_bytes
 from dledger.environment import Environment
+from remoting.client.aio import RemotingClient
 from remoting.router import Router
 from remoting.server import RemotingServer
 

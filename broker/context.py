@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from remoting.client.aio import RemotingClient
-
 from broker.config import BrokerConfig
 from broker.consume.clients import RunningGroups
 from broker.consume.offset_resets import OffsetResets
@@ -21,6 +19,7 @@ from broker.store.replication import LogMeasures, ReplicationEngine
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
 from dledger.environment import Environment
+from remoting.client.aio import RemotingClient
 from remoting.connection import Connection
 from remoting.router import Router
 

@@ -6,13 +6,12 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from remoting.client.aio import RemotingClient
-
 from admin_api.gateway import Gateway, Invoker
 from admin_api.services.errors import InvalidError
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
 from remoting.acl import AclError, signer_from
+from remoting.client.aio import RemotingClient
 
 if TYPE_CHECKING:
     from admin_api.reader import ClusterReader

@@ -6,12 +6,11 @@ A try whose answer was lost may have been stored, so a message can be there twic
 import asyncio
 from dataclasses import dataclass
 
-from remoting.client.aio import RemotingClient
-
 from commitlog.record import format_properties
 from dledger.environment import Environment
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import DEFAULT_QUEUES_MAX, DEFAULT_TOPIC, Queue, RouteTable
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

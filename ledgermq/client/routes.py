@@ -3,9 +3,8 @@
 import asyncio
 from dataclasses import dataclass
 
-from remoting.client.aio import RemotingClient
-
 from ledgermq.client.errors import ClientError
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from remoting.client.aio import RemotingClient
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -18,6 +17,7 @@ from ledgermq.commands.signing import signing_client
 from ledgermq.commands.stdin_lines import stdin_lines
 from ledgermq.ending import run
 from ledgermq.errors import UserError
+from remoting.client.aio import RemotingClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,9 @@
 
 import os
 
-from remoting.client.aio import RemotingClient
-
 from ledgermq.errors import WRONG_USAGE, UserError
 from remoting.acl import AclError, signer_from
+from remoting.client.aio import RemotingClient
 
 
 def signing_client() -> RemotingClient:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import orjson
-from remoting.client.aio import RemotingClient
 
 from ledgermq.errors import UserError
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

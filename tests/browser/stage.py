@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 
 import httpx
-from remoting.client.aio import RemotingClient
 
 from ledgermq.client.producer import Producer
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from tests.integration.cluster import Cluster
 from tests.integration.wire import call

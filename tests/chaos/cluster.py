@@ -22,9 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from remoting.client.aio import RemotingClient
-
 from ledgermq.cluster_file import to_toml
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -12,9 +12,8 @@ import random
 import time
 from dataclasses import dataclass, field, replace
 
-from remoting.client.aio import RemotingClient
-
 from commitlog.record import Record
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, PendingRequestsFullError, RemotingError

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from remoting.client.aio import RemotingClient
-
 from ledgermq.client.consumer import decode_records
 from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer, SendReceipt
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from itertools import count
 
 import pytest
-from remoting.client.aio import RemotingClient
 
 from commitlog.record import Message, encode_record
 from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection

@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from remoting.client.aio import RemotingClient
-
 from commitlog.record import Record, decode_record, record_size
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remoting.client.aio import RemotingClient
 
 from commitlog.record import Record
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from remoting.client.aio import RemotingClient
 
 from ledgermq.client.producer import Producer
+from remoting.client.aio import RemotingClient
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from remoting.client.aio import RemotingClient
 
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

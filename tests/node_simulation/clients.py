@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from remoting.client.aio import RemotingClient
-
 from ledgermq.client.consumer import decode_records
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError

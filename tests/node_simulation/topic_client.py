@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from remoting.client.aio import RemotingClient
-
 from commitlog.record import format_properties
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable, publish_queues
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

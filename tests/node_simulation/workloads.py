@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from remoting.client.aio import RemotingClient
-
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError

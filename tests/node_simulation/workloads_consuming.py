@@ -5,11 +5,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from remoting.client.aio import RemotingClient
-
 from ledgermq.client.consumer import decode_records
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import RouteTable, subscribe_queues
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

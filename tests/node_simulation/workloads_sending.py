@@ -6,11 +6,10 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from remoting.client.aio import RemotingClient
-
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
 from ledgermq.client.routes import Queue as RoutedQueue
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, PendingRequestsFullError, RemotingError

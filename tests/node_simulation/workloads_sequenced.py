@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
 
-from remoting.client.aio import RemotingClient
-
 from broker.state.state import ReplicatedState
 from broker.state.writers import WriterTable
 from commitlog.entry import HEADER_BYTES
@@ -23,6 +21,7 @@ from commitlog.record import Record, decode_record
 from commitlog.sequences import FIRST_DIGEST, SEQUENCED, next_digest, place_of, writer_key
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import RouteTable
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

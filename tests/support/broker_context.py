@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remoting.client.aio import RemotingClient
-
 from broker.config import config_from
 from broker.consume.clients import ClientRegistry
 from broker.context import BrokerContext
@@ -14,6 +12,7 @@ from broker.state.state import ReplicatedState
 from commitlog.record import host_bytes
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
+from remoting.client.aio import RemotingClient
 from remoting.router import Router
 from tests.support.fake_log import FakeLog
 

@@ -8,7 +8,6 @@ from typing import Self
 
 import orjson
 import pytest
-from remoting.client.aio import RemotingClient
 
 from broker.__main__ import EXIT_CONFIG, EXIT_FAILED, main, serve_until
 from broker.admin.types import NodeStatusMessage
@@ -16,6 +15,7 @@ from broker.app import Broker
 from broker.config import BrokerConfig, config_from
 from broker.consume.held_pulls import PullWaits
 from broker.store.store_lock import StoreLock, StoreLockedError
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.unit.broker.consume_bench import pull_request

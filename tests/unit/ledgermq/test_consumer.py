@@ -4,10 +4,10 @@ import asyncio
 import zlib
 
 import pytest
-from remoting.client.aio import RemotingClient
 
 from ledgermq.client.consumer import Consumer, Delivery, decode_records
 from ledgermq.client.errors import ClientError
+from remoting.client.aio import RemotingClient
 from remoting.codes import ResponseCode
 from tests.unit.ledgermq.fake_broker import GROUP, TOPIC, FakeBroker, serving
 

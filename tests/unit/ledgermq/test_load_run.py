@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from remoting.client.aio import RemotingClient
 from rich.console import Console
 
 from ledgermq.commands.bench import BenchOptions, Figures, bench, count_words, run_loads, table
 from ledgermq.errors import UserError
 from ledgermq.load.cluster import LoadCluster
 from ledgermq.load.run import Load, Run
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.route import ClusterInfo, format_cluster_info

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from remoting.client.aio import RemotingClient
 
 from remoting.acl import AclError, Signer, signer_from
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection

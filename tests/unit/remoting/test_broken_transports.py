@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import uvloop
-from remoting.client.aio import RemotingClient
 
 from remoting import connection as connection_module
+from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection, born_host
 from remoting.errors import ConnectFailedError, RemotingClosedError

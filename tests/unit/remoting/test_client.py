@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from remoting.client.aio import RemotingClient
 
+from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
 from remoting.limits import RemotingLimits

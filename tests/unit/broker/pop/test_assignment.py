@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 import pytest
-from remoting.client.aio import RemotingClient
 
 from broker.consume import assignment
 from broker.consume.assignment import MessageQueue, UnknownStrategyError, allocate, allocate_for_pop
@@ -17,6 +16,7 @@ from broker.state.changes import DeleteGroup, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.tables import StateTables
 from broker.state.topics import TopicConfig
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import ConnectFailedError
