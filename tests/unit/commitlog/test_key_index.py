@@ -22,6 +22,7 @@ from commitlog.key_segment import key_hash
 from commitlog.log import PutStatus
 from commitlog.record import Message, decode_record
 from tests.support.fake_engine import FakeEngine
+from tests.support.long_runs import examples
 from tests.support.memory_fs import MemoryFs
 
 STORE = Path("/store")
@@ -300,7 +301,7 @@ steps = st.lists(
 instants = st.integers(START_MS, START_MS + 60)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps, st.integers(0, 2**32), instants, instants)
 def test_whatever_happens_the_index_ends_up_with_what_the_log_has(
     steps: Sequence[tuple[str, list[str]]], seed: int, begin_ms: int, end_ms: int
