@@ -1,8 +1,8 @@
 """Which tests run in pure Python as well, and which have to take all branches of the modules without I/O.
 
-`python -m tests.support.twins` prints the files of tests of what has a compiled twin; with `--covered` the others,
-which scripts/coverage runs both ways. A module owns a twin when it asks `native` for it; its
-tests are those that import it, or the store, the engine or the protocol on top of it.
+`python -m tests.support.twins` prints the former's files, with `--covered` the latter's (scripts/coverage). A
+module owns a twin when it asks `native` for it; its tests are those that import it, or the store, the engine or
+the protocol on top of it.
 """
 
 import sys
@@ -40,7 +40,7 @@ def covered_files() -> list[str]:
 
 
 def covered_tests() -> list[str]:
-    """The tests that are to take these branches: those of the modules' own packages, and the golden traces."""
+    """The tests that are to take these branches: of the modules' own packages, and the golden traces."""
     files = covered_files()
     folders = {f"tests/unit/{file.partition('/')[0]}/" for file in files} | {"tests/golden/"}
     golden = [name for name in quick_tests() if name.startswith("tests/golden/")]
