@@ -1,8 +1,8 @@
 """Which tests run in pure Python as well, and which have to take all branches of the modules without I/O.
 
-`python -m tests.support.twins` prints the former's files, with `--covered` the latter's (scripts/coverage). A
-module owns a twin when it asks `native` for it; its tests are those that import it, or the store, the engine or
-the protocol on top of it.
+`python -m tests.support.twins` prints the former's files, with `--covered` the latter's (scripts/coverage).
+A module owns a twin when it asks `native` for it; its tests are those that import it, or the store, the
+engine or the protocol on top of it.
 """
 
 import sys

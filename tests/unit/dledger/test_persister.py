@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dledger.environment import Environment
 from dledger.loan import Loan
 from dledger.persister import Batch, Durability, Persister
 from dledger.promises import Promises
+from tests.support.polling import loop_turns, until
 
 WAIT_S = 10.0
 Pair = tuple[socket.socket, socket.socket]
@@ -55,11 +57,14 @@ class Bench:
         self.persister.gather(output)
         self.persister.kick(self.store.end_index, 1)
 
+    def has_batches(self, count: int) -> bool:
+        return len(self.batches) >= count
+
     async def idle(self) -> None:
         async with asyncio.timeout(WAIT_S):
             while self.persister.is_busy:
                 self.persister.await_end()
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -219,11 +224,11 @@ async def test_the_compiled_thread_waits_for_work_whose_owner_was_cancelled(tmp_
             ended.append(len(bench.batches))
 
         visit = asyncio.create_task(bench.persister.run(work))
-        await asyncio.sleep(0.01)
+        await loop_turns()
         visit.cancel()
         await asyncio.gather(visit, return_exceptions=True)
         bench.append(b"behind the work")
-        await asyncio.sleep(0.01)
+        await loop_turns()
         assert bench.persister.is_busy
         may_end.set()
         await bench.idle()
@@ -309,9 +314,7 @@ async def test_an_acknowledgement_left_to_the_loop_wakes_it(
         if loans and loans[0].is_sent:
             # The thread was quicker than `stop`: nothing is left to the loop, so nothing has to wake it.
             await bench.idle()
-        async with asyncio.timeout(WAIT_S):
-            while len(bench.batches) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(bench.batches) >= 2)
         assert bench.batches[1].after == ([] if loans and loans[0].is_sent else [ack(8)])
 
 
@@ -322,8 +325,6 @@ async def test_the_end_of_a_batch_is_told_at_once_when_more_has_gathered(tmp_pat
         for number in range(50):
             bench.append(b"%d" % number)
             bench.append(b"behind it")
-            async with asyncio.timeout(WAIT_S):
-                while len(bench.batches) < 2 + number * 2:
-                    await asyncio.sleep(0.0001)
+            await until(partial(bench.has_batches, 2 + 2 * number))
             bench.persister.kick(bench.store.end_index, 1)
             await bench.idle()

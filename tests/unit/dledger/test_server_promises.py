@@ -42,6 +42,7 @@ from dledger.promises import Promises
 from dledger.server import DLedgerServer
 from tests.support.log_entries import DIRECTORY, SMALL, read_all
 from tests.support.memory_fs import MemoryFs
+from tests.support.polling import until
 
 WAIT_S = 10.0
 
@@ -115,12 +116,6 @@ async def running(
         fs.heal()
         fs.on_operation = lambda operation, path: None
         await server.stop()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def settled() -> None:
