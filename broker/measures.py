@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dledger.write_measures import WriteMeasures
+from dledger.writer import WriteMetrics
 from telemetry.histogram import Histogram
 
 
@@ -13,4 +13,4 @@ class LogMeasures:
     """
 
     dispatch: Histogram = field(default_factory=Histogram)
-    writes: WriteMeasures = field(default_factory=WriteMeasures)
+    writes: WriteMetrics = field(default_factory=WriteMetrics)

@@ -24,10 +24,10 @@ from commitlog.record_reader import store_timestamp_of
 from commitlog.recovery import CorruptLogError
 from dledger.core.config import Config
 from dledger.core.types import DamagedEntryError
+from dledger.durable_state import ImpairmentFile
 from dledger.environment import Environment
-from dledger.impairment import ImpairmentFile
-from dledger.persister import Durability
 from dledger.server import DLedgerServer
+from dledger.writer import Durability
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def open_log(
         fs=environment.fs,
         clock=environment.wall_clock_ms,
     )
-    measures = LogMeasures(log.dispatch_seconds, log.write_measures)
+    measures = LogMeasures(log.dispatch_seconds, log.write_metrics)
     return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position, measures, lambda index: index)
 
 
@@ -121,7 +121,7 @@ def _open_group_log(
     except BaseException:
         entries.close()
         raise
-    measures = LogMeasures(log.dispatch_seconds, engine.write_measures)
+    measures = LogMeasures(log.dispatch_seconds, engine.write_metrics)
     position_of = entries.position_of
     return OpenedLog(
         log,

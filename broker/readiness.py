@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.replication import ReplicationEngine, leader_hint
 from commitlog.log import MessageLog
-from dledger.clock import monotonic_ms
+from dledger.environment import monotonic_ms
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 

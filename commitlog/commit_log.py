@@ -21,10 +21,10 @@ from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import PHYSICAL_OFFSET_AT, Message, MessageIllegalError
 from commitlog.record_files import Part, RecordFiles, RecordStoreConfig
 from commitlog.recovery import filler
-from dledger.clock import wall_clock_ms
 from dledger.core.status import NodeStatus
+from dledger.environment import wall_clock_ms
 from dledger.fs import DiskWatch, Fs, OsFs
-from dledger.write_measures import WriteMeasures
+from dledger.writer import WriteMetrics
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class CommitLog(IndexedLog):
         self._checkpoint_due = 0.0
         self._last: _Round | None = None
         self._has_failed = False
-        self.write_measures = WriteMeasures()
+        self.write_metrics = WriteMetrics()
 
     @property
     def end_position(self) -> int:
@@ -192,7 +192,7 @@ class CommitLog(IndexedLog):
                 break
             self._pending_messages -= current.messages
             size_bytes = sum(len(data) for _, data in current.parts)
-            self.write_measures.written(current.took_s, current.messages, size_bytes)
+            self.write_metrics.written(current.took_s, current.messages, size_bytes)
             self._index.advance_to(current.end_position - 1)
             for callback in current.callbacks:
                 callback(PutStatus.PUT_OK)

@@ -27,9 +27,9 @@ from commitlog.queue_checkpoint import Applied
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
 from commitlog.reput import STRETCH_BYTES_MAX, STRETCH_ENTRIES_MAX
-from dledger.clock import wall_clock_ms
 from dledger.core.status import NodeStatus
 from dledger.core.types import DamagedEntryError, ResponseCode, Role
+from dledger.environment import wall_clock_ms
 from dledger.fs import Fs, OsFs
 
 if TYPE_CHECKING:
