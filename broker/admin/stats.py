@@ -5,7 +5,7 @@ from typing import Any
 from broker.context import BrokerContext
 from broker.monitoring.statistics import STATS, BrokerStatistics, Figures
 from broker.responses import json_answer
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
