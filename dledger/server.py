@@ -188,7 +188,7 @@ def refuse_absurd(message: Message, term_max: int) -> None:
 
 
 class Observer(Protocol):
-    """What the host of a group is told. Called on the event loop."""
+    """The host of a member: notified by the engine, on the event loop."""
 
     def on_readable(self, last_index: int) -> None:
         """Entries up to last_index are committed and in this node's files; never goes back."""
@@ -201,7 +201,10 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """The synchronous half of an append: where the entries stand, or why there are none."""
+    """The synchronous half of an append: the entries' places in the log, or why there are none.
+
+    `first_index` is NO_INDEX and `positions` is empty unless `code` is SUCCESS. `term` is the node's.
+    """
 
     code: ResponseCode
     first_index: int
@@ -349,25 +352,25 @@ class DLedgerServer:
         return replace(status, elections=elections)
 
     def check_append(self, count: int) -> ResponseCode:
-        """Whether `handle_append` of count entries would be taken now: SUCCESS or what is against it."""
-        code = self._node.check_append(count)
-        unwritten_bytes = self._store.end_position - self._written_position
-        if code is ResponseCode.SUCCESS and unwritten_bytes > self._unwritten_bytes_max:
-            return ResponseCode.LEADER_PENDING_FULL
-        return code
+        """What `handle_append` of this many entries would answer now, without side effects."""
+        return self._node.check_append(count, self._is_backlogged)
+
+    @property
+    def _is_backlogged(self) -> bool:
+        """More bytes than allowed wait for this node's disk. Commits do not wait for it while the followers'
+        disks make a quorum, so no other bound limits the memory that a stalled disk costs."""
+        return self._store.end_position - self._written_position > self._unwritten_bytes_max
 
     def handle_append(self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]) -> AppendResult:
         """Appends as leader (DLedgerServer.handleAppend with BatchAppendEntryRequest).
 
-        Synchronous: on SUCCESS the entries stand in this node's log and on_done is called once, later, when
-        the last of them is committed or can't be; what it raises is logged, an answer that cannot be given is
-        its caller's trouble. Otherwise nothing was appended and on_done is never called.
+        Synchronous: on SUCCESS the entries are in this node's log and on_done is called once, later, when the
+        last of them is committed or the append failed; an exception that it raises is logged and has no other
+        effect. Otherwise nothing was appended and on_done is never called.
         """
-        code = self.check_append(len(bodies))
-        if code is not ResponseCode.SUCCESS:
-            return AppendResult(code, NO_INDEX, self._node.term, [])
-        proposal = self._node.propose(len(bodies), self._now_ms())
-        assert not isinstance(proposal, Rejection), proposal
+        proposal = self._node.propose(len(bodies), self._now_ms(), self._is_backlogged)
+        if isinstance(proposal, Rejection):
+            return AppendResult(proposal.code, NO_INDEX, self._node.term, [])
         try:
             positions = self._store.append_bodies(proposal.first_index, proposal.term, bodies)
         except Exception as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import MESSAGE_BYTES_MAX, BrokerConfig
-from broker.store.replication import LogMeasures, ReplicationEngine
+from broker.store.replication import LogMeasures
 from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term_start_record
@@ -37,7 +37,7 @@ class OpenedLog:
     """A log, recovered but not started. `last_index` is the last entry found on the disk, -1 for none."""
 
     log: MessageLog
-    engine: ReplicationEngine | None
+    engine: DLedgerServer | None
     last_index: int
     end_position: Callable[[], int | None]
     measures: LogMeasures

@@ -63,7 +63,8 @@ class Leadership:
 
     # -- appends and commit --------------------------------------------------------------------------------
 
-    def check_append(self, count: int, is_disk_full: bool) -> ResponseCode:
+    def check_append(self, count: int, is_disk_full: bool, is_backlogged: bool) -> ResponseCode:
+        """The checks of DLedgerServer.handleAppend, in their order."""
         if self.transferee is not None:
             return ResponseCode.LEADER_TRANSFERRING
         if not self.is_ready:
@@ -72,7 +73,9 @@ class Leadership:
             return ResponseCode.REQUEST_WITH_EMPTY_BODYS
         if not self.appends.has_room(count):
             return ResponseCode.LEADER_PENDING_FULL
-        return ResponseCode.DISK_FULL if is_disk_full else ResponseCode.SUCCESS
+        if is_disk_full:
+            return ResponseCode.DISK_FULL
+        return ResponseCode.LEADER_PENDING_FULL if is_backlogged else ResponseCode.SUCCESS
 
     def append(self, count: int) -> Proposal:
         """appendAsLeader: the next count entries are ours."""

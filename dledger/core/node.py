@@ -192,16 +192,20 @@ class Node:
 
     # -- inputs of the host --------------------------------------------------------------------------------
 
-    def check_append(self, count: int) -> ResponseCode:
+    def check_append(self, count: int, is_backlogged: bool = False) -> ResponseCode:
         """What `propose` would answer now, without side effects."""
         if self._leadership is None:
             return ResponseCode.NOT_LEADER
-        return self._leadership.check_append(count, self._handler.is_disk_full)
+        return self._leadership.check_append(count, self._handler.is_disk_full, is_backlogged)
 
-    def propose(self, count: int, now_ms: int) -> Proposal | Rejection:
-        """Takes `count` new entries. The host lays them out in the log before the next take_output."""
+    def propose(self, count: int, now_ms: int, is_backlogged: bool = False) -> Proposal | Rejection:
+        """Accepts `count` new entries. The host lays them out in the log before the next take_output.
+
+        Appends are judged only here. `is_backlogged`: the host has no room for more unwritten bytes.
+        """
         self._now_ms = now_ms
-        if (code := self.check_append(count)) is not ResponseCode.SUCCESS or self._leadership is None:
+        code = self.check_append(count, is_backlogged)
+        if code is not ResponseCode.SUCCESS or self._leadership is None:
             return Rejection(code, self.leader_id)
         proposal = self._leadership.append(count)
         self._leadership.appends.add(proposal, now_ms)
