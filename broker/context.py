@@ -20,7 +20,7 @@ from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
 from dledger.environment import Environment
 from dledger.server import DLedgerServer
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.connection import Connection
 from remoting.router import Router
 

@@ -13,7 +13,7 @@ from commitlog.record import host_bytes
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
 from dledger.server import DLedgerServer
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.router import Router
 from tests.support.fake_log import FakeLog
 
