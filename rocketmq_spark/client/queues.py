@@ -74,7 +74,7 @@ def search_offset(cluster: Cluster, queue: MessageQueue, timestamp_ms: int, boun
     """The broker's own answer to "which offset at this store time?".
 
     LOWER means the first message at or after it. RocketMQ 4 knows no boundary and names the nearest message
-    instead; `rocketmq_spark.client.times.offset_at` corrects that.
+    instead; `rocketmq_spark.client.offset_lookup.offset_at` corrects that.
     """
     command = _queue_command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue)
     command.ext_fields |= {"timestamp": str(timestamp_ms), "boundaryType": boundary}

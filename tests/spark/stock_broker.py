@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from commitlog.record import decode_record
-from ledgermq.ports import is_free
+from ledgermq.local.plan import is_free
 from remoting.errors import RemotingError
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import pull

@@ -17,7 +17,7 @@ HEAVY: Final = frozenset(
         *("rocketmq_spark", "pyspark", "pyarrow", "pandas", "numpy", "matplotlib"),
         *("lark", "lz4", "zstandard", "uvloop", "xml", "sqlite3", "multiprocessing"),
         *("remoting.headers", "remoting.server", "admin_api.changes", "admin_api.services.messages"),
-        *("ledgermq.commands.up", "ledgermq.supervisor"),
+        *("ledgermq.commands.up", "ledgermq.local.supervisor"),
     }
 )
 """Modules that cost a start much, or much together, and that no command which only looks has a use for."""

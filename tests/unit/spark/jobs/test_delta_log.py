@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rocketmq_spark.jobs.archive.job.delta_log import DeltaLog
+from rocketmq_spark.jobs.archive.job.manifest import Batch, Head, spans_after
+from rocketmq_spark.jobs.archive.job.store import ArchiveStore
+from rocketmq_spark.jobs.archive.job.task import PartitionWriter, TaskPlan
 
-from rocketmq_spark.jobs import delta_log
-from rocketmq_spark.jobs.archive_store import ArchiveStore
-from rocketmq_spark.jobs.archive_task import PartitionWriter, TaskPlan
-from rocketmq_spark.jobs.delta_log import DeltaLog
+from rocketmq_spark.jobs.archive.job import delta_log
 from rocketmq_spark.jobs.errors import ArchiveError, SetupError
-from rocketmq_spark.jobs.manifest import Batch, Head, spans_after
 from tests.support.message_rows import batches_cut, row
 
 

@@ -11,17 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rocketmq_spark.jobs.archive.job.manifest import Batch, DataFile, Head
+from rocketmq_spark.jobs.archive.job.rows import BATCH_BYTES, BATCH_ROWS_MAX, batch_rows, batches_of
+from rocketmq_spark.jobs.archive.job.store import ArchiveStore
+from rocketmq_spark.jobs.archive.job.task import PartitionWriter, TaskPlan
+from rocketmq_spark.jobs.replay.job.job import request_bytes_at
+from rocketmq_spark.jobs.replay.job.plan import Slice, Window
+from rocketmq_spark.jobs.replay.job.rate_limit import BURST_S, Rate
+from rocketmq_spark.jobs.replay.job.task import ReplayTask, paced
 
-from rocketmq_spark.jobs import archive_task, parquet_batches
-from rocketmq_spark.jobs.archive_store import ArchiveStore
-from rocketmq_spark.jobs.archive_task import PartitionWriter, TaskPlan
-from rocketmq_spark.jobs.limiter import BURST_S, Rate
-from rocketmq_spark.jobs.manifest import Batch, DataFile, Head
-from rocketmq_spark.jobs.parquet_batches import BATCH_BYTES, BATCH_ROWS_MAX, batch_rows, batches_of
-from rocketmq_spark.jobs.replay import request_bytes_at
-from rocketmq_spark.jobs.replay_plan import Slice, Window
-from rocketmq_spark.jobs.replay_task import ReplayTask, paced
-from rocketmq_spark.sink_options import BATCH_BYTES as SINK_BYTES
+from rocketmq_spark.jobs.archive.job import rows as parquet_batches
+from rocketmq_spark.jobs.archive.job import task as archive_task
+from rocketmq_spark.sink.options import BATCH_BYTES as SINK_BYTES
 from tests.support.message_rows import START, batch_of, batches_cut, row
 
 QUEUE = ("Orders", "broker-a", 0)

@@ -11,17 +11,23 @@ import orjson
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from rocketmq_spark.jobs.report.job.charts import ALONE_MS, OTHERS, SERIES_MAX, lag, latency, throughput
+from rocketmq_spark.jobs.report.job.job import (
+    GroupLag,
+    ReportFolder,
+    ReportOptions,
+    check,
+    lag_table,
+    parse_lag,
+)
+from rocketmq_spark.jobs.report.job.page import length, moment, report_page
+from rocketmq_spark.jobs.report.job.tables import BUCKETS_MAX, bucket_s
 
 from remoting.fastjson import object_key_map
 from rocketmq_spark.errors import RequestRefusedError
-from rocketmq_spark.jobs import report_charts
 from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.html_page import page, table
-from rocketmq_spark.jobs.report import ReportFolder, ReportOptions, check
-from rocketmq_spark.jobs.report_charts import ALONE_MS, OTHERS, SERIES_MAX, lag, latency, throughput
-from rocketmq_spark.jobs.report_lag import GroupLag, lag_table, parse_lag
-from rocketmq_spark.jobs.report_page import length, moment, report_page
-from rocketmq_spark.jobs.report_tables import BUCKETS_MAX, bucket_s
+from rocketmq_spark.jobs.report.job import charts as report_charts
 
 NOW_MS = 1_769_835_600_000
 HOSTILE = "<script>alert(1)</script>$x$"

@@ -1,0 +1,112 @@
+"""The page of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rocketmq_spark.jobs.html_page import page, paragraph, table
+from rocketmq_spark.jobs.report.job import charts
+from rocketmq_spark.jobs.words import bytes_words
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def report_page(about: str, tables: Mapping[str, Rows], bucket_s: int) -> str:
+    """The whole page, from the tables by their names."""
+    sections = [("Topics", _topics(tables["totals"]))]
+    if tables["timeline"]:
+        sections += [
+            ("Throughput", charts.throughput(tables["timeline"], bucket_s)),
+            ("Latency from born to stored", charts.latency(tables["timeline"], bucket_s)),
+            ("Sizes", charts.sizes(tables["sizes"])),
+        ]
+    for name, title in (("tag", "Top tags"), ("key", "Top keys")):
+        rows = tables[f"{name}s"]
+        if rows:
+            listed = table(
+                (name, "topic", "messages", "bytes"),
+                [(row[name], row["topic"], row["messages"], bytes_words(row["bytes"])) for row in rows],
+            )
+            sections.append((title, charts.ranking(title, rows, name) + listed))
+    sections.append(("Consumer lag", _lag(tables["lag"])))
+    sections.append(("Dead letters", _dead_letters(tables["dead_letters"], bucket_s)))
+    return page("Topic report", about, sections)
+
+
+def moment(at_ms: int | None) -> str:
+    """`2026-01-31 05:00:00` in UTC."""
+    return "unknown" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def length(ms: int | None) -> str:
+    """`3.2 s`, `5 min`, `4.1 h`, `2.3 d`."""
+    if ms is None:
+        return "unknown"
+    for limit_ms, unit in (
+        (60_000, (1000, "s")),
+        (3_600_000, (60_000, "min")),
+        (86_400_000, (3_600_000, "h")),
+    ):
+        if ms < limit_ms:
+            return f"{ms / unit[0]:,.1f} {unit[1]}"
+    return f"{ms / 86_400_000:,.1f} d"
+
+
+def _topics(rows: Rows) -> str:
+    if not rows:
+        return paragraph("No message.")
+    columns = [*("topic", "messages", "bytes", "queues", "first stored", "last stored")]
+    columns += ["size p50", "size p99", "size max", "latency p50 ms", "p99 ms", "max ms"]
+    return table(
+        columns,
+        [
+            (
+                *(row["topic"], row["messages"], bytes_words(row["bytes"]), row["queues"]),
+                *(moment(row["firstMs"]), moment(row["lastMs"])),
+                *(row["bytesP50"], row["bytesP99"], row["bytesMax"]),
+                *(row["latencyMsP50"], row["latencyMsP99"], row["latencyMsMax"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _lag(rows: Rows) -> str:
+    if not rows:
+        return paragraph("No group has consumed any of these topics, or an archive was read.")
+    newest = max(row["sampledMs"] for row in rows)
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["sampledMs"] == newest:
+            found.setdefault((row["group"], row["topic"]), []).append(row)
+    listed = table(
+        ("group", "topic", "queues", "messages waiting", "longest behind"),
+        [
+            (group, topic, len(queues), sum(row["lag"] for row in queues), _longest(queues))
+            for (group, topic), queues in sorted(found.items())
+        ],
+    )
+    return charts.lag(rows) + paragraph(f"At {moment(newest)} UTC:") + listed
+
+
+def _longest(queues: Rows) -> str:
+    waits = [row["behindMs"] for row in queues if row["lag"]]
+    if not waits:
+        return "none waits"
+    return "unknown" if None in waits else length(max(waits))
+
+
+def _dead_letters(rows: Rows, bucket_s: int) -> str:
+    if not rows:
+        return paragraph("No dead letters.")
+    last = {row["topic"]: row for row in rows}
+    listed = table(
+        ("dead-letter topic", "messages", "oldest, at the end of the time shown"),
+        [(topic, row["waiting"], length(row["oldestAgeMs"])) for topic, row in sorted(last.items())],
+    )
+    step = paragraph(
+        f"Each point is {length(bucket_s * 1000)}. A dead letter stays until retention takes it."
+    )
+    return charts.dead_letters(rows) + listed + step
