@@ -1,12 +1,9 @@
-"""Groups that import and build a command when it is asked for.
+"""All commands by name, and the groups that import and build a command only when it is called.
 
-Building a command costs a look at its signature and a validator for each of its parameters, so that a call
-builds the one it runs. The contexts are typer's or click's: which of them, depends on the version of typer.
-
-The names of all commands, and where they are.
-
-This is imported by every call, so it imports nothing but typer: the module of a command comes with its call,
-and what the command works with when it runs.
+Every call imports this module, so it imports nothing but typer: the module of a command is imported by its
+call, and what the command works with when it runs. Building a command means inspecting its signature and
+making a validator for each parameter, so a call builds only the one it runs. The contexts are typer's or
+click's, depending on the version of typer.
 """
 
 import copy

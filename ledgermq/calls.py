@@ -1,8 +1,7 @@
 """One call of a command: to the brokers through the admin services in this process, or to an admin service.
 
-Both ways give the same JSON, so that everything that prints sees one form.
-
-Paths below `/api/v1`.
+Both ways return the same JSON, so that everything that prints handles one form. Paths are relative to
+`/api/v1`.
 """
 
 import functools

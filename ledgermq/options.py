@@ -1,7 +1,4 @@
-"""Options that several commands have.
-
-Points in time as people write them.
-"""
+"""Options that several commands have, and moments as people write them."""
 
 import re
 import time

@@ -1,9 +1,7 @@
-"""Tables and coloured lines as text, for the commands that print once and end.
+"""What commands print: tables and coloured lines for people, JSON for programs, and remarks on stderr.
 
-Rich draws them too, and to import it takes a sixth of such a command's whole time; `watch`, which stays, uses
-it. How wide a character is, `rich.cells` says here as well, which needs none of the rest.
-
-What commands print: tables for people, JSON for programs, and remarks on stderr.
+Rich draws tables too, but its import takes a sixth of a short command's time, so only `watch` uses it. The
+width of a character comes from `rich.cells`, which needs nothing else of it.
 """
 
 import os

@@ -1,6 +1,5 @@
-"""Single keys from a terminal, without Enter.
-
-What `ledgermq watch` shows: nodes with their marks, the lag of consumers, rates.
+"""What `ledgermq watch` shows: nodes with their log ends, the lag of consumers, rates; and its keys, which
+are read from the terminal without Enter.
 """
 
 import os

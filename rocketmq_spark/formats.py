@@ -1,8 +1,5 @@
-"""The format `rocketmq`: topics as tables and streams, to read and to write.
-
-The format `rocketmq-log`: a store's files as a table, without a broker.
-
-Makes the pipeline's formats known to a Spark session. A new format adds its class to `register_all`.
+"""The formats `rocketmq` (topics as tables and streams, to read and to write) and `rocketmq-log` (a store's
+files as a table, without a broker), and their registration at a Spark session.
 """
 
 from typing import Final

@@ -1,7 +1,4 @@
-"""What can go wrong for a producer or consumer, as sentences.
-
-Where a topic's queues are, as the name server tells it; asked again only when told to.
-"""
+"""Where a topic's queues are, from the name server; requested again only when `refresh` is called."""
 
 import asyncio
 from dataclasses import dataclass

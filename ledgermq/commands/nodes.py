@@ -32,9 +32,9 @@ app = typer.Typer(
 @app.command()
 def start(node_id: Annotated[str, typer.Argument(metavar="NODE")], data: DataDir = DEFAULT_DATA_DIR) -> None:
     """Start one node of a local cluster again, in the foreground. The word `start` may be left out."""
-    from ledgermq.local.processes import node as run
+    from ledgermq.local.processes import run_node
 
-    run(node_id, data)
+    run_node(node_id, data)
 
 
 @app.command(name="list")

@@ -1,6 +1,6 @@
-"""Lines of stdin on the event loop, without a thread that a Ctrl-C would have to wait for.
+"""`ledgermq produce`: lines of stdin, or generated messages, acknowledged one by one.
 
-`ledgermq produce`: lines of text, or made-up messages, acknowledged one by one.
+Stdin is read on the event loop, without a thread that a Ctrl-C would have to wait for.
 """
 
 import asyncio

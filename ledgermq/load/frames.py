@@ -1,9 +1,8 @@
-"""Frames of sends, built once, and answers read by scanning: what a generator spends, the cluster lacks.
+"""Frames of sends, built once, answers found by scanning, and the plain socket between them: CPU time that
+the generator spends is missing for the cluster.
 
-A slot is a place for one send in flight. Its opaque number is its own for good, ten digits long, so that no
-frame has to be changed and an answer is found by a pattern.
-
-One connection of the load generator: a plain socket, read and written in large pieces.
+A slot is a place for one send in flight. It keeps its opaque number, ten digits long, so no frame has to be
+changed and an answer is found by a pattern.
 """
 
 import re

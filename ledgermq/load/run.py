@@ -1,9 +1,9 @@
-"""Latencies in buckets whose width grows with the value, as in HdrHistogram: exact to 0.1 %.
+"""A run of the load generator: a fixed number of sends in flight (closed loop), or a fixed rate (arrival
+rate).
 
-A run of the load generator: so many sends in flight (closed loop), or so many a second (arrival rate).
-
-With an arrival rate every send has a time at which it is due, and its latency counts from then: a stalled
-broker cannot hide its stall by keeping the generator from sending (no coordinated omission).
+With an arrival rate every send has a due time, and its latency counts from then: a stalled broker cannot hide
+its stall by keeping the generator from sending (no coordinated omission). Latencies are counted in buckets
+whose width grows with the value, as in HdrHistogram: exact to 0.1 %.
 """
 
 import gc

@@ -1,6 +1,5 @@
-"""The plan of a local cluster: its ports, its folder, its settings; kept in DIR/cluster.toml.
-
-Whether ports are free, asked by binding them.
+"""The plan of a local cluster: its ports, its folder, its settings; kept in DIR/cluster.toml. Ports are
+checked by binding them.
 """
 
 import json

@@ -1,8 +1,5 @@
-"""The command line of every process of a local cluster, in the order of their start.
-
-`ledgermq node`: one node of a local cluster, started again.
-
-`ledgermq admin`: the web page and HTTP interface, for a cluster that runs somewhere.
+"""The processes of a local cluster: the command line of each, in the order of their start, and the commands
+that replace this process by one of them (`ledgermq node`, `ledgermq admin`).
 """
 
 import os
@@ -69,8 +66,8 @@ def admin_command(plan: ClusterPlan) -> Command:
     return Command("admin", argv, plan.logs_dir / "admin.log", ADMIN_STAGE, _AGAIN)
 
 
-def node(node_id: str, data_dir: Path) -> None:
-    """Becomes the node's process, in the foreground; it does not return.
+def run_node(node_id: str, data_dir: Path) -> None:
+    """Replace this process by the node's, in the foreground; does not return.
 
     Raises: UserError when there is no such node or it runs already.
     """
@@ -115,7 +112,7 @@ class AdminOptions:
         ]
 
 
-def admin(options: AdminOptions) -> None:
-    """Becomes the admin process, in the foreground; it does not return."""
+def run_admin(options: AdminOptions) -> None:
+    """Replace this process by the admin process, in the foreground; does not return."""
     argv = options.argv()
     os.execv(argv[0], argv)

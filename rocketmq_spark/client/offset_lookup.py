@@ -1,13 +1,13 @@
-"""The first message stored at a time or later, exactly, whatever the broker's own search means.
+"""Offsets by time: the first message of a queue stored at a time or later, exactly, with every kind of
+broker.
 
-LedgerMQ and RocketMQ 5 find that message. RocketMQ 4 finds the nearest one, or the last when all are older.
-The broker's answer is therefore where the search begins, and store times of messages around it decide. They
-rise in a queue, except that a new leader's clock may be a little behind the old one's.
+LedgerMQ and RocketMQ 5 answer a search by time with that message. RocketMQ 4 answers with the nearest one, or
+with the last when all are older. The broker's answer is therefore only where the search begins, and the store
+times of the messages around it decide. Store times rise in a queue, except that the clock of a new leader may
+be a little behind the old one's.
 
-Where many queues are at a time: as `rocketmq_spark.client.offset_lookup.offset_at` says for each, in bulk.
-
-LedgerMQ and RocketMQ 5 answer right. So of all queues together that answer is asked for, and then the
-messages on both sides of it, which prove it. Where they do not, the queue is searched by itself.
+`offset_at` searches one queue. `offsets_at` does it for many: it asks for all answers together, then for the
+messages on both sides of each answer, which prove it, and searches a queue by itself only where they do not.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import DEFAULT_GROUP, PullStatus, pull, pull_command, pull_result
-from rocketmq_spark.client.queues import MessageQueue, QueueBounds, by_broker, search_offset
+from rocketmq_spark.client.queue_offsets import search_offset
+from rocketmq_spark.client.queues import MessageQueue, QueueBounds, by_broker
 
 
 def offset_at(

@@ -1,11 +1,11 @@
-"""Pulls: stretches of one queue as the records' own bytes (code 11). A broker answers committed ones only.
+"""Pulls (request code 11): ranges of one queue as the records' own bytes. A broker returns committed ones
+only.
 
-Reads a range of one queue to its end, whoever leads meanwhile, with pulls sent ahead of their answers.
-
-A range is cut into stretches of as many messages as one answer is thought to hold. Several are asked for at
-once on one connection. A stretch that comes back incomplete, since its bytes were too many, is completed
-before the next one is looked at; so what is handed on is always in the queue's order. When the connection or
-the leader is lost, everything not handed on is asked for again.
+`pull` sends one request. `RangeReader` reads a range of a queue to its end, across changes of the leader,
+with several pulls in flight on one connection. It cuts the range into slices of as many messages as one
+answer is expected to hold. A slice whose answer is incomplete, because its bytes were too many, is completed
+before the next one is handled; so the caller receives messages in the queue's order. When the connection or
+the leader is lost, everything not yet handed on is requested again.
 """
 
 import logging
@@ -24,7 +24,8 @@ from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.buffer_pool import Slabs
 from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Cluster, check_leads
 from rocketmq_spark.client.connection import Connection
-from rocketmq_spark.client.queues import MessageQueue, max_offset, min_offset
+from rocketmq_spark.client.queue_offsets import max_offset, min_offset
+from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, RequestRefusedError
 
 ALL_TAGS: Final = "*"

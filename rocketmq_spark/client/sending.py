@@ -1,13 +1,12 @@
-"""The requests that carry messages to a broker. Pure.
+"""Sends: the requests that carry messages, and a bounded window of them in flight for each broker.
 
-Three kinds: LedgerMQ's own sequenced send, RocketMQ's batch send (320), and its send of one message (310),
-which alone may be delayed on every broker.
-
-Sends ahead of their answers, a bounded window of them for each broker, in order, again until they are in.
+Three kinds of requests: LedgerMQ's own sequenced send, RocketMQ's batch send (320), and its send of one
+message (310), which is the only one that every broker can delay.
 
 What is not acknowledged is sent again in its order, to the new leader if there is one. So sends that carry a
-writer's numbers never come with a gap, and all others at least once. Those of one lane (a queue) wait for
-each other: a broker may serve sends side by side, and one sent again must not come behind a later one.
+writer's numbers never arrive with a gap, and all others arrive at least once. The sends of one lane (a queue)
+wait for each other: a broker may process sends in parallel, and a repeated one must not come behind a later
+one.
 """
 
 import struct

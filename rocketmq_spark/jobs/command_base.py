@@ -1,6 +1,5 @@
-"""What the commands of `ledgermq spark` share: their app, common options, session and error words.
-
-Commands that name every option they do not know, each with the nearest ones they do.
+"""What the commands of `ledgermq spark` share: their app, common options, session and error messages. Each of
+them names every option that it does not know, with the nearest known ones.
 """
 
 from __future__ import annotations

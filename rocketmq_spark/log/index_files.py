@@ -1,8 +1,7 @@
-"""DLedger's index, read in blocks: which entries stand where.
+"""DLedger's index (entries by number) and the consume queues (records by topic and queue), read in blocks.
 
-The index has no CRC: what it says is a hint until the entry it leads to agrees.
-
-Consume queues: which records stand where, by topic and queue. Derived from the log, so only a hint.
+Both are derived from the log and have no CRC: what they contain is a hint until the entry at that place
+agrees.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,6 +1,6 @@
-"""What a query's filters say about the rows it wants. Only used to leave out what surely fails them. Pure.
+"""The batch reader of `rocketmq-log`: plans ranges of logs, and turns each into Arrow batches.
 
-The batch reader of `rocketmq-log`: plans ranges of logs, and turns each into Arrow batches.
+A query's filters are used only to leave out rows that surely fail them; Spark applies all of them again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

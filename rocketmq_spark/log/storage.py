@@ -1,9 +1,9 @@
-"""Where a store's files are: any file system that fsspec knows, read by name and range.
+"""The files of a store on any file system that fsspec knows: single ones, and rows of files that together are
+one long byte sequence.
 
-Local files are read with `pread`: a mapped file that its broker cuts would kill the reading process. All
-others are asked for one range at a time, which object stores answer without a round for the file's size.
-
-A row of files that together are one long byte sequence, as found on a storage at one moment.
+Local files are read with `pread`: if they were mapped, a broker that truncates one would kill the reading
+process. Others are read one range at a time, which object stores answer without a request for the file's
+size.
 """
 
 import os

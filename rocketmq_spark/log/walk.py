@@ -1,10 +1,7 @@
-"""Going through a range of a log, from one whole entry to the next, over damage too.
+"""Reads a range of a log from one whole entry to the next, across damage: DLedger's entries (`EntryWalk`) or
+the records of a plain commit log (`RecordWalk`).
 
 Every byte of a range is accounted for: it belongs to an entry that is yielded, to a blank, or to a `Damage`.
-
-The walk over DLedger's entries.
-
-The walk over the records of a plain commit log.
 """
 
 import struct

@@ -1,11 +1,9 @@
-"""Arrow columns of variable-length values that are stretches of one buffer, made without a loop. Pure.
+"""Arrow columns of the variable-length fields of many records, made by numpy without a loop. Pure.
 
-Hosts and message ids of many records at once, as text. Pure.
-
-The properties of many messages at once: NAME 0x01 VALUE 0x02 … taken apart by numpy. Pure.
-
-Rules as in `commitlog.record`: pieces with an empty name or value are dropped, of several values of one name
-the last one counts, and what is not UTF-8 becomes replacement characters.
+`slices` makes a column of byte ranges of one buffer; `born_hosts` and `offset_ids` write hosts and message
+ids as text; `find_properties` splits the properties of all records at once (NAME 0x01 VALUE 0x02 …). Its
+rules are those of `commitlog.record`: pieces with an empty name or value are dropped, of several values of
+one name the last one counts, and bytes that are not UTF-8 become replacement characters.
 """
 
 import ipaddress

@@ -1,4 +1,4 @@
-"""Bodies that producers sent compressed (sysFlag bit 0), as RocketMQ's clients inflate them. Pure.
+"""Decompression of bodies that producers sent compressed (sysFlag bit 0), as RocketMQ's clients do it. Pure.
 
 RocketMQ 4 knows zlib only. RocketMQ 5 names the kind in three more bits of sysFlag.
 """

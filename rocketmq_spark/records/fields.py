@@ -1,10 +1,11 @@
-"""Finds the fields of many records at once. Pure.
+"""The fields of many records at once, as numpy arrays. Pure. The layout is that of `commitlog.record`.
 
-A pull's answer holds records back to back, each of its own length. Only the walk from one to the next is a
-loop; every field is then read for all records by one numpy operation. The layout is that of
-`commitlog.record`.
+`find_records` parses the answer of a pull: records back to back, each of its own length. Only the step from
+one record to the next is a loop; every field is then read for all records by one numpy operation. Damage
+raises.
 
-The fields of many records at once, as arrays: found and checked without a loop over the records.
+`RecordColumns` does the same for records of store files whose places are known, and which may be damaged: it
+never reads outside of its bytes and marks the records that are not whole.
 """
 
 import struct

@@ -1,6 +1,5 @@
-"""Gathers a partition's messages in batches and sends them: in numbered streams, or to queues.
-
-Writes one partition: what a task of a batch write or a microbatch does.
+"""Writes one partition, in a task of a batch write or a microbatch: collects its messages in requests and
+sends them, either in numbered streams (exactly once) or to queues (at least once).
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,10 +1,9 @@
-"""Which queue a row goes to: a rule that a retried task repeats exactly. Pure.
+"""What the driver decides before a write begins: the queues, how rows are assigned to them, and whether rows
+can be written exactly once.
 
-A row with keys goes to the queue that their CRC-32 names, so that equal keys keep their order; one without
-goes by its number in its partition, RUN rows to each queue in turn. The list of queues is fixed when the job
-begins.
-
-What the driver settles before a write begins: the queues, and whether rows can be written exactly once.
+A retried task must assign each row to the same queue again. A row with keys goes to the queue of their
+CRC-32, so equal keys keep their order; one without keys goes by its number in its partition, RUN rows to each
+queue in turn. The list of queues is fixed when the write begins.
 """
 
 import hashlib

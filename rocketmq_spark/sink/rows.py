@@ -1,7 +1,4 @@
-"""Which column of a DataFrame is what of a message. Pure.
-
-Rows of Arrow batches as messages. Pure.
-"""
+"""Rows of Arrow batches as messages: which column is which field, and the rules for its values. Pure."""
 
 import difflib
 import hashlib

@@ -1,11 +1,9 @@
-"""What the driver does when all rows of a batch are acknowledged: ask each broker whether it holds these rows
-of the batch and no others, and tell it of writers that are done.
+"""The writers that Spark calls: in its workers for each partition, and at the driver to begin and end a
+write.
 
-Rows of an earlier try that no task of this one came upon (there are fewer partitions now, or fewer rows in
-one) are seen by nobody else.
-
-The writers that Spark calls: at the driver to begin and end a write, in its workers to write its
-partitions.
+When all rows of a batch are acknowledged, the driver asks each broker whether it holds exactly these rows of
+the batch, and reports writers that are done. Only this finds rows of an earlier try that no task of this one
+has repeated, because there are fewer partitions now, or fewer rows in one.
 """
 
 import logging

@@ -1,10 +1,7 @@
-"""Filters of a batch query that can save reading. Pure.
+"""Topics as a table: what a batch query reads, and which of its filters reduce that.
 
-Those that hold for every row which is read are not handed back to Spark: its EXPLAIN names them as pushed
-down. All others Spark applies again, so that for these reading only has to leave out nothing that they let
-pass.
-
-Topics as a table: what a batch query reads.
+Filters that hold for every row which is read are not handed back to Spark: its EXPLAIN names them as pushed
+down. Spark applies all others again, so for these the reader must only not leave out a row that they accept.
 """
 
 import operator
@@ -30,7 +27,8 @@ from pyspark.sql.types import StructType
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.offset_lookup import offset_at
 from rocketmq_spark.client.pulling import QueueRange, named
-from rocketmq_spark.client.queues import MessageQueue, QueueBounds, bounds
+from rocketmq_spark.client.queue_offsets import bounds
+from rocketmq_spark.client.queues import MessageQueue, QueueBounds
 from rocketmq_spark.errors import DataLossError
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.options import Missing, batch_options

@@ -1,11 +1,11 @@
-"""What a stream has lost: messages that retention took before they were read, or the end of a queue.
+"""What a stream has lost: messages deleted by retention before they were read, the end of a queue, whole
+queues.
 
-Queues of a stream that were removed: their topic was deleted, or was given fewer queues.
-
-That no name server lists a queue proves nothing: one that has just started lists too few, and a broker that
-is away takes its queues along. So the leader of the queue's broker is asked, the one that is registered now.
-It proves it by refusing to serve the queue, for a while, since a node that has just been started or elected
-may be without some of its topics for a moment.
+A queue is removed when its topic was deleted or was given fewer queues. That no name server lists it proves
+nothing: a name server that has just started lists too few, and so does one whose broker is away. So the
+leader that is registered now for the queue's broker is asked. It proves the removal by refusing to serve the
+queue for a while, because a node that has just been started or elected may lack some of its topics for a
+moment.
 """
 
 import logging
@@ -27,7 +27,8 @@ from rocketmq_spark.client.pulling import (
     pull_command,
     report_lost,
 )
-from rocketmq_spark.client.queues import MessageQueue, bounds, by_broker, max_offsets, min_offsets
+from rocketmq_spark.client.queue_offsets import bounds, max_offsets, min_offsets
+from rocketmq_spark.client.queues import MessageQueue, by_broker
 from rocketmq_spark.errors import (
     ClusterUnavailableError,
     DataLossError,

@@ -13,7 +13,8 @@ from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.offset_lookup import offsets_at
 from rocketmq_spark.client.pulling import DEFAULT_GROUP, named
-from rocketmq_spark.client.queues import MessageQueue, bounds, by_broker, max_offsets
+from rocketmq_spark.client.queue_offsets import bounds, max_offsets
+from rocketmq_spark.client.queues import MessageQueue, by_broker
 from rocketmq_spark.errors import ClusterUnavailableError, RocketmqSparkError
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.options import Subscription

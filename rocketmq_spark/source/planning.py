@@ -1,6 +1,5 @@
-"""Which offsets to read: parts for tasks, and how much a trigger takes. Pure.
-
-How much a trigger of a stream takes. Pure: the caller says what time it is.
+"""Which offsets to read: ranges of queues, their parts for tasks, and how much one trigger of a stream reads.
+Pure: the caller passes the time.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,10 +1,10 @@
-"""Whether a node passed over a message: its answers are held against the offsets that they are of.
+"""What a task does with its partition: pulls a range of a queue and makes Arrow batches. Runs in Spark's
+workers.
 
-A node that numbers messages without a gap and says exactly what it keeps (LedgerMQ) may still have offsets
-that no message has, in a log that Java's DLedger wrote. So a gap in an answer is asked for once more: a
-message that comes then was left out.
-
-What a task does with its part: pulls it and makes Arrow batches. Runs in Spark's Python workers.
+The offsets of each answer are checked, because a node could have left out a message. A node that numbers
+messages without a gap and reports exactly what it keeps (LedgerMQ) may still have offsets that no message
+has, in a log that Java's DLedger wrote. So a gap in an answer is requested once more: if a message comes
+then, the first answer was wrong.
 """
 
 from collections.abc import Iterator

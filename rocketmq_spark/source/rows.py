@@ -1,12 +1,10 @@
-"""Columns of ordinary records, made by a compiled function in one pass over the bytes of the answers.
+"""Arrow batches of the wanted columns from the bytes of pull answers, a whole batch at a time. Pure.
 
-What it does not do, `arrow_rows` does for all records: older or newer layouts, IPv6 hosts, bodies to inflate,
-text that is not UTF-8, damage. Rules and results are the same.
+Columns of ordinary records are made by a compiled function in one pass. All other records (another layout,
+IPv6 hosts, bodies to decompress, text that is not UTF-8, damage) are handled by numpy, with the same result.
 
-Turns pulled bytes into Arrow batches of the wanted columns, a whole batch at a time. Pure.
-
-`pyarrow.compute` is imported where it is used: Spark starts a Python process for the plan of each query,
-which waits for its imports and does not need this one.
+`pyarrow.compute` is imported where it is used: Spark starts a Python process to plan each query, waits for
+its imports, and that process does not need it.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -28,7 +28,8 @@ from pyspark.sql.types import StructType
 
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import QueueRange, report_lost
-from rocketmq_spark.client.queues import MessageQueue, bounds, by_broker, commit_consumer_offsets, min_offsets
+from rocketmq_spark.client.queue_offsets import bounds, commit_consumer_offsets, min_offsets
+from rocketmq_spark.client.queues import MessageQueue, by_broker
 from rocketmq_spark.errors import RocketmqSparkError
 from rocketmq_spark.source.data_loss import Losses, Removals
 from rocketmq_spark.source.latest_offsets import Ends

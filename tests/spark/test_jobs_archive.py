@@ -15,13 +15,13 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from rocketmq_spark.jobs.archive.job.job import ArchiveOptions, run_archive
-from rocketmq_spark.jobs.archive.job.rows import SPARK_SCHEMA
-from rocketmq_spark.jobs.archive.job.store import ArchiveStore
-from rocketmq_spark.jobs.archive.job.verify import run_verify
 
 from remoting.errors import RemotingError
 from rocketmq_spark.errors import RocketmqSparkError
+from rocketmq_spark.jobs.archive.job import ArchiveOptions, run_archive
+from rocketmq_spark.jobs.archive.rows import SPARK_SCHEMA
+from rocketmq_spark.jobs.archive.store import ArchiveStore
+from rocketmq_spark.jobs.archive.verify import run_verify
 from rocketmq_spark.jobs.errors import ArchiveError
 from tests.integration.cluster import COMMAND, Cluster
 from tests.integration.streams import Acknowledged, read_topic

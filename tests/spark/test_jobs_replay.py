@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from rocketmq_spark.jobs.archive.job.job import ArchiveOptions, run_archive
-from rocketmq_spark.jobs.replay.job.job import ReplayOptions, run_replay
-from rocketmq_spark.jobs.replay.job.rate_limit import Rate
-from rocketmq_spark.jobs.replay.job.state import ReplayState
 
 from commitlog.record import Record, parse_properties
-from rocketmq_spark.jobs.replay.job import job as replay_job
+from rocketmq_spark.jobs.archive.job import ArchiveOptions, run_archive
+from rocketmq_spark.jobs.replay import job as replay_job
+from rocketmq_spark.jobs.replay.job import ReplayOptions, run_replay
+from rocketmq_spark.jobs.replay.rate_limit import Rate
+from rocketmq_spark.jobs.replay.state import ReplayState
 from tests.integration.cluster import Cluster
 from tests.integration.streams import read_topic
 from tests.integration.waiting import wait_for

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
-from rocketmq_spark.jobs.audit.job.job import AuditOptions, run_audit
 
 from commitlog.entry import UNIT_BYTES
+from rocketmq_spark.jobs.audit.job import AuditOptions, run_audit
 from rocketmq_spark.log.planning import committed_end
 from rocketmq_spark.log.reader import RocketmqLogReader
 from rocketmq_spark.log.schema import MESSAGES

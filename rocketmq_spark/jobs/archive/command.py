@@ -94,7 +94,7 @@ def archive(
         raise typer.BadParameter("where to? Give --to PATH, or --verify PATH to prove an archive.")
     if every is not None and not continuous:
         raise typer.BadParameter("--every says how often a job that is --continuous adds a batch.")
-    from rocketmq_spark.jobs.archive.job.job import ArchiveOptions, check, run_archive
+    from rocketmq_spark.jobs.archive.job import ArchiveOptions, check, run_archive
     from rocketmq_spark.jobs.progress import progress_on
     from rocketmq_spark.jobs.words import bytes_words, parse_bytes, parse_seconds
 
@@ -134,7 +134,7 @@ def _starting(text: str) -> dict[str, str]:
 
 
 def _verify(path: str, master: str | None, conf: list[str] | None, as_json: bool) -> None:
-    from rocketmq_spark.jobs.archive.job.verify import run_verify
+    from rocketmq_spark.jobs.archive.verify import run_verify
     from rocketmq_spark.jobs.progress import progress_on
     from rocketmq_spark.jobs.words import bytes_words
 

@@ -13,12 +13,12 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
-from rocketmq_spark.jobs.archive.job.manifest import Batch, DataFile
-from rocketmq_spark.jobs.archive.job.rows import FILE_SCHEMA
+from rocketmq_spark.jobs.archive.manifest import Batch, DataFile
+from rocketmq_spark.jobs.archive.rows import FILE_SCHEMA
 from rocketmq_spark.jobs.errors import ArchiveError, SetupError
 
 if TYPE_CHECKING:
-    from rocketmq_spark.jobs.archive.job.store import ArchiveStore
+    from rocketmq_spark.jobs.archive.store import ArchiveStore
 
 PARTITION_COLUMNS: Final = ("topic", "date", "hour")
 _APPLICATION: Final = "ledgermq-archive"

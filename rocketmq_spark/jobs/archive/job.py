@@ -1,13 +1,9 @@
-"""Running a streaming query to its end, or until somebody interrupts it.
-
-The source's options for a query without a checkpoint that goes on where an archive ends.
-
-The job that keeps topics as Parquet: every message once, provably.
+"""The job that keeps topics as Parquet: every message once, provably.
 
 A batch of the streaming query becomes one batch of the manifest. Spark repeats a batch whose end it has not
-seen; the manifest knows the batch by its query and number, and takes it once only. A batch that does not
-begin where the archive ends is refused, so that neither a lost checkpoint nor a second query can make a gap
-or a repeat.
+seen; the manifest identifies a batch by its query and number, and accepts it only once. A batch that does not
+begin where the archive ends is refused, so neither a lost checkpoint nor a second query can cause a gap or a
+repeat. A query without a checkpoint begins where the archive ends.
 """
 
 from __future__ import annotations
@@ -23,10 +19,11 @@ import orjson
 from rocketmq_spark import register
 from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue, bounds
+from rocketmq_spark.client.queue_offsets import bounds
+from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import ClusterUnavailableError
-from rocketmq_spark.jobs.archive.job.delta_log import DeltaLog
-from rocketmq_spark.jobs.archive.job.manifest import (
+from rocketmq_spark.jobs.archive.delta_log import DeltaLog
+from rocketmq_spark.jobs.archive.manifest import (
     Batch,
     DataFile,
     Head,
@@ -35,9 +32,9 @@ from rocketmq_spark.jobs.archive.job.manifest import (
     parse_file,
     spans_after,
 )
-from rocketmq_spark.jobs.archive.job.rows import SPARK_COLUMNS
-from rocketmq_spark.jobs.archive.job.store import CHECKPOINT, NO_BATCH, ArchiveStore, absolute
-from rocketmq_spark.jobs.archive.job.task import RESULT_SCHEMA, TaskPlan, writing_task
+from rocketmq_spark.jobs.archive.rows import SPARK_COLUMNS
+from rocketmq_spark.jobs.archive.store import CHECKPOINT, NO_BATCH, ArchiveStore, absolute
+from rocketmq_spark.jobs.archive.task import RESULT_SCHEMA, TaskPlan, writing_task
 from rocketmq_spark.jobs.errors import ArchiveError, JobError
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.words import bytes_words

@@ -1,6 +1,5 @@
-"""Rows of the source as an archive keeps them: their columns, their stretches, a digest of their content.
-
-Reading Parquet files piece by piece, in pieces of a bounded size however large the rows are.
+"""Rows as an archive keeps them: their columns, the parts of a batch that belong to one file, a digest of
+their content; and reading them back in batches of a bounded size, however large the rows are.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketmq_spark.jobs.archive.job.manifest import QueueName, Run
+from rocketmq_spark.jobs.archive.manifest import QueueName, Run
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 FILE_COLUMNS: Final = {

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rocketmq_spark.jobs.archive.job.manifest import DataFile, Run, format_file
-from rocketmq_spark.jobs.archive.job.rows import FILE_SCHEMA, RunBuilder, Stretch, stretches
-from rocketmq_spark.jobs.archive.job.store import ArchiveStore, absolute, sync
+from rocketmq_spark.jobs.archive.manifest import DataFile, Run, format_file
+from rocketmq_spark.jobs.archive.rows import FILE_SCHEMA, RunBuilder, Stretch, stretches
+from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute, sync
 
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 """A row group is written when so many bytes of rows have gathered: the memory that an open file takes."""

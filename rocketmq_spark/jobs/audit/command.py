@@ -14,7 +14,7 @@ from rocketmq_spark.errors import OptionError
 from rocketmq_spark.jobs.command_base import AsJson, Conf, Master, StrictCommand, job, spark_app
 
 if TYPE_CHECKING:
-    from rocketmq_spark.jobs.audit.job.report import AuditReport
+    from rocketmq_spark.jobs.audit.report import AuditReport
 
 AUDIT_EPILOG = """Exit code: 0 identical, 2 divergence or corruption, 1 nothing could be proved.
 
@@ -92,7 +92,7 @@ def audit(
         return
     if not stores:
         raise typer.BadParameter("which stores? Name those of all replicas, or --verify a report.")
-    from rocketmq_spark.jobs.audit.job.job import AuditOptions, run_audit
+    from rocketmq_spark.jobs.audit.job import AuditOptions, run_audit
     from rocketmq_spark.jobs.progress import progress_on
     from rocketmq_spark.jobs.session import parse_conf
     from rocketmq_spark.jobs.words import parse_bytes
@@ -142,7 +142,7 @@ def _tell(found: AuditReport, report: str | None) -> None:
 
 
 def _verify(path: Path, key: bytes | None) -> None:
-    from rocketmq_spark.jobs.audit.job.report import check_seal
+    from rocketmq_spark.jobs.audit.report import check_seal
 
     try:
         data = path.read_bytes()

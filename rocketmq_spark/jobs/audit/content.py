@@ -1,6 +1,5 @@
-"""What one replica holds in a range: walked once, every CRC checked, every byte hashed.
-
-A replica's consume queues held against the messages of a range.
+"""What one replica holds in a range: every entry read once, every CRC checked, every byte hashed, and its
+consume queues compared with the messages.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from commitlog.entry import HEADER_BYTES
 from commitlog.record import CorruptRecordError, decode_record
-from rocketmq_spark.jobs.audit.job.model import Problem, QueueKey, QueueRun, QueueUnits, Replica
+from rocketmq_spark.jobs.audit.model import Problem, QueueKey, QueueRun, QueueUnits, Replica
 from rocketmq_spark.log.byte_range import UNKNOWN, Damage, Int64s, LogRange, Stretch
 from rocketmq_spark.log.discovery import Log
 from rocketmq_spark.log.index_files import PREFILL_SIZE, queue_row, read_units

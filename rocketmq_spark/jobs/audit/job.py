@@ -1,6 +1,7 @@
-"""What an audit compares: the replicas, how far each has to hold the log, and the ranges.
+"""The audit: proves from their files that all replicas of a group hold the same bytes, or says where not.
 
-The audit: proves from their files that all replicas of a group hold the same bytes, or says where not.
+It finds the replicas, decides up to which position each must hold the log, cuts the log into ranges, and
+checks each range in a task of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_spark.errors import OptionError
-from rocketmq_spark.jobs.audit.job.judgement import judge, unsettled_ranges
-from rocketmq_spark.jobs.audit.job.model import RangeResult, Replica
-from rocketmq_spark.jobs.audit.job.range_task import audit_range
-from rocketmq_spark.jobs.audit.job.report import AuditReport, make_report
+from rocketmq_spark.jobs.audit.judgement import judge, unsettled_ranges
+from rocketmq_spark.jobs.audit.model import RangeResult, Replica
+from rocketmq_spark.jobs.audit.range_task import audit_range
+from rocketmq_spark.jobs.audit.report import AuditReport, make_report
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.log.byte_range import UNKNOWN, LogRange, Stretch
 from rocketmq_spark.log.discovery import Format, Log, NoLogError, find_logs

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rocketmq_spark.jobs.audit.job.content import join_runs
-from rocketmq_spark.jobs.audit.job.model import Problem, QueueKey, QueueRun, QueueUnits, RangeResult, Replica
+from rocketmq_spark.jobs.audit.content import join_runs
+from rocketmq_spark.jobs.audit.model import Problem, QueueKey, QueueRun, QueueUnits, RangeResult, Replica
 from rocketmq_spark.log.byte_range import UNKNOWN
 
 ALL = "all"

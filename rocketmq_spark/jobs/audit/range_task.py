@@ -1,10 +1,9 @@
-"""Which field of an entry a byte belongs to. Pure.
+"""One task of an audit: one range of the log, in all replicas.
 
-One task of an audit: one range of the log, in all replicas.
-
-One replica's bytes are checked and hashed; the others' are held against them, byte by byte, which is cheaper
-than to check them again and says no less: the same bytes have the same CRCs. Only a replica that differs, or
-is held against damage, is gone through by itself.
+One replica's bytes are checked and hashed; the others are compared with them byte by byte, which is cheaper
+than to check them again and proves the same: equal bytes have equal CRCs. Only a replica that differs, or is
+compared with damage, is read by itself. A difference is reported with the field of the entry that the byte
+belongs to.
 """
 
 from collections import Counter
@@ -17,8 +16,8 @@ import numpy as np
 from commitlog.entry import BLANK, BLANK_MAGIC, HEADER_BYTES, UNIT_BYTES
 from commitlog.record import BORN_HOST_V6, STORE_HOST_V6
 from commitlog.recovery import FILLER_MAGIC
-from rocketmq_spark.jobs.audit.job.content import Content, Extent, check_queues, examine
-from rocketmq_spark.jobs.audit.job.model import Problem, RangeResult, Replica
+from rocketmq_spark.jobs.audit.content import Content, Extent, check_queues, examine
+from rocketmq_spark.jobs.audit.model import Problem, RangeResult, Replica
 from rocketmq_spark.log.byte_range import UNKNOWN, Damage, LogRange, Stretch
 from rocketmq_spark.log.discovery import Log
 from rocketmq_spark.log.index_files import UNIT_TYPE

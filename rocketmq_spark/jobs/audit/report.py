@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import orjson
 
-from rocketmq_spark.jobs.audit.job.judgement import Judgement
-from rocketmq_spark.jobs.audit.job.model import Problem, QueueRun, RangeResult, Replica
+from rocketmq_spark.jobs.audit.judgement import Judgement
+from rocketmq_spark.jobs.audit.model import Problem, QueueRun, RangeResult, Replica
 from rocketmq_spark.log.byte_range import UNKNOWN
 
 FORMAT: Final = "ledgermq-audit"
@@ -57,7 +57,7 @@ class AuditReport:
 
     def to_html(self) -> str:
         """As a page with plots that needs nothing from elsewhere."""
-        from rocketmq_spark.jobs.audit.job.page import page
+        from rocketmq_spark.jobs.audit.page import page
 
         return page(self.content)
 

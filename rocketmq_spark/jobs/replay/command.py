@@ -90,8 +90,8 @@ def replay(
     message is sent once, to other brokers those of the batch under way perhaps twice.
     """
     from rocketmq_spark.jobs.progress import progress_on
-    from rocketmq_spark.jobs.replay.job.job import ReplayOptions, check, run_replay
-    from rocketmq_spark.jobs.replay.job.rate_limit import Rate
+    from rocketmq_spark.jobs.replay.job import ReplayOptions, check, run_replay
+    from rocketmq_spark.jobs.replay.rate_limit import Rate
     from rocketmq_spark.jobs.words import parse_bytes, parse_moment_ms
 
     options = ReplayOptions(

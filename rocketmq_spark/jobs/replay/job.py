@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketmq_spark import register
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import QueueRange
-from rocketmq_spark.client.queues import MessageQueue, bounds
+from rocketmq_spark.client.queue_offsets import bounds
+from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import TopicNotFoundError
-from rocketmq_spark.jobs.archive.job.manifest import QueueName
-from rocketmq_spark.jobs.archive.job.store import ArchiveStore, absolute
+from rocketmq_spark.jobs.archive.manifest import QueueName
+from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
 from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.progress import Progress, Silent
-from rocketmq_spark.jobs.replay.job.plan import (
+from rocketmq_spark.jobs.replay.plan import (
     NO_FILE,
     Left,
     Slice,
@@ -33,9 +34,9 @@ from rocketmq_spark.jobs.replay.job.plan import (
     messages_in,
     positions_after,
 )
-from rocketmq_spark.jobs.replay.job.rate_limit import BURST_S, Rate, shares
-from rocketmq_spark.jobs.replay.job.state import ReplayState, StateFile
-from rocketmq_spark.jobs.replay.job.task import SENT_QUEUE_SCHEMA, SENT_SCHEMA, ReplayTask, topic_reader
+from rocketmq_spark.jobs.replay.rate_limit import BURST_S, Rate, shares
+from rocketmq_spark.jobs.replay.state import ReplayState, StateFile
+from rocketmq_spark.jobs.replay.task import SENT_QUEUE_SCHEMA, SENT_SCHEMA, ReplayTask, topic_reader
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.sink.options import BATCH_BYTES, Delivery, parse_sink_options
 from rocketmq_spark.sink.planning import is_sequenced

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from rocketmq_spark.jobs.archive.job.manifest import DataFile, QueueName, runs_of
+from rocketmq_spark.jobs.archive.manifest import DataFile, QueueName, runs_of
 
 NO_FILE: Final = ""
 

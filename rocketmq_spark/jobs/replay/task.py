@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rocketmq_spark.jobs.archive.job.rows import FILE_COLUMNS, batches_of
-from rocketmq_spark.jobs.archive.job.store import ArchiveStore, absolute
-from rocketmq_spark.jobs.replay.job.plan import NO_FILE, Slice, Window
-from rocketmq_spark.jobs.replay.job.rate_limit import Limiter, Rate, pieces
+from rocketmq_spark.jobs.archive.rows import FILE_COLUMNS, batches_of
+from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
+from rocketmq_spark.jobs.replay.plan import NO_FILE, Slice, Window
+from rocketmq_spark.jobs.replay.rate_limit import Limiter, Rate, pieces
 
 SENT_COLUMNS: Final = ("keys", "tags", "properties", "body")
 QUEUE_COLUMN: Final = "queueId"

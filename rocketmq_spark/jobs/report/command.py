@@ -59,7 +59,7 @@ def report(
     earlier reports in the same folder are kept.
     """
     from rocketmq_spark.jobs.progress import progress_on
-    from rocketmq_spark.jobs.report.job.job import ReportOptions, check, run_report
+    from rocketmq_spark.jobs.report.job import ReportOptions, check, run_report
     from rocketmq_spark.jobs.words import parse_moment_ms, parse_seconds
 
     options = ReportOptions(

@@ -1,6 +1,5 @@
-"""How far consumer groups are, asked of the brokers.
-
-The job that reports on topics: throughput, sizes, latency, top keys and tags, lag, dead letters.
+"""The job that reports on topics: throughput, sizes, latency, top keys and tags, consumer lag, dead
+letters.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from rocketmq_spark import register
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.system_topics import DLQ_PREFIX
 from rocketmq_spark.errors import RequestRefusedError
-from rocketmq_spark.jobs.archive.job.rows import SPARK_SCHEMA
-from rocketmq_spark.jobs.archive.job.store import ArchiveStore, absolute
+from rocketmq_spark.jobs.archive.rows import SPARK_SCHEMA
+from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
 from rocketmq_spark.jobs.errors import JobError
 from rocketmq_spark.jobs.progress import Progress, Silent
-from rocketmq_spark.jobs.report.job import tables as figures
-from rocketmq_spark.jobs.report.job.page import moment, report_page
+from rocketmq_spark.jobs.report import tables as figures
+from rocketmq_spark.jobs.report.page import moment, report_page
 
 LAG_SCHEMA: Final = pa.schema(
     [

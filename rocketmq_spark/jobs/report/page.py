@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rocketmq_spark.jobs.html_page import page, paragraph, table
-from rocketmq_spark.jobs.report.job import charts
+from rocketmq_spark.jobs.report import charts
 from rocketmq_spark.jobs.words import bytes_words
 
 Rows = Sequence[Mapping[str, Any]]

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rocketmq_spark.jobs.audit.job import page as audit_page
+from rocketmq_spark.jobs.audit import page as audit_page
 
 MIB = 2**20
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rocketmq_spark.jobs.archive.job.delta_log import DeltaLog
-from rocketmq_spark.jobs.archive.job.manifest import Batch, Head, spans_after
-from rocketmq_spark.jobs.archive.job.store import ArchiveStore
-from rocketmq_spark.jobs.archive.job.task import PartitionWriter, TaskPlan
 
-from rocketmq_spark.jobs.archive.job import delta_log
+from rocketmq_spark.jobs.archive import delta_log
+from rocketmq_spark.jobs.archive.delta_log import DeltaLog
+from rocketmq_spark.jobs.archive.manifest import Batch, Head, spans_after
+from rocketmq_spark.jobs.archive.store import ArchiveStore
+from rocketmq_spark.jobs.archive.task import PartitionWriter, TaskPlan
 from rocketmq_spark.jobs.errors import ArchiveError, SetupError
 from tests.support.message_rows import batches_cut, row
 

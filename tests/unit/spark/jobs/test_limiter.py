@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rocketmq_spark.jobs.replay.job.rate_limit import (
+
+from rocketmq_spark.jobs.replay.rate_limit import (
     BURST_S,
     TASK_BYTES,
     TASK_MESSAGES,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rocketmq_spark.jobs.archive.job.manifest import (
+
+from rocketmq_spark.jobs.archive.manifest import (
     Batch,
     DataFile,
     Head,
@@ -23,7 +24,6 @@ from rocketmq_spark.jobs.archive.job.manifest import (
     problems,
     spans_after,
 )
-
 from rocketmq_spark.jobs.errors import ManifestError
 
 QUEUE = QueueName("Orders", "broker-a", 0)

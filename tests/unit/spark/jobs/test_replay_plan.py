@@ -10,8 +10,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rocketmq_spark.jobs.archive.job.manifest import DataFile, QueueName, Run
-from rocketmq_spark.jobs.replay.job.job import (
+
+from rocketmq_spark.jobs.archive.manifest import DataFile, QueueName, Run
+from rocketmq_spark.jobs.errors import JobError
+from rocketmq_spark.jobs.replay.job import (
     ARROW_BURST_S,
     ARROW_BYTES,
     ARROW_ROWS,
@@ -23,7 +25,7 @@ from rocketmq_spark.jobs.replay.job.job import (
     batch_messages_at,
     sink_options,
 )
-from rocketmq_spark.jobs.replay.job.plan import (
+from rocketmq_spark.jobs.replay.plan import (
     Left,
     Slice,
     Window,
@@ -32,10 +34,8 @@ from rocketmq_spark.jobs.replay.job.plan import (
     messages_in,
     positions_after,
 )
-from rocketmq_spark.jobs.replay.job.rate_limit import Rate, shares
-from rocketmq_spark.jobs.replay.job.state import ReplayState, StateFile, format_state, parse_state
-
-from rocketmq_spark.jobs.errors import JobError
+from rocketmq_spark.jobs.replay.rate_limit import Rate, shares
+from rocketmq_spark.jobs.replay.state import ReplayState, StateFile, format_state, parse_state
 
 QUEUES = [QueueName("Orders", "broker-a", queue) for queue in range(4)]
 

@@ -11,17 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rocketmq_spark.jobs.archive.job.manifest import Batch, DataFile, Head
-from rocketmq_spark.jobs.archive.job.rows import BATCH_BYTES, BATCH_ROWS_MAX, batch_rows, batches_of
-from rocketmq_spark.jobs.archive.job.store import ArchiveStore
-from rocketmq_spark.jobs.archive.job.task import PartitionWriter, TaskPlan
-from rocketmq_spark.jobs.replay.job.job import request_bytes_at
-from rocketmq_spark.jobs.replay.job.plan import Slice, Window
-from rocketmq_spark.jobs.replay.job.rate_limit import BURST_S, Rate
-from rocketmq_spark.jobs.replay.job.task import ReplayTask, paced
 
-from rocketmq_spark.jobs.archive.job import rows as parquet_batches
-from rocketmq_spark.jobs.archive.job import task as archive_task
+from rocketmq_spark.jobs.archive import rows as parquet_batches
+from rocketmq_spark.jobs.archive import task as archive_task
+from rocketmq_spark.jobs.archive.manifest import Batch, DataFile, Head
+from rocketmq_spark.jobs.archive.rows import BATCH_BYTES, BATCH_ROWS_MAX, batch_rows, batches_of
+from rocketmq_spark.jobs.archive.store import ArchiveStore
+from rocketmq_spark.jobs.archive.task import PartitionWriter, TaskPlan
+from rocketmq_spark.jobs.replay.job import request_bytes_at
+from rocketmq_spark.jobs.replay.plan import Slice, Window
+from rocketmq_spark.jobs.replay.rate_limit import BURST_S, Rate
+from rocketmq_spark.jobs.replay.task import ReplayTask, paced
 from rocketmq_spark.sink.options import BATCH_BYTES as SINK_BYTES
 from tests.support.message_rows import START, batch_of, batches_cut, row
 

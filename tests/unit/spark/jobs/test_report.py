@@ -11,8 +11,14 @@ import orjson
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rocketmq_spark.jobs.report.job.charts import ALONE_MS, OTHERS, SERIES_MAX, lag, latency, throughput
-from rocketmq_spark.jobs.report.job.job import (
+
+from remoting.fastjson import object_key_map
+from rocketmq_spark.errors import RequestRefusedError
+from rocketmq_spark.jobs.errors import JobError
+from rocketmq_spark.jobs.html_page import page, table
+from rocketmq_spark.jobs.report import charts as report_charts
+from rocketmq_spark.jobs.report.charts import ALONE_MS, OTHERS, SERIES_MAX, lag, latency, throughput
+from rocketmq_spark.jobs.report.job import (
     GroupLag,
     ReportFolder,
     ReportOptions,
@@ -20,14 +26,8 @@ from rocketmq_spark.jobs.report.job.job import (
     lag_table,
     parse_lag,
 )
-from rocketmq_spark.jobs.report.job.page import length, moment, report_page
-from rocketmq_spark.jobs.report.job.tables import BUCKETS_MAX, bucket_s
-
-from remoting.fastjson import object_key_map
-from rocketmq_spark.errors import RequestRefusedError
-from rocketmq_spark.jobs.errors import JobError
-from rocketmq_spark.jobs.html_page import page, table
-from rocketmq_spark.jobs.report.job import charts as report_charts
+from rocketmq_spark.jobs.report.page import length, moment, report_page
+from rocketmq_spark.jobs.report.tables import BUCKETS_MAX, bucket_s
 
 NOW_MS = 1_769_835_600_000
 HOSTILE = "<script>alert(1)</script>$x$"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from rocketmq_spark.jobs.archive.job.job import STARTS_MAX, WORKER_IS_LATE, run_query
 
+from rocketmq_spark.jobs.archive.job import STARTS_MAX, WORKER_IS_LATE, run_query
 from rocketmq_spark.jobs.errors import ArchiveError
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rocketmq_spark.jobs.audit.job.judgement import judge, unsettled_ranges
-from rocketmq_spark.jobs.audit.job.model import QueueUnits, RangeResult
-
+from rocketmq_spark.jobs.audit.judgement import judge, unsettled_ranges
+from rocketmq_spark.jobs.audit.model import QueueUnits, RangeResult
 from rocketmq_spark.log.byte_range import UNKNOWN, LogRange
 
 KEY = ("T", 1)
