@@ -21,7 +21,7 @@ from admin_api.schemas.cluster import (
     PushView,
 )
 from admin_api.sources.brokers import Listed
-from broker.admin_types import NodeRole, NodeStatusMessage, PeerView
+from broker.admin.types import NodeRole, NodeStatusMessage, PeerView
 from remoting.route import MASTER_ID
 
 ELECTIONS_MAX = 32

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.admin_types import NodeStatusMessage
+from broker.admin.types import NodeStatusMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from admin_api.schemas.doctor import Finding, Severity
 from admin_api.sources.brokers import Listed
 from admin_api.sources.listeners import Listener
 from admin_api.sources.runtime import Runtime
-from broker.admin_types import NodeStatusMessage
+from broker.admin.types import NodeStatusMessage
 
 
 @dataclass(frozen=True, slots=True)

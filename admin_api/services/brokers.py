@@ -27,7 +27,7 @@ from admin_api.settings import Settings
 from admin_api.sources.broker_config import ConfigSource
 from admin_api.sources.brokers import Brokers, BrokerSet, peer_addresses
 from admin_api.sources.runtime import Runtime, RuntimeSource
-from broker.admin_types import NodeStatusMessage
+from broker.admin.types import NodeStatusMessage
 from remoting.route import MASTER_ID
 
 _NOBODY = Runtime({})

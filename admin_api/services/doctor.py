@@ -20,7 +20,7 @@ from admin_api.services.partial import PageWanted, partial_fields
 from admin_api.sources.brokers import Brokers, Listed
 from admin_api.sources.listeners import Listener, listener_at
 from admin_api.sources.runtime import RuntimeSource
-from broker.admin_types import NodeStatusMessage
+from broker.admin.types import NodeStatusMessage
 
 T = TypeVar("T")
 DLQS_MAX: Final = 200

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupPresence, GroupSort
 from admin_api.services.group_overview import BROADCASTING, Overview, is_system_group
 from admin_api.sources.consumer_groups import Connections
-from broker.admin_types import GroupProgress
+from broker.admin.types import GroupProgress
 
 Clients = Mapping[str, Connections | None]
 """Broker name -> who of a group is connected there, of the brokers that said it."""

@@ -17,7 +17,7 @@ from admin_api.services.errors import UnavailableError
 from admin_api.sources.brokers import Brokers, BrokerSet
 from admin_api.sources.consumer_groups import GroupConfig, GroupSource
 from admin_api.sources.offsets import OffsetSource
-from broker.admin_types import GroupProgress, ProgressMessage
+from broker.admin.types import GroupProgress, ProgressMessage
 
 LOOK_S: Final = 10.0
 """How old settings and lag may be. Of 5,000 groups they cost a broker some 0.15 s: 2 % of a core."""

@@ -20,8 +20,8 @@ from commitlog.sequences import NO_DIGEST
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.send_request import SendMessageRequestHeader
-from remoting.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
+from remoting.headers.sequenced_send import SequencedSendRequestHeader
 from rocketmq_spark.client.cluster import BusyError, Cluster, NotLeaderError, check_leads
 from rocketmq_spark.client.connection import Connection
 from rocketmq_spark.client.queues import MessageQueue
@@ -42,7 +42,7 @@ _LETTERS: Final = "abcdefghijklmn"
 @dataclass(frozen=True, slots=True)
 class WriterPlace:
     """Where the messages of a sequenced send stand in what their writer sends: see
-    `remoting.sequenced_send.SequencedSendRequestHeader`.
+    `remoting.headers.sequenced_send.SequencedSendRequestHeader`.
     """
 
     writer_id: str

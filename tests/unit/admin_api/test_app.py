@@ -15,7 +15,7 @@ from admin_api.examples import CLUSTER_EXAMPLE
 from admin_api.routes.page import STATIC
 from admin_api.schemas.cluster import ClusterView
 from admin_api.settings import Settings
-from broker.admin_types import NodeRole
+from broker.admin.types import NodeRole
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 from tests.unit.admin_api.node_samples import node_status, peer
 

@@ -17,7 +17,7 @@ from admin_api.services.doctor import examine
 from admin_api.sources.brokers import Listed
 from admin_api.sources.listeners import Listener
 from admin_api.sources.runtime import Runtime
-from broker.admin_types import ElectionView, NodeRole, NodeStatusMessage
+from broker.admin.types import ElectionView, NodeRole, NodeStatusMessage
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS
 from tests.unit.admin_api.node_samples import ADDRESSES, listed, node_status, peer
 

@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker import sequencing
-from broker.sequencing import Flight, SequenceRefusedError, Sequencing, Verdict
+from broker.send import sequencing
+from broker.send.sequencing import Flight, SequenceRefusedError, Sequencing, Verdict
 from broker.state.writers import WriterTable
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.log import PutStatus
 from commitlog.sequences import FIRST_DIGEST, NO_DIGEST, SequenceRun, next_digest
 from remoting.codes import ResponseCode

@@ -1,0 +1,136 @@
+"""The body of a pull answer in few steps: the records that all its units lead to, found, checked and put
+together by a compiled function. Where there is none, or anything is not as the units say, the reader goes
+record by record.
+
+Consumers of a topic read its queues side by side, so what one pull passes over the next ones want. Stretches
+of the files that pulls read densely are kept for a while in blocks. Only bytes before the readable end are:
+those never change again, whatever happens to the log behind them.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from commitlog.cold_reads import ColdReader
+from commitlog.consume_queue import UNIT, UNIT_BYTES
+from commitlog.entry import HEADER_BYTES, Buffer
+from commitlog.entry_chunks import EntryCache
+from commitlog.recovery import CorruptLogError
+from native import function
+
+GAP_BYTES_MAX: Final = 8 * 1024
+"""Records no farther apart than this are read from the files in one go."""
+BLOCK_BYTES: Final = 256 * 1024
+OVERLAP_BYTES: Final = 16 * 1024
+"""How far a block reaches into the next one: smaller records are whole in one of the two."""
+BLOCKS_MAX: Final = 32
+SPREAD_MAX: Final = 16
+"""Blocks are used for records that are at least one in so many of the bytes between them."""
+RUN_BYTES_MIN: Final = 64 * 1024
+"""Records that stand in runs as long as this, on the average, are read as they stand, without blocks: those
+of producers that send many at once.
+"""
+
+_spans_of = function("_remoting", "spans_of")
+_gather_records = function("_remoting", "gather_records")
+
+Span = tuple[int, int]
+"""Where some bytes of the log begin and end."""
+Part = tuple[int, Buffer]
+"""Where some bytes of the log begin, and the bytes."""
+
+
+class Gatherer:
+    """Of one store of entries."""
+
+    def __init__(self, cache: EntryCache, cold: ColdReader) -> None:
+        self._cache = cache
+        self._cold = cold
+        self._blocks: dict[int, bytes] = {}
+        """By number, the one used last at the end."""
+
+    def gather(self, units: bytes, cached_from: int, readable_end: int) -> bytes | None:
+        """The records of a consume queue's units, which ascend, back to back; None when Python has to read
+        them one by one.
+        """
+        if _gather_records is None:
+            return None
+        cold_bytes = _bytes_before(cached_from, units)
+        pieces = []
+        for chosen, is_cold in ((units[:cold_bytes], True), (units[cold_bytes:], False)):
+            if chosen:
+                parts = self._cold_parts(chosen, readable_end) if is_cold else self._cached_parts(chosen)
+                piece: bytes | None = None if parts is None else _gather_records(chosen, parts, is_cold)
+                if piece is None:
+                    return None
+                pieces.append(piece)
+        return b"".join(pieces)
+
+    def _cached_parts(self, units: bytes) -> list[Part] | None:
+        """The chunks that hold the units' records."""
+        parts: list[Part] = []
+        at = 0
+        while at < len(units):
+            chunk = self._cache.chunk_at(_position(units, at))
+            if chunk is None:
+                return None
+            parts.append((chunk.position, chunk.data))
+            at = _bytes_before(chunk.end_position, units, at + UNIT_BYTES)
+        return parts
+
+    def _cold_parts(self, units: bytes, readable_end: int) -> list[Part] | None:
+        assert _spans_of is not None
+        found: tuple[int, int, list[Span] | None] | None = _spans_of(units, GAP_BYTES_MAX)
+        if found is None:
+            return None
+        wanted_bytes, largest, spans = found
+        first = _position(units, 0) - HEADER_BYTES
+        last_position = _position(units, len(units) - UNIT_BYTES)
+        is_dense = last_position - first <= SPREAD_MAX * wanted_bytes
+        try:
+            if spans is not None and _are_runs(spans, wanted_bytes):
+                return self._read(spans)
+            if is_dense and largest <= OVERLAP_BYTES - HEADER_BYTES:
+                last = (last_position - HEADER_BYTES) // BLOCK_BYTES
+                if last * BLOCK_BYTES + BLOCK_BYTES + OVERLAP_BYTES <= readable_end:
+                    return [self._block(number) for number in range(first // BLOCK_BYTES, last + 1)]
+            return None if spans is None else self._read(spans)
+        except (CorruptLogError, OSError):
+            return None
+
+    def _block(self, number: int) -> Part:
+        block = self._blocks.pop(number, None)
+        start = number * BLOCK_BYTES
+        if block is None:
+            block = self._cold.raw(start, BLOCK_BYTES + OVERLAP_BYTES)
+            if len(self._blocks) >= BLOCKS_MAX:
+                del self._blocks[next(iter(self._blocks))]
+        self._blocks[number] = block
+        return start, block
+
+    def _read(self, spans: Sequence[Span]) -> list[Part]:
+        read = self._cold.raw
+        return [(start, read(start, end - start)) for start, end in spans]
+
+
+def _position(units: bytes, at: int) -> int:
+    """Where the record of the unit stands that is `at` bytes behind the first."""
+    position: int = UNIT.unpack_from(units, at)[0]
+    return position
+
+
+def _bytes_before(position: int, units: bytes, start: int = 0) -> int:
+    """How many bytes the units take, from the first on, whose records stand before a position; `start` of
+    them are known to.
+    """
+    if start < len(units) and _position(units, len(units) - UNIT_BYTES) < position:
+        return len(units)  # the usual answer
+    numbers = range(start, len(units), UNIT_BYTES)
+    return start + UNIT_BYTES * bisect_left(numbers, position, key=partial(_position, units))
+
+
+def _are_runs(spans: Sequence[Span], wanted_bytes: int) -> bool:
+    """Whether the spans are long and hold little else than what is wanted."""
+    read_bytes = sum(end - start for start, end in spans)
+    return len(spans) * RUN_BYTES_MIN <= wanted_bytes and read_bytes * 3 <= wanted_bytes * 4
