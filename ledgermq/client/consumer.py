@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from ledgermq.client.routes import ClientError, Queue, RouteTable, subscribe_queues
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

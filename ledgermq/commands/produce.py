@@ -20,7 +20,7 @@ from ledgermq.client.routes import ClientError
 from ledgermq.commands.signing import signing_client
 from ledgermq.errors import UserError
 from ledgermq.signals import run
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 
 LINE_BYTES_MAX = 4 * 1024 * 1024
 """A message body may not be longer."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ledgermq.client.routes import DEFAULT_TOPIC, ClientError, RouteTable
 from ledgermq.client.routes import Queue as RoutedQueue
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, PendingRequestsFullError, RemotingError

@@ -20,7 +20,7 @@ from commitlog.entry import HEADER_BYTES
 from commitlog.record import Record, decode_record
 from commitlog.sequences import FIRST_DIGEST, SEQUENCED, next_digest, place_of, writer_key
 from ledgermq.client.routes import ClientError, RouteTable
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
