@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib.dates as mdates
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from rocketmq_spark.jobs.html_page import figure_html, plain
+from rocketmq_spark.jobs.pages import figure_html, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +29,7 @@ Rows = Sequence[Mapping[str, Any]]
 Series = Mapping[str, Sequence[tuple[float, float]]]
 
 
-def throughput(rows: Rows, seconds: int) -> str:
+def throughput(rows: Rows, seconds: int) -> Markup:
     """Messages and megabytes a second, by topic."""
     messages = _filled(_by_topic(rows, lambda row: row["messages"] / seconds), seconds * 1000, 0.0)
     megabytes = _filled(_by_topic(rows, lambda row: row["bytes"] / seconds / 1e6), seconds * 1000, 0.0)
@@ -37,7 +38,7 @@ def throughput(rows: Rows, seconds: int) -> str:
     )
 
 
-def latency(rows: Rows, seconds: int) -> str:
+def latency(rows: Rows, seconds: int) -> Markup:
     """Born → stored, the 50th, 95th and 99th percentile; one plot for each topic."""
     found = []
     for topic in _topics(rows)[:SERIES_MAX]:
@@ -45,10 +46,10 @@ def latency(rows: Rows, seconds: int) -> str:
         marks = {"p50": "latencyMsP50", "p95": "latencyMsP95", "p99": "latencyMsP99", "max": "latencyMsMax"}
         series = {name: [(row["startMs"], row[column]) for row in of_topic] for name, column in marks.items()}
         found.append(_lines(f"Born to stored: {topic}", "ms", _filled(series, seconds * 1000, math.nan)))
-    return "".join(found)
+    return Markup().join(found)
 
 
-def sizes(rows: Rows) -> str:
+def sizes(rows: Rows) -> Markup:
     """How many bodies of which size."""
     by_size: dict[int, int] = defaultdict(int)
     for row in rows:
@@ -57,13 +58,13 @@ def sizes(rows: Rows) -> str:
     return _bars("Sizes of bodies", [f"< {size:,} B" for size, _ in ordered], [count for _, count in ordered])
 
 
-def ranking(title: str, rows: Rows, name: str) -> str:
+def ranking(title: str, rows: Rows, name: str) -> Markup:
     """The largest first, as bars from top to bottom."""
     labels = [f"{_cut(row[name])}  ({_cut(row['topic'])})" for row in rows]
     return _bars(title, labels, [row["messages"] for row in rows])
 
 
-def lag(rows: Rows) -> str:
+def lag(rows: Rows) -> Markup:
     """Messages that wait for each group, over all samples."""
     sums: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
@@ -72,7 +73,7 @@ def lag(rows: Rows) -> str:
     return _lines("Messages that wait for a group", "messages", _at_most(series))
 
 
-def dead_letters(rows: Rows) -> str:
+def dead_letters(rows: Rows) -> Markup:
     """Dead letters over time, and how old the oldest was."""
     waiting = _by_topic(rows, lambda row: row["waiting"])
     ages = _by_topic(rows, lambda row: row["oldestAgeMs"] / 3_600_000)
@@ -126,7 +127,7 @@ def _topics(rows: Rows) -> list[str]:
     return list(dict.fromkeys(row["topic"] for row in rows))
 
 
-def _lines(title: str, unit: str, series: Series) -> str:
+def _lines(title: str, unit: str, series: Series) -> Markup:
     dates: Any = mdates
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.add_subplot()
@@ -155,7 +156,7 @@ def _lines(title: str, unit: str, series: Series) -> str:
     return _finished(figure, axes, title, unit)
 
 
-def _bars(title: str, labels: Sequence[str], counts: Sequence[float]) -> str:
+def _bars(title: str, labels: Sequence[str], counts: Sequence[float]) -> Markup:
     figure = Figure(figsize=(_SIZE[0], 1.0 + 0.26 * max(1, len(labels))), layout="constrained")
     axes = figure.add_subplot()
     places: Iterable[int] = range(len(labels))
@@ -165,7 +166,7 @@ def _bars(title: str, labels: Sequence[str], counts: Sequence[float]) -> str:
     return _finished(figure, axes, title, "")
 
 
-def _finished(figure: Figure, axes: Axes, title: str, unit: str) -> str:
+def _finished(figure: Figure, axes: Axes, title: str, unit: str) -> Markup:
     axes.set_title(plain(title), fontsize=10, loc="left")
     axes.set_ylabel(unit, fontsize=8)
     axes.tick_params(labelsize=8)

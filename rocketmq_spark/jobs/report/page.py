@@ -4,35 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from rocketmq_spark.jobs.html_page import page, paragraph, table
+from rocketmq_spark.jobs.pages import render
 from rocketmq_spark.jobs.report import charts
 from rocketmq_spark.jobs.words import bytes_words
 
 Rows = Sequence[Mapping[str, Any]]
 
 
+class Table(NamedTuple):
+    """A table of the page: the names of its columns, and its rows of values."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
 def report_page(about: str, tables: Mapping[str, Rows], bucket_s: int) -> str:
     """The whole page, from the tables by their names."""
-    sections = [("Topics", _topics(tables["totals"]))]
-    if tables["timeline"]:
-        sections += [
-            ("Throughput", charts.throughput(tables["timeline"], bucket_s)),
-            ("Latency from born to stored", charts.latency(tables["timeline"], bucket_s)),
+    timeline = tables["timeline"]
+    plots = []
+    if timeline:
+        plots = [
+            ("Throughput", charts.throughput(timeline, bucket_s)),
+            ("Latency from born to stored", charts.latency(timeline, bucket_s)),
             ("Sizes", charts.sizes(tables["sizes"])),
         ]
-    for name, title in (("tag", "Top tags"), ("key", "Top keys")):
-        rows = tables[f"{name}s"]
-        if rows:
-            listed = table(
-                (name, "topic", "messages", "bytes"),
-                [(row[name], row["topic"], row["messages"], bytes_words(row["bytes"])) for row in rows],
-            )
-            sections.append((title, charts.ranking(title, rows, name) + listed))
-    sections.append(("Consumer lag", _lag(tables["lag"])))
-    sections.append(("Dead letters", _dead_letters(tables["dead_letters"], bucket_s)))
-    return page("Topic report", about, sections)
+    ranked = [("Top tags", "tag", tables["tags"]), ("Top keys", "key", tables["keys"])]
+    return render(
+        "report.html",
+        title="Topic report",
+        about=about,
+        topics=_topics(tables["totals"]),
+        plots=plots,
+        rankings=[
+            (title, charts.ranking(title, rows, name), _ranking(rows, name))
+            for title, name, rows in ranked
+            if rows
+        ],
+        lag=_lag(tables["lag"]),
+        dead_letters=_dead_letters(tables["dead_letters"], bucket_s),
+    )
 
 
 def moment(at_ms: int | None) -> str:
@@ -54,12 +66,10 @@ def length(ms: int | None) -> str:
     return f"{ms / 86_400_000:,.1f} d"
 
 
-def _topics(rows: Rows) -> str:
-    if not rows:
-        return paragraph("No message.")
+def _topics(rows: Rows) -> Table:
     columns = [*("topic", "messages", "bytes", "queues", "first stored", "last stored")]
     columns += ["size p50", "size p99", "size max", "latency p50 ms", "p99 ms", "max ms"]
-    return table(
+    return Table(
         columns,
         [
             (
@@ -73,22 +83,29 @@ def _topics(rows: Rows) -> str:
     )
 
 
-def _lag(rows: Rows) -> str:
+def _ranking(rows: Rows, name: str) -> Table:
+    return Table(
+        (name, "topic", "messages", "bytes"),
+        [(row[name], row["topic"], row["messages"], bytes_words(row["bytes"])) for row in rows],
+    )
+
+
+def _lag(rows: Rows) -> dict[str, object] | None:
     if not rows:
-        return paragraph("No group has consumed any of these topics, or an archive was read.")
+        return None
     newest = max(row["sampledMs"] for row in rows)
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["sampledMs"] == newest:
             found.setdefault((row["group"], row["topic"]), []).append(row)
-    listed = table(
+    table = Table(
         ("group", "topic", "queues", "messages waiting", "longest behind"),
         [
             (group, topic, len(queues), sum(row["lag"] for row in queues), _longest(queues))
             for (group, topic), queues in sorted(found.items())
         ],
     )
-    return charts.lag(rows) + paragraph(f"At {moment(newest)} UTC:") + listed
+    return {"plot": charts.lag(rows), "sampled": moment(newest), **table._asdict()}
 
 
 def _longest(queues: Rows) -> str:
@@ -98,15 +115,12 @@ def _longest(queues: Rows) -> str:
     return "unknown" if None in waits else length(max(waits))
 
 
-def _dead_letters(rows: Rows, bucket_s: int) -> str:
+def _dead_letters(rows: Rows, bucket_s: int) -> dict[str, object] | None:
     if not rows:
-        return paragraph("No dead letters.")
+        return None
     last = {row["topic"]: row for row in rows}
-    listed = table(
+    table = Table(
         ("dead-letter topic", "messages", "oldest, at the end of the time shown"),
         [(topic, row["waiting"], length(row["oldestAgeMs"])) for topic, row in sorted(last.items())],
     )
-    step = paragraph(
-        f"Each point is {length(bucket_s * 1000)}. A dead letter stays until retention takes it."
-    )
-    return charts.dead_letters(rows) + listed + step
+    return {"plot": charts.dead_letters(rows), "step": length(bucket_s * 1000), **table._asdict()}
