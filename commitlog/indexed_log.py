@@ -119,7 +119,9 @@ class Reput:
 
     @property
     def delivered_index(self) -> int:
-        """Every entry up to here is in the queues, and was given to the listeners or is being given to them."""
+        """Every entry up to here is in the queues, and was given to the listeners or is being given to
+        them.
+        """
         if self._behind is not None:
             return self._behind[1].index
         is_waiting = bool(self._undelivered) and self._undelivered[0][1][0].index == self._waits_for_index
@@ -261,7 +263,9 @@ class IndexedLog(ABC):
 
     @abstractmethod
     def _read_bytes(self, position: int, size_bytes: int) -> Buffer:
-        """Shorter than asked for when they are in memory in several pieces; a piece never ends in a record."""
+        """Shorter than asked for when they are in memory in several pieces; a piece never ends in a
+        record.
+        """
 
     @abstractmethod
     def _read_records(self, units: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
