@@ -24,10 +24,10 @@ from bench.failover import is_whole, kill_once, summary
 from bench.processes import end_on_signals
 from bench.results_file import save
 from commitlog.record import Record, format_properties, get_property
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from tests.integration.cluster import Cluster
 from tests.integration.streams import Stream, read_topic
 from tests.integration.waiting import wait_for

@@ -11,17 +11,17 @@ from typing import Any, Self, TypeVar
 
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import Queue, RouteTable, subscribe_queues
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.header_fields import RequestHeader
-from remoting.headers import (
+from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from remoting.headers.fields import RequestHeader
 from remoting.message_body import BodyError, unpack_body
 from remoting.record import CorruptRecordError, Record
 from remoting.record import decode_records as read_records

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from ledgermq.client.consumer import decode_records
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import RouteTable, subscribe_queues
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.header_fields import RequestHeader
-from remoting.headers import (
+from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from remoting.headers.fields import RequestHeader
 from tests.histories.operations import Assign, Queue, Seek
 from tests.node_simulation.clients import History, value_of
 from tests.node_simulation.topic_client import HAS_SUBSCRIPTION
