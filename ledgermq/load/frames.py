@@ -16,6 +16,7 @@ from itertools import cycle
 import orjson
 
 from remoting.codes import RequestCode
+from remoting.route import DEFAULT_TOPIC
 from sockets.dialled import dial
 
 FIRST_OPAQUE = 1_000_000_000
@@ -50,7 +51,7 @@ def send_frame(target: Target, slot: int, body: bytes, group: str = "ledgermq-lo
     ext = {
         "a": group,
         "b": topic,
-        "c": "TBW102",
+        "c": DEFAULT_TOPIC,
         "d": "8",
         "e": str(queue),
         "f": "0",

@@ -1,6 +1,6 @@
 """Routes and leaders: what name servers answer, how several answers are merged, and what is kept. Pure.
 
-The requests are sent by `aio.RouteTable` for programs with an event loop, and by Spark's blocking `Cluster`.
+The requests are sent by `RouteTable` for programs with an event loop, and by Spark's blocking `Cluster`.
 Both use the rules of this module: which answers mean "no such topic", which name server is asked first, which
 node is a broker's leader, and how long a route is valid.
 """
@@ -170,7 +170,7 @@ class NameServers:
 
 
 class RouteCache(Generic[T]):
-    """What was read from routes, by topic, each for `valid_s` seconds; the oldest are dropped above a bound."""
+    """What was read from routes, by topic, valid for `valid_s` seconds; above a bound the oldest go."""
 
     def __init__(self, valid_s: float = float("inf"), cached_max: int = CACHED_MAX) -> None:
         self._valid_s = valid_s
@@ -183,7 +183,7 @@ class RouteCache(Generic[T]):
         return None if cached is None or now_s - cached[1] >= self._valid_s else cached[0]
 
     def outdated(self, topic: str) -> T | None:
-        """The topic's entry even when it is no longer valid: better than none while no name server answers."""
+        """The entry even when it is no longer valid: better than none while no name server answers."""
         cached = self._cached.get(topic)
         return None if cached is None else cached[0]
 
