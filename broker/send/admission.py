@@ -29,7 +29,6 @@ from typing import Any, NamedTuple, Protocol
 from broker.config import BrokerConfig
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import (
-    DEFAULT_TOPIC,
     HALF_TOPIC,
     PERM_READ,
     PERM_WRITE,
@@ -62,6 +61,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import RequestError
 from remoting.headers.send import SendMessageRequestHeader, SendRequest
 from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.route import DEFAULT_TOPIC
 
 _HEAD = struct.Struct(">iiiii")
 _INT16 = struct.Struct(">h")
