@@ -108,11 +108,7 @@ WAITING_IS_THE_SUBJECT = {
 
 def is_sleep(node: ast.AST) -> bool:
     """A call of time.sleep or asyncio.sleep for longer than a turn of the loop."""
-    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {
-        "asyncio.sleep",
-        "time.sleep",
-        "sleep",
-    }:
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {"asyncio.sleep", "time.sleep"}:
         return False
     return ast.unparse(node.args[0]) != "0"
 
