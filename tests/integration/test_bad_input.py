@@ -52,6 +52,11 @@ def topic(broker: str, name: str) -> Iterator[str]:
         assert_stores_messages(other_client, topic)
 
 
+def assert_takes_messages(broker: str, topic: str) -> None:
+    with Wire(broker) as wire:
+        assert_stores_messages(wire, topic)
+
+
 def assert_stores_messages(wire: Wire, topic: str) -> None:
     answer = wire.invoke(RequestCode.SEND_MESSAGE_V2, send_ext(topic), b"an ordinary message")
     assert answer.code == ResponseCode.SUCCESS, answer
@@ -141,8 +146,7 @@ def test_message_of_five_mebibytes_is_refused(broker: str, topic: str) -> None:
 def test_half_a_frame_keeps_nobody_waiting(broker: str, topic: str) -> None:
     with Wire(broker) as stalled:
         stalled.send_bytes(struct.pack(">II", MIB, 100) + b"only a part")
-        with Wire(broker) as other_client:
-            assert_stores_messages(other_client, topic)
+        assert_takes_messages(broker, topic)
 
 
 def test_wrong_requests_are_logged_once_a_connection(cluster: Cluster) -> None:

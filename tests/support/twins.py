@@ -1,10 +1,14 @@
-"""The tests of what has a compiled twin: scripts/test runs them a second time in pure Python.
+"""Which tests run in pure Python as well, and which have to take all branches of the modules without I/O.
 
-`python -m tests.support.twins` prints their files. A module owns a twin when it asks `native` for it; its
-tests are those that import it, or the store, the engine or the protocol on top of it.
+`python -m tests.support.twins` prints the former's files, with `--covered` the latter's (scripts/coverage).
+A module owns a twin when it asks `native` for it; its tests are those that import it, or the store, the
+engine or the protocol on top of it.
 """
 
-from tests.support.touched import ROOT, imported, module_of, quick_tests
+import sys
+import tomllib
+
+from tests.support.touched import ROOT, imported, module_of, nearest_tests, quick_tests
 
 PACKAGES = ("broker", "commitlog", "dledger", "remoting", "rocketmq_spark")
 DRIVERS = ("commitlog", "dledger", "remoting")
@@ -28,5 +32,23 @@ def twin_tests() -> list[str]:
     ]
 
 
+def covered_files() -> list[str]:
+    """The modules of which every branch is to be taken, by `tool.coverage.run` of pyproject.toml."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        patterns = tomllib.load(file)["tool"]["coverage"]["run"]["include"]
+    return [str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)]
+
+
+def covered_tests() -> list[str]:
+    """The tests that are to take these branches: of the modules' own packages, and the golden traces."""
+    files = covered_files()
+    folders = {f"tests/unit/{file.partition('/')[0]}/" for file in files} | {"tests/golden/"}
+    golden = [name for name in quick_tests() if name.startswith("tests/golden/")]
+    return [
+        name for name in dict.fromkeys([*nearest_tests(files), *golden]) if name.startswith(tuple(folders))
+    ]
+
+
 if __name__ == "__main__":
-    print(*twin_tests(), sep="\n")
+    covered = covered_tests()
+    print(*(covered if "--covered" in sys.argv[1:] else sorted({*twin_tests()} - {*covered})), sep="\n")

@@ -42,7 +42,7 @@ async def test_head_that_comes_byte_by_byte_has_no_more_time() -> None:
             client.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
             while not client.writer.is_closing():
                 client.send(b"X-A: b\r\n")
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
 
         trickling = asyncio.create_task(trickle())
         assert await client.ended()

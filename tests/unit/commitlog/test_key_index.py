@@ -21,9 +21,10 @@ from commitlog.key_index import KeyIndex, KeyIndexConfig, KeyUpkeep
 from commitlog.key_segment import key_hash
 from commitlog.log import PutStatus
 from commitlog.record import Message, decode_record
-from tests.support.fake_engine import FakeEngine
+from tests.support.fake_engine import FakeEngine, as_server
 from tests.support.long_runs import examples
 from tests.support.memory_fs import MemoryFs
+from tests.support.polling import until
 
 STORE = Path("/store")
 FOLDER = STORE / "keyindex"
@@ -49,7 +50,7 @@ class Bench:
         self.engine = FakeEngine(self.store)
         self.fatal: list[BaseException] = []
         self.log = DLedgerCommitLog(
-            self.engine,
+            as_server(self.engine),
             self.store,
             STORE,
             QUEUES,
@@ -91,9 +92,7 @@ class Bench:
         bench = Bench(self.fs, self.now_ms)
         bench.engine.term = self.engine.term
         bench.lead()
-        async with asyncio.timeout(10):
-            while not bench.log.is_writable():
-                await asyncio.sleep(0)
+        await until(bench.log.is_writable)
         return bench
 
     @property
@@ -262,9 +261,7 @@ async def test_the_log_goes_on_when_the_index_cannot_be_written_at_the_end(bench
 async def test_the_task_does_it_by_itself(bench: Bench) -> None:
     await bench.upkeep.start()
     bench.put(*["all"] * 50)
-    async with asyncio.timeout(10):
-        while len(bench.files) < 2 or bench.index.unwritten:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(bench.files) >= 2 and not bench.index.unwritten)
     await bench.upkeep.stop()
     assert await bench.find("all") == times(1, 50)
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ledgermq.supervisor import Command, Exit, Limits, Supervisor, describe_exit, last_lines
+from ledgermq.local.supervisor import Command, Exit, Limits, Supervisor, describe_exit, last_lines
+from tests.support.polling import until
 
 QUICK = Limits(stop_s=5.0, restart_first_s=0.01, restart_max_s=0.04)
 SLEEPS = "import time; time.sleep(60)"
@@ -56,9 +57,7 @@ def python(tmp_path: Path, name: str, program: str, stage: int = 0) -> Command:
 
 
 async def wait_for_log(tmp_path: Path, name: str, text: str) -> None:
-    async with asyncio.timeout(20):
-        while text not in (tmp_path / "logs" / f"{name}.log").read_text():
-            await asyncio.sleep(0.01)
+    await until(lambda: text in (tmp_path / "logs" / f"{name}.log").read_text())
 
 
 async def test_child_killed_is_told_with_its_signal_and_not_restarted(tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_children_end_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from ledgermq.supervisor import Command, Supervisor\n"
+        "from ledgermq.local.supervisor import Command, Supervisor\n"
         "async def main():\n"
         "    supervisor = Supervisor(print, restart=False)\n"
         f"    log = Path({str(tmp_path)!r}) / 'n0.log'\n"
