@@ -9,12 +9,10 @@ from contextlib import aclosing
 from typing import Final
 
 from broker.consume.clients import ClientConnection
-from broker.context import BrokerContext
 from broker.state.state import ReplicatedState
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.errors import DamagedRecordError
 from commitlog.key_index import KeyIndex
-from commitlog.key_upkeep import KeyUpkeep
 from commitlog.log import MessageLog
 from commitlog.record import CorruptRecordError, Record, decode_record
 from commitlog.record_keys import PROPERTY_UNIQUE, key_hash, keys_of
@@ -22,6 +20,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
 from remoting.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.router import Handlers
 
 RECORDS_READ_MAX: Final = 4_096
 """Records one query looks at; beyond that it is answered with what was found."""
@@ -149,6 +148,12 @@ class QueryProcessor:
         """Requests by the position they wait for."""
         log.add_listener(self._on_dispatch)
 
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.QUERY_MESSAGE: self.query_message,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
+        }
+
     async def view_message(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
         """33: the record, as it stands in the log."""
         position = ViewMessageRequestHeader.parse(request.ext_fields).position
@@ -208,19 +213,3 @@ class QueryProcessor:
             "indexLastUpdatePhyoffset": str(position),
         }
         return success_response(request, fields, b"".join(records))
-
-
-def register(context: BrokerContext) -> None:
-    queries = make_queries(context) if context.config.message_index_enable else None
-    processor = QueryProcessor(context.log, context.state, queries, lambda: context.end_position())
-    context.router.register(RequestCode.QUERY_MESSAGE, processor.query_message)
-    context.router.register(RequestCode.VIEW_MESSAGE_BY_ID, processor.view_message)
-
-
-def make_queries(context: BrokerContext) -> KeyQueries:
-    """Open the key index, and have it follow the log from now on. Raises OSError."""
-    store = context.config.store_path_root_dir
-    index = KeyIndex(context.environment.fs, store, context.log, end_position=context.end_position())
-    context.log.add_listener(index.on_batch)
-    context.services.append(KeyUpkeep(index))
-    return KeyQueries(index, context.log, lambda: context.state.deleted_at)
