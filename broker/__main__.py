@@ -27,8 +27,8 @@ from telemetry.log_lines import FORMATS, Whereabouts, log_to_stderr
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 YOUNG_MAX: Final = 20_000
-"""Objects allocated and not yet freed before the youngest generation is collected. Requests are freed by their
-reference counts; two thousand of them in flight stay below this.
+"""Objects allocated and not yet freed before the youngest generation is collected. Requests are freed by
+their reference counts; two thousand of them in flight stay below this.
 """
 MIDDLE_MAX: Final = 20
 OLD_MAX: Final = 50

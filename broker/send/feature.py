@@ -49,10 +49,8 @@ def make_send_back(core: Core) -> SendBackProcessor:
     )
 
 
-def send_feature(core: Core, may_prepare: Callable[[], bool], may_time: Callable[[int], bool]) -> Feature:
-    sends = make_send_processor(core, may_prepare, may_time)
-    end_batch = EndBatchProcessor(core.log, core.state, core.readiness, sends.sequencing)
-    replies = ReplyProcessor(
+def make_replies(core: Core) -> ReplyProcessor:
+    return ReplyProcessor(
         config=core.config,
         log=core.log,
         state=core.state,
@@ -62,11 +60,16 @@ def send_feature(core: Core, may_prepare: Callable[[], bool], may_time: Callable
         rng=core.environment.rng,
         forwarder=core.forwarder,
     )
+
+
+def send_feature(core: Core, may_prepare: Callable[[], bool], may_time: Callable[[int], bool]) -> Feature:
+    sends = make_send_processor(core, may_prepare, may_time)
+    end_batch = EndBatchProcessor(core.log, core.state, core.readiness, sends.sequencing)
     return Feature(
         handlers={
             RequestCode.LEDGERMQ_END_BATCH: end_batch.end_batch,
             RequestCode.CONSUMER_SEND_MSG_BACK: make_send_back(core).handle,
-            **replies.handlers(),
+            **make_replies(core).handlers(),
         },
         batch_handlers=sends.batch_handlers(),
         waiting={"send_for_topic": lambda: sends.held_count},

@@ -9,10 +9,12 @@ from contextlib import aclosing
 from typing import Final
 
 from broker.consume.clients import ClientConnection
+from broker.feature import Core, Feature
 from broker.state.state import ReplicatedState
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.errors import DamagedRecordError
 from commitlog.key_index import KeyIndex
+from commitlog.key_upkeep import KeyUpkeep
 from commitlog.log import MessageLog
 from commitlog.record import CorruptRecordError, Record, decode_record
 from commitlog.record_keys import PROPERTY_UNIQUE, key_hash, keys_of
@@ -213,3 +215,18 @@ class QueryProcessor:
             "indexLastUpdatePhyoffset": str(position),
         }
         return success_response(request, fields, b"".join(records))
+
+
+def query_feature(core: Core) -> Feature:
+    """Raises OSError when the key index cannot be opened."""
+    if not core.config.message_index_enable:
+        return Feature(handlers=_query_processor(core, None).handlers())
+    store = core.config.store_path_root_dir
+    index = KeyIndex(core.environment.fs, store, core.log, end_position=core.opened.end_position())
+    core.log.add_listener(index.on_batch)
+    queries = KeyQueries(index, core.log, lambda: core.state.deleted_at)
+    return Feature(handlers=_query_processor(core, queries).handlers(), services=(KeyUpkeep(index),))
+
+
+def _query_processor(core: Core, queries: KeyQueries | None) -> QueryProcessor:
+    return QueryProcessor(core.log, core.state, queries, core.opened.end_position)

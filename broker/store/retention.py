@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.feature import Core, Feature
 from broker.state.changes import TrimLog
 from broker.state.checkpoints import PART_BYTES_MAX
 from broker.state.state import ReplicatedState
@@ -300,3 +301,20 @@ class RetentionAdmin:
         if self._retention is None:
             raise RequestError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, KEEPS_ALL)
         return self._retention
+
+
+def retention_feature(core: Core, others: Feature) -> Feature:
+    """`others`: what all features need of the log. A plain log keeps everything."""
+    removal = core.opened.removal
+    if removal is None:
+        return Feature(handlers=RetentionAdmin(None).handlers())
+    retention = Retention(
+        config=core.config,
+        log=core.log,
+        state=core.state,
+        clock=core.clock,
+        removal=removal,
+        pins=others.retention_pins,
+        rewriters=others.log_rewriters,
+    )
+    return Feature(handlers=RetentionAdmin(retention).handlers(), services=(retention,))

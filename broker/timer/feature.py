@@ -29,15 +29,10 @@ def first_delayed(core: Core) -> int | None:
     return min((position for position in places if position is not None), default=None)
 
 
-def timer_feature(core: Core) -> tuple[Feature, Callable[[int], bool]]:
-    """Also whether there is room for one more timer message that is due at a time."""
-    log = core.log
-    journal = TimerJournal(core)
-    recalls = Recalls(log, journal, core.clock)
-    delivery = TimerDelivery(core, journal, recalls)
-    processor = RecallProcessor(
+def make_recall_processor(core: Core, recalls: Recalls) -> RecallProcessor:
+    return RecallProcessor(
         config=core.config,
-        log=log,
+        log=core.log,
         state=core.state,
         router=core.router,
         clock=core.clock,
@@ -45,6 +40,15 @@ def timer_feature(core: Core) -> tuple[Feature, Callable[[int], bool]]:
         readiness=core.readiness,
         recalls=recalls,
     )
+
+
+def timer_feature(core: Core) -> tuple[Feature, Callable[[int], bool]]:
+    """Also whether there is room for one more timer message that is due at a time."""
+    log = core.log
+    journal = TimerJournal(core)
+    recalls = Recalls(log, journal, core.clock)
+    delivery = TimerDelivery(core, journal, recalls)
+    processor = make_recall_processor(core, recalls)
     rates = RateMeter(lambda: (journal.placed, journal.delivered))
     feature = Feature(
         handlers={RequestCode.RECALL_MESSAGE: processor.handle},
