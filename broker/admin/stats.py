@@ -5,22 +5,14 @@ from typing import Any
 from broker.monitoring.statistics import STATS, BrokerStatistics, Figures
 from broker.responses import json_answer
 from broker.state.state import ReplicatedState
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.header_fields import RequestHeader, request_header
+from remoting.headers.brokers import ViewBrokerStatsRequestHeader
 from remoting.router import Handlers
-
-
-@request_header
-class ViewBrokerStatsRequestHeader(RequestHeader):
-    """Code 315."""
-
-    stats_name: str
-    stats_key: str
 
 
 class StatsAdmin:

@@ -29,7 +29,7 @@ from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
-from remoting.headers import PullMessageRequestHeader
+from remoting.headers.consume import PullMessageRequestHeader
 from remoting.router import HandlerResult, Handlers, Router
 
 SYS_FLAG_COMMIT_OFFSET = 1

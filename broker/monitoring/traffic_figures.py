@@ -24,7 +24,7 @@ from broker.state.topics import DLQ_PREFIX
 from broker.store.replication import LogMeasures
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
-from remoting.counts import RequestCounts
+from remoting.router import RequestCounts
 from telemetry.families import Row, counter, counters, gauges, histogram
 
 HALF_LIFE_S: Final = 300.0

@@ -26,7 +26,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads
-from remoting.pop_headers import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
+from remoting.headers.pop import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
 from remoting.router import Router
 
 BATCH_ACKS_MAX = 4_096

@@ -34,11 +34,10 @@ from commitlog.sequences import stamp, writer_key
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.connection import Connection
-from remoting.counts import RequestCounts
 from remoting.errors import HeaderError, RequestError
-from remoting.router import Batch, BatchHandler
-from remoting.send_request import SendMessageRequestHeader, send_header
-from remoting.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SendMessageRequestHeader, send_header
+from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.router import Batch, BatchHandler, RequestCounts
 
 LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
 """In the remark of a writable leader's log that takes nothing."""

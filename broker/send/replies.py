@@ -31,8 +31,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, HeaderError, RemotingError, RequestError
+from remoting.headers.send import SendMessageRequestHeader
 from remoting.router import Handlers
-from remoting.send_request import SendMessageRequestHeader
 
 PUSH_TIMEOUT_S = 3.0
 """Who replies waits no longer for the answer by default."""

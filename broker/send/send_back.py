@@ -33,7 +33,7 @@ from commitlog.record import (
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers import ConsumerSendMsgBackRequestHeader
+from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
 from remoting.router import HandlerResult, Router
 
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"

@@ -23,7 +23,7 @@ from commitlog.log import MessageLog, PutStatus
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response
 from remoting.errors import RequestError
-from remoting.headers import RecallMessageRequestHeader
+from remoting.headers.send import RecallMessageRequestHeader
 from remoting.router import Router
 
 NO_LIMIT = (1 << 31) - 1

@@ -14,7 +14,7 @@ from commitlog.record import decode_record
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from remoting.headers import ResumeCheckHalfMessageRequestHeader
+from remoting.headers.transactions import ResumeCheckHalfMessageRequestHeader
 from remoting.router import Router
 
 MESSAGE_ID_CHARS = (32, 56)

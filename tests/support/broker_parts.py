@@ -97,12 +97,8 @@ class BrokerParts:
 
 
 def make_parts(
-    tmp_path: Path,
-    log: FakeLog,
-    engine: FakeEngine | None = None,
-    router: Router | None = None,
-    **values: object,
+    tmp_path: Path, log: FakeLog, engine: FakeEngine | None = None, **values: object
 ) -> BrokerParts:
     """Parts whose state is restored and listens to the log. Needs a running loop."""
     config = config_from({"storePathRootDir": str(tmp_path), **values})
-    return BrokerParts(config, log, engine, router or Router())
+    return BrokerParts(config, log, engine, Router())

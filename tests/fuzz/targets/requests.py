@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 from broker.app import install_features
+from broker.config import config_from
 from namesrv.broker_processor import BrokerProcessor
 from namesrv.config import NameServerConfig, NameServerSwitches
 from namesrv.config_processor import ConfigProcessor
@@ -22,7 +22,7 @@ from remoting.router import Router
 from tests.fuzz.header_classes import header_classes, sample_of
 from tests.fuzz.target import Target
 from tests.fuzz.targets.broker_bodies import _CLIENT_CONFIG, _SUB_MESSAGE
-from tests.support.broker_parts import FakeEngine, make_parts
+from tests.support.broker_parts import BrokerParts, FakeEngine
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 from tests.unit.broker.heartbeat_samples import JAVA_CONSUMER
@@ -99,8 +99,8 @@ class Handlers:
 async def _broker_router() -> StrictRouter:
     log = FakeLog()
     router = StrictRouter()
-    parts = make_parts(Path(tempfile.gettempdir()), log, FakeEngine(), router)
-    install_features(parts.core)
+    config = config_from({"storePathRootDir": tempfile.gettempdir()})
+    install_features(BrokerParts(config, log, FakeEngine(), router).core)
     return router
 
 

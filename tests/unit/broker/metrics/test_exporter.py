@@ -16,7 +16,7 @@ from broker.monitoring.exporter import make_exporter
 from broker.monitoring.traffic_figures import OTHER
 from broker.send.feature import send_feature
 from broker.state.changes import CommitOffsets
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from dledger.core.status import NodeStatus, PeerStatus, unknown_peers
 from dledger.core.types import PushState, Role
 from dledger.fs import DiskWatch, OsFs
@@ -39,10 +39,12 @@ PAGE = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
 class Node:
     """A broker's parts, and what a scrape of it finds."""
 
-    def __init__(self, tmp_path: Path, engine: FakeEngine | None, **values: object) -> None:
+    def __init__(self, tmp_path: Path, has_engine: bool = True, **values: object) -> None:
         self.log = FakeLog()
-        self.engine = engine
-        self.parts: BrokerParts = make_parts(tmp_path, self.log, self.engine, metricsPort=1, **values)
+        self.engine = FakeEngine(node_status=LEADING, connected=frozenset({"n1"}))
+        self.parts: BrokerParts = make_parts(
+            tmp_path, self.log, self.engine if has_engine else None, metricsPort=1, **values
+        )
         core = self.parts.core
         self.parts.add(
             send_feature(core, lambda: True, lambda out_ms: True), pull_feature(core, self.parts.consumers)
@@ -70,7 +72,7 @@ class Node:
 
 @pytest.fixture
 async def node(tmp_path: Path) -> Node:
-    return Node(tmp_path, FakeEngine(node_status=LEADING, connected=frozenset({"n1"})))
+    return Node(tmp_path)
 
 
 async def test_a_leader_shows_its_marks_and_how_far_its_followers_are(node: Node) -> None:
@@ -106,7 +108,7 @@ async def test_after_a_failover_nothing_of_a_leader_is_left(node: Node) -> None:
 
 
 async def test_topics_and_groups_beyond_the_bound_count_as_one(tmp_path: Path) -> None:
-    node = Node(tmp_path, FakeEngine(node_status=LEADING, connected=frozenset({"n1"})), metricsTopicsMax=2)
+    node = Node(tmp_path, metricsTopicsMax=2)
     for number in range(5):
         node.put(f"t{number}", 10 - number)
         node.parts.statistics.got(f"t{number}", "g", 0, 10 - number, 100, 1)
@@ -175,7 +177,7 @@ async def test_a_disk_is_as_full_as_its_limit_counts_it(node: Node, monkeypatch:
 
 
 async def test_a_node_without_a_group_has_no_term(tmp_path: Path) -> None:
-    node = Node(tmp_path, None)
+    node = Node(tmp_path, has_engine=False)
     found = await node.read()
     assert "ledgermq_term" not in found
     assert found["ledgermq_writable"] == 1
