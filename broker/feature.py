@@ -23,7 +23,7 @@ from broker.store.replication import ReplicationEngine
 from commitlog.log import MessageLog
 from commitlog.record import host_bytes
 from dledger.environment import Environment
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.connection import Connection
 from remoting.router import BatchHandler, Handlers, Router
 

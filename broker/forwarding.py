@@ -23,7 +23,7 @@ from broker.config import BrokerConfig
 from broker.readiness import Readiness
 from broker.store.replication import ReplicationEngine
 from commitlog.log import MessageLog
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RemotingError

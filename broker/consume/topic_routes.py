@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from broker.background import Spawn
 from broker.config import BrokerConfig
 from broker.state.state import ReplicatedState
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
