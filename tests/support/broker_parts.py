@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dledger.clock import monotonic_ms
+
 from broker.config import BrokerConfig, config_from
 from broker.consume.feature import consumers_of
 from broker.feature import Feature, install, join, make_core
@@ -11,10 +13,10 @@ from broker.monitoring.statistics import BrokerStatistics
 from broker.state.state import ReplicatedState
 from broker.store.message_log import OpenedLog
 from broker.store.replication import LogMeasures
-from dledger.clock import monotonic_ms
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
 from dledger.environment import Environment
+from dledger.server import DLedgerServer
 from remoting.connection import Connection
 from remoting.router import Router
 from tests.support.fake_log import FakeLog
@@ -23,8 +25,8 @@ NOW_MS = 1_700_000_000_000
 
 
 @dataclass(slots=True)
-class FakeEngine:
-    """Implements ReplicationEngine."""
+class FakeEngine(DLedgerServer):
+    """The part of an engine that the broker itself asks; nothing runs."""
 
     term: int = 3
     leader_id: str | None = "n0"
