@@ -16,23 +16,21 @@ from admin_api.gateway import Invoker
 from admin_api.metrics import AdminMetrics, CountedClient, CountedRequests
 from admin_api.openapi import completed
 from admin_api.problems import add_problem_handlers
-from admin_api.routes import (
-    audit,
-    brokers,
-    cluster,
-    consumer_groups,
-    dlq,
-    doctor,
-    health,
-    history,
-    maintenance,
-    messages,
-    metrics,
-    page,
-    producers,
-    replication,
-    topics,
-)
+from admin_api.routes.audit import router as audit_router
+from admin_api.routes.brokers import router as brokers_router
+from admin_api.routes.cluster import router as cluster_router
+from admin_api.routes.consumer_groups import router as consumer_groups_router
+from admin_api.routes.dlq import router as dlq_router
+from admin_api.routes.doctor import doctor_router
+from admin_api.routes.health import router as health_router
+from admin_api.routes.history import history_router
+from admin_api.routes.maintenance import maintenance_router
+from admin_api.routes.messages import router as messages_router
+from admin_api.routes.metrics import metrics_router
+from admin_api.routes.page import mount_static, page_router
+from admin_api.routes.producers import producers_router
+from admin_api.routes.replication import router as replication_router
+from admin_api.routes.topics import router as topics_router
 from admin_api.security.http_guard import Guard
 from admin_api.security.policy import Policy
 from admin_api.security.rates import RateLimit, Turns
@@ -41,22 +39,22 @@ from admin_api.services.history import History
 from admin_api.settings import Settings
 from admin_api.sources.runtime import RuntimeSource
 
-_ROUTES = (
-    audit,
-    brokers,
-    cluster,
-    consumer_groups,
-    health,
-    maintenance,
-    metrics,
-    history,
-    page,
-    producers,
-    replication,
-    topics,
-    dlq,
-    doctor,
-    messages,
+_ROUTERS = (
+    audit_router,
+    brokers_router,
+    cluster_router,
+    consumer_groups_router,
+    health_router,
+    maintenance_router,
+    metrics_router,
+    history_router,
+    page_router,
+    producers_router,
+    replication_router,
+    topics_router,
+    dlq_router,
+    doctor_router,
+    messages_router,
 )
 _DESCRIPTION = """Reads and changes a cluster over the brokers' own protocol. A change that loses something is
 first previewed (`dryRun`), and made with the `confirmation` that the preview gives.
@@ -88,7 +86,9 @@ class AdminApp(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = completed(super().openapi(), [r for m in _ROUTES for r in m.router.routes])
+            self.openapi_schema = completed(
+                super().openapi(), [r for router in _ROUTERS for r in router.routes]
+            )
         return self.openapi_schema
 
 
@@ -142,7 +142,7 @@ def create_app(
     app.state.costly_limit = RateLimit(settings.costly_burst, settings.costly_per_s)
     app.state.costly_turns = Turns(settings.costly_at_once, settings.costly_at_once_max)
     add_problem_handlers(app)
-    for routes in _ROUTES:
-        app.include_router(routes.router)
-    page.mount_static(app)
+    for router in _ROUTERS:
+        app.include_router(router)
+    mount_static(app)
     return app

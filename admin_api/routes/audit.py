@@ -1,22 +1,49 @@
 """Who changed what."""
 
+from typing import Final
+
 from fastapi import APIRouter, Depends, Request
 
 from admin_api.audit import AuditLog
-from admin_api.routes.overview_examples import AUDIT
-from admin_api.routes.parts import PageDep, problems
-from admin_api.schemas.audit import AuditPage
+from admin_api.routes.parts import PageDep, problems, shown
+from admin_api.schemas.audit import AuditEntry, AuditOutcome, AuditPage
+from admin_api.schemas.changes import EffectView
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role
 
 router = APIRouter(prefix="/api/v1", tags=["audit"])
+
+_NOW_MS: Final = 1_767_225_600_000
+_AUDIT: Final = shown(
+    AuditPage(
+        items=[
+            AuditEntry(
+                id="1767225600000-1",
+                at_ms=_NOW_MS,
+                ended_at_ms=_NOW_MS + 40,
+                actor="night-shift",
+                role="operate",
+                remote="10.0.0.7",
+                action="offset.skip",
+                target="billing",
+                outcome=AuditOutcome.APPLIED,
+                effects=[EffectView(subject="orders broker-a/3", before="57", after="120")],
+                effects_total=1,
+            )
+        ],
+        page=1,
+        page_size=100,
+        total=1,
+        is_kept=True,
+    )
+)
 
 
 @router.get(
     "/audit",
     summary="Every change, newest first",
     dependencies=[Depends(require(Role.OPERATE)), Depends(costly)],
-    responses={**AUDIT, **problems(e503="The audit log cannot be read.")},
+    responses={**_AUDIT, **problems(e503="The audit log cannot be read.")},
 )
 async def get_audit(
     request: Request,

@@ -1,20 +1,24 @@
 """Whether this process lives, and whether the cluster takes messages."""
 
 from http import HTTPStatus
+from typing import Final
 
 from fastapi import APIRouter, Request
 
 from admin_api.examples import PROBLEM_EXAMPLE
 from admin_api.problems import MEDIA_TYPE, ProblemError
 from admin_api.routes.cluster import feed_of, known
-from admin_api.routes.overview_examples import HEALTH, READY
+from admin_api.routes.parts import shown
 from admin_api.schemas.base import Problem
 from admin_api.schemas.cluster import GroupState, Health, Readiness
 
 router = APIRouter(tags=["health"])
 
+_HEALTH: Final = shown(Health())
+_READY: Final = shown(Readiness(leaders={"broker-a": "n1"}))
 
-@router.get("/healthz", summary="This process lives", responses=HEALTH)
+
+@router.get("/healthz", summary="This process lives", responses=_HEALTH)
 async def get_health() -> Health:
     """200 while the admin process serves; it says nothing about the brokers."""
     return Health()
@@ -24,7 +28,7 @@ async def get_health() -> Health:
     "/readyz",
     summary="The cluster takes messages",
     responses={
-        **READY,
+        **_READY,
         503: {
             "model": Problem,
             "description": "A group has no leader that takes messages.",

@@ -1,25 +1,51 @@
 """The last hour, for plots."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from admin_api.routes.overview_examples import HISTORY
-from admin_api.routes.parts import answer
-from admin_api.schemas.history import HistoryView
+from admin_api.routes.parts import answer, shown
+from admin_api.schemas.history import GroupHistory, HistorySample, HistoryView
 from admin_api.security.access import require
 from admin_api.security.actor import Role
 from admin_api.services.history import History
 
-router = APIRouter(prefix="/api/v1", tags=["cluster"])
+history_router = APIRouter(prefix="/api/v1", tags=["cluster"])
+
+_NOW_MS: Final = 1_767_225_600_000
+_INTERVAL_MS: Final = 5_000
+_HISTORY: Final = shown(
+    HistoryView(
+        as_of_ms=_NOW_MS,
+        interval_ms=_INTERVAL_MS,
+        keep_ms=3_600_000,
+        groups=[
+            GroupHistory(
+                broker_name="broker-a",
+                samples=[
+                    HistorySample(at_ms=_NOW_MS - 2 * _INTERVAL_MS),
+                    HistorySample(
+                        at_ms=_NOW_MS - _INTERVAL_MS,
+                        leader_id="n1",
+                        put_per_s=118.5,
+                        get_per_s=237.0,
+                        put_p99_ms=4.2,
+                        lag_entries={"n0": None, "n2": 1},
+                        lag_ms={"n0": None, "n2": 3},
+                    ),
+                ],
+            )
+        ],
+    )
+)
 
 
-@router.get(
+@history_router.get(
     "/history",
     summary="The last hour of throughput, put latency and lag",
     response_model=HistoryView,
-    responses=HISTORY,
+    responses=_HISTORY,
     dependencies=[Depends(require(Role.READ))],
 )
 async def get_history(

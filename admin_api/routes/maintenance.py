@@ -1,13 +1,12 @@
 """The name server's own state, and cleaning up by hand."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Path
 from fastapi.responses import Response
 
 from admin_api.routes.changes import MakeDep, changing
-from admin_api.routes.overview_examples import ITEMS, NAME_SERVER
-from admin_api.routes.parts import ServicesDep, problems
+from admin_api.routes.parts import ServicesDep, problems, shown
 from admin_api.schemas.maintenance import (
     Cleaning,
     ItemsView,
@@ -19,10 +18,15 @@ from admin_api.schemas.maintenance import (
 from admin_api.security.access import require
 from admin_api.security.actor import Role
 
-router = APIRouter(prefix="/api/v1", tags=["name server and cleaning"])
+maintenance_router = APIRouter(prefix="/api/v1", tags=["name server and cleaning"])
+
+_ITEMS_EXAMPLE: Final = shown(ItemsView(namespace="ORDER_TOPIC_CONFIG", items={"orders": "broker-a:4;broker-b:4"}))
+_NAME_SERVER: Final = shown(
+    NameServerView(address="127.0.0.1:9876", config={"listenPort": "9876", "orderMessageEnable": "false"})
+)
 
 _READ = [Depends(require(Role.READ))]
-_SERVER = {**problems(e503="The name server gives no answer."), **NAME_SERVER}
+_SERVER = {**problems(e503="The name server gives no answer."), **_NAME_SERVER}
 _ITEMS = problems(e404="It has no such namespace.", e503="The name server gives no answer.")
 _NAME = r"^[^\x00-\x1f/]+$"
 Namespace = Annotated[
@@ -44,30 +48,30 @@ BrokerName = Annotated[
 ]
 
 
-@router.get("/name-server", summary="Its configuration", dependencies=_READ, responses=_SERVER)
+@maintenance_router.get("/name-server", summary="Its configuration", dependencies=_READ, responses=_SERVER)
 async def get_name_server(services: ServicesDep) -> NameServerView:
     """The name server that this service asks."""
     return await services.name_server.view()
 
 
-@router.patch("/name-server", summary="Change its configuration", **changing(Role.ADMIN))
+@maintenance_router.patch("/name-server", summary="Change its configuration", **changing(Role.ADMIN))
 async def patch_name_server(services: ServicesDep, make: MakeDep, change: NameServerChange) -> Response:
     """Until it starts again; which keys can change it knows itself."""
     return await make(services.name_server.configure(change.values))
 
 
-@router.get(
+@maintenance_router.get(
     "/name-server/items/{namespace}",
     summary="Key-value items",
     dependencies=_READ,
-    responses={**_ITEMS, **ITEMS},
+    responses={**_ITEMS, **_ITEMS_EXAMPLE},
 )
 async def get_items(services: ServicesDep, namespace: Namespace) -> ItemsView:
     """The items of one namespace, such as `ORDER_TOPIC_CONFIG`."""
     return await services.name_server.items(namespace)
 
 
-@router.put("/name-server/items/{namespace}/{key}", summary="Set an item", **changing(Role.ADMIN))
+@maintenance_router.put("/name-server/items/{namespace}/{key}", summary="Set an item", **changing(Role.ADMIN))
 async def put_item(
     services: ServicesDep,
     make: MakeDep,
@@ -79,13 +83,15 @@ async def put_item(
     return await make(services.name_server.put_item(namespace, key, item.value))
 
 
-@router.delete("/name-server/items/{namespace}/{key}", summary="Delete an item", **changing(Role.ADMIN))
+@maintenance_router.delete(
+    "/name-server/items/{namespace}/{key}", summary="Delete an item", **changing(Role.ADMIN)
+)
 async def delete_item(services: ServicesDep, make: MakeDep, namespace: Namespace, key: Key) -> Response:
     """It is gone for all that ask this name server."""
     return await make(services.name_server.put_item(namespace, key, None))
 
 
-@router.put(
+@maintenance_router.put(
     "/name-server/brokers/{brokerName}/write-permission",
     summary="Let producers leave a broker, or come back",
     **changing(Role.ADMIN),
@@ -100,7 +106,7 @@ async def put_write_permission(
     return await make(services.name_server.allow_writes(broker_name, allow=permission.is_writable))
 
 
-@router.post("/brokers/clean", summary="Clean up by hand", **changing(Role.ADMIN))
+@maintenance_router.post("/brokers/clean", summary="Clean up by hand", **changing(Role.ADMIN))
 async def clean_brokers(services: ServicesDep, make: MakeDep, cleaning: Cleaning) -> Response:
     """What retention would delete in its time, at once."""
     return await make(services.cleaning.clean(cleaning.garbage, cleaning.addresses))

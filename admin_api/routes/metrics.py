@@ -11,10 +11,10 @@ from admin_api.security.actor import Role
 
 _EXAMPLE = 'ledgermq_cluster_writable{group="broker-a"} 1.0\n'
 
-router = APIRouter(tags=["health"], dependencies=[Depends(require(Role.READ))])
+metrics_router = APIRouter(tags=["health"], dependencies=[Depends(require(Role.READ))])
 
 
-@router.get(
+@metrics_router.get(
     "/metrics",
     summary="Figures for Prometheus",
     response_class=Response,

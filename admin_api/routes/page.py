@@ -7,19 +7,19 @@ from fastapi import APIRouter, FastAPI
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
-STATIC = Path(__file__).parent.parent / "static"
+STATIC = Path(__file__).parent / "static"
 _HEADERS = {"Cache-Control": "no-cache"}
 """The others are put on every answer (security/http_guard.py)."""
 
-router = APIRouter(include_in_schema=False)
+page_router = APIRouter(include_in_schema=False)
 
 
-@router.get("/")
+@page_router.get("/")
 async def get_page() -> FileResponse:
     return FileResponse(STATIC / "index.html", headers=_HEADERS)
 
 
-@router.get("/docs")
+@page_router.get("/docs")
 async def get_docs() -> FileResponse:
     return FileResponse(STATIC / "docs.html", headers=_HEADERS)
 

@@ -11,10 +11,10 @@ from admin_api.security.access import costly, require
 from admin_api.security.actor import Role
 from admin_api.services.producers import ProducerQuery
 
-router = APIRouter(prefix="/api/v1/producer-groups", tags=["producers"])
+producers_router = APIRouter(prefix="/api/v1/producer-groups", tags=["producers"])
 
 
-@router.get(
+@producers_router.get(
     "",
     summary="Producer groups and their clients",
     dependencies=[Depends(require(Role.READ)), Depends(costly)],

@@ -1,18 +1,35 @@
 """Replication groups: their rules, and who leads them."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Path
 from fastapi.responses import Response
 
+from admin_api.examples import GROUP_EXAMPLE
 from admin_api.routes.changes import MakeDep, changing
-from admin_api.routes.overview_examples import REPLICATION
-from admin_api.routes.parts import ServicesDep, problems
-from admin_api.schemas.replication import LeaderChoice, PreferredLeader, ReplicationView
+from admin_api.routes.parts import ServicesDep, problems, shown
+from admin_api.schemas.replication import LeaderChoice, PreferredLeader, ReplicationSettings, ReplicationView
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role
 
 router = APIRouter(prefix="/api/v1/replication/{group}", tags=["replication"])
+
+_REPLICATION: Final = shown(
+    ReplicationView(
+        group=GROUP_EXAMPLE,
+        preferred_leader_id=None,
+        in_sync=GROUP_EXAMPLE.in_sync,
+        settings=ReplicationSettings(
+            heartbeat_interval_ms=100,
+            election_timeout_min_ms=1_000,
+            election_timeout_max_ms=2_000,
+            wait_ack_timeout_ms=2_500,
+            pending_appends_max=10_000,
+            throttle_bytes_per_s=0,
+            throttle_lag_bytes=None,
+        ),
+    )
+)
 
 Group = Annotated[str, Path(min_length=1, max_length=255, description="such as `broker-a`")]
 _UNKNOWN = problems(
@@ -24,7 +41,7 @@ _UNKNOWN = problems(
     "",
     summary="One group, who is in sync, and its rules",
     dependencies=[Depends(require(Role.READ)), Depends(costly)],
-    responses={**_UNKNOWN, **REPLICATION},
+    responses={**_UNKNOWN, **_REPLICATION},
 )
 async def get_replication(services: ServicesDep, group: Group) -> ReplicationView:
     """As in `/api/v1/cluster`, with the preferred leader and the settings that rule elections and pushes."""

@@ -74,8 +74,8 @@ class SetConsumeMode:
         self._addresses = {}
         for name, table in sorted(known.items()):
             row = table.get(topic)
-            before = None if row is None else _text(row.mode, row.pop_share_queue_num)
-            after = _text(self._wanted.mode, self._wanted.pop_share_queues)
+            before = None if row is None else _mode_text(row.mode, row.pop_share_queue_num)
+            after = _mode_text(self._wanted.mode, self._wanted.pop_share_queues)
             if before != after:
                 self._addresses[name] = brokers.masters[name]
                 effects.append(Effect(f"{name}: {topic}", before, after))
@@ -98,7 +98,7 @@ class SetConsumeMode:
         ]
 
 
-def _text(mode: str, pop_share_queues: int) -> str:
+def _mode_text(mode: str, pop_share_queues: int) -> str:
     if mode != ConsumeMode.POP:
         return str(mode)
     return "POP, all share all queues" if pop_share_queues <= 0 else f"POP, {pop_share_queues} share a queue"

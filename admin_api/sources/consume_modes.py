@@ -9,7 +9,7 @@ from admin_api.sources.bodies import Body, check, read_json
 from remoting.codes import RequestCode, ResponseCode
 
 CHANGE_TIMEOUT_MS: Final = 5_000
-_WHAT: Final = "consume modes"
+_WHAT_MODES: Final = "consume modes"
 
 
 class ModeRow(Body):
@@ -35,11 +35,15 @@ class ConsumeModeSource:
         answer = await self._gateway.ask(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, accept=accept)
         if answer.code != ResponseCode.SUCCESS:
             return None
-        topics = read_json(address, answer.body, _WHAT).get("messageRequestModeMap")
+        topics = read_json(address, answer.body, _WHAT_MODES).get("messageRequestModeMap")
         if not isinstance(topics, dict):
-            raise AskError(address, f"{address}: its {_WHAT} cannot be read")
+            raise AskError(address, f"{address}: its {_WHAT_MODES} cannot be read")
         found = {topic: _row(groups, group) for topic, groups in topics.items()}
-        return {topic: check(address, row, ModeRow, _WHAT) for topic, row in found.items() if row is not None}
+        return {
+            topic: check(address, row, ModeRow, _WHAT_MODES)
+            for topic, row in found.items()
+            if row is not None
+        }
 
     async def put(self, address: str, mode: ModeRow) -> None:
         """401"""

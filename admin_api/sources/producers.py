@@ -8,7 +8,7 @@ from admin_api.sources.bodies import Body, check, read_json, table_of
 from remoting.codes import RequestCode, ResponseCode
 
 PRODUCERS_MAX: Final = 100_000
-_WHAT: Final = "list of producers"
+_WHAT_PRODUCERS: Final = "list of producers"
 
 
 class ProducerRow(Body):
@@ -37,13 +37,15 @@ class ProducerSource:
     async def all(self, address: str) -> Mapping[str, tuple[ProducerRow, ...]]:
         """328: the clients of every producer group."""
         answer = await self._gateway.ask(address, RequestCode.GET_ALL_PRODUCER_INFO)
-        table = table_of(address, read_json(address, answer.body, _WHAT), "data", _WHAT, PRODUCERS_MAX)
+        table = table_of(
+            address, read_json(address, answer.body, _WHAT_PRODUCERS), "data", _WHAT_PRODUCERS, PRODUCERS_MAX
+        )
         if not all(isinstance(rows, list) for rows in table.values()):
-            raise AskError(address, f"{address}: its {_WHAT} is no table of lists")
+            raise AskError(address, f"{address}: its {_WHAT_PRODUCERS} is no table of lists")
         if sum(map(len, table.values())) > PRODUCERS_MAX:
-            raise AskError(address, f"{address}: its {_WHAT} has more than {PRODUCERS_MAX} clients")
+            raise AskError(address, f"{address}: its {_WHAT_PRODUCERS} has more than {PRODUCERS_MAX} clients")
         return {
-            group: tuple(check(address, row, ProducerRow, _WHAT) for row in rows)
+            group: tuple(check(address, row, ProducerRow, _WHAT_PRODUCERS) for row in rows)
             for group, rows in table.items()
         }
 
@@ -54,7 +56,9 @@ class ProducerSource:
         answer = await self._gateway.ask(address, code, {"producerGroup": group}, accept=accept)
         if answer.code == ResponseCode.SYSTEM_ERROR:
             return ()
-        rows = read_json(address, answer.body, _WHAT).get("connectionSet") or []
+        rows = read_json(address, answer.body, _WHAT_PRODUCERS).get("connectionSet") or []
         if not isinstance(rows, list) or len(rows) > PRODUCERS_MAX:
-            raise AskError(address, f"{address}: its {_WHAT} is no list of at most {PRODUCERS_MAX} clients")
-        return tuple(check(address, row, ProducerRow, _WHAT) for row in rows)
+            raise AskError(
+                address, f"{address}: its {_WHAT_PRODUCERS} is no list of at most {PRODUCERS_MAX} clients"
+            )
+        return tuple(check(address, row, ProducerRow, _WHAT_PRODUCERS) for row in rows)
