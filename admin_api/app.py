@@ -1,43 +1,76 @@
-"""The composition of the admin application."""
+"""The page for people and the documentation page: files of this package, no call to anywhere else.
 
+The composition of the admin application.
+"""
+
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
-from admin_api.audit import AuditLog
-from admin_api.auditing import Auditor, Refusals
+from admin_api.audit.log.auditor import Auditor, Refusals
+from admin_api.audit.log.log import AuditLog
+from admin_api.audit.log.routes import router as audit_router
+from admin_api.brokers.routes import maintenance_router
+from admin_api.brokers.routes import router as brokers_router
 from admin_api.changes import Action, Changes
-from admin_api.feed import Feed
+from admin_api.cluster.feed import Feed
+from admin_api.cluster.history import History
+from admin_api.cluster.routes import history_router
+from admin_api.cluster.routes import router as cluster_router
+from admin_api.dead_letters.routes import router as dlq_router
 from admin_api.gateway import Invoker
+from admin_api.groups.routes import producers_router
+from admin_api.groups.routes import router as consumer_groups_router
+from admin_api.health_checks.routes import doctor_router, metrics_router
+from admin_api.health_checks.routes import router as health_router
+from admin_api.messages.routes import router as messages_router
 from admin_api.metrics import AdminMetrics, CountedClient, CountedRequests
 from admin_api.openapi import completed
 from admin_api.problems import add_problem_handlers
-from admin_api.routes.audit import router as audit_router
-from admin_api.routes.brokers import router as brokers_router
-from admin_api.routes.cluster import router as cluster_router
-from admin_api.routes.consumer_groups import router as consumer_groups_router
-from admin_api.routes.dlq import router as dlq_router
-from admin_api.routes.doctor import doctor_router
-from admin_api.routes.health import router as health_router
-from admin_api.routes.history import history_router
-from admin_api.routes.maintenance import maintenance_router
-from admin_api.routes.messages import router as messages_router
-from admin_api.routes.metrics import metrics_router
-from admin_api.routes.page import mount_static, page_router
-from admin_api.routes.producers import producers_router
-from admin_api.routes.replication import router as replication_router
-from admin_api.routes.topics import router as topics_router
+from admin_api.replication.routes import router as replication_router
 from admin_api.security.http_guard import Guard
 from admin_api.security.policy import Policy
 from admin_api.security.rates import RateLimit, Turns
-from admin_api.services.context import open_services
-from admin_api.services.history import History
+from admin_api.services import open_services
 from admin_api.settings import Settings
-from admin_api.sources.runtime import RuntimeSource
+from admin_api.sources.broker_admin import RuntimeSource
+from admin_api.topics.routes import router as topics_router
+
+STATIC = Path(__file__).parent / "static"
+_HEADERS = {"Cache-Control": "no-cache"}
+"""The others are put on every answer (security/http_guard.py)."""
+
+page_router = APIRouter(include_in_schema=False)
+
+
+@page_router.get("/")
+async def get_page() -> FileResponse:
+    return FileResponse(STATIC / "index.html", headers=_HEADERS)
+
+
+@page_router.get("/docs")
+async def get_docs() -> FileResponse:
+    return FileResponse(STATIC / "docs.html", headers=_HEADERS)
+
+
+class _Files(StaticFiles):
+    """No file has a NUL in its name; the system calls that a fault, and Starlette before 1.0 hands it on."""
+
+    def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
+        return ("", None) if "\0" in path else super().lookup_path(path)
+
+
+def mount_static(app: FastAPI) -> None:
+    app.mount("/static", _Files(directory=STATIC), name="static")
+
 
 _ROUTERS = (
     audit_router,

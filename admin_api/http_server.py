@@ -25,7 +25,7 @@ from admin_api.tls_door import TlsDoor, Waiting, make_room
 from remoting.descriptors import raise_limit, room
 
 HEAD_BYTES_MAX: Final = 32 * 1024
-"""Of a request's line and headers: the longest cursor fits (`admin_api.services.message_cursor`), twice."""
+"""Of a request's line and headers: the longest cursor fits (`admin_api.messages.window`), twice."""
 READ_BYTES_MIN: Final = 16 * 1024
 """What a client that lags behind takes at least in `write_stall_ms`."""
 EVENT_STREAMS_SHARE: Final = 5

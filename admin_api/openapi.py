@@ -9,8 +9,8 @@ from typing import Any, Final
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from admin_api.examples import CLUSTER_EXAMPLE
-from admin_api.schemas.base import Problem
+from admin_api.cluster.examples import CLUSTER_EXAMPLE
+from admin_api.schema import Problem
 
 _PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from admin_api.schemas.cluster import ClusterView, GroupState
-from admin_api.services.context import open_services
+from admin_api.cluster.schemas import ClusterView, GroupState
+from admin_api.services import open_services
 from admin_api.settings import Settings
 from ledgermq.cluster_commands import admin_command, namesrv_command, node_command
 from ledgermq.cluster_file import HOST, ClusterPlan

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from admin_api.services.context import open_services
+from admin_api.services import open_services
 from admin_api.settings import Settings
 from ledgermq.ending import ending_in_order
 from ledgermq.errors import UserError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from admin_api.examples import CLUSTER_EXAMPLE
-from admin_api.schemas.cluster import ClusterView
+from admin_api.cluster.examples import CLUSTER_EXAMPLE
+from admin_api.cluster.schemas import ClusterView
 from ledgermq.client.errors import ClientError
 from ledgermq.commands.consume import ConsumeOptions, print_messages
 from ledgermq.commands.produce import ProduceOptions, made_up_body, send_messages

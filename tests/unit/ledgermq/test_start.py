@@ -2,7 +2,7 @@
 
 import pytest
 
-from admin_api.examples import CLUSTER_EXAMPLE
+from admin_api.cluster.examples import CLUSTER_EXAMPLE
 from tests.unit.ledgermq.fake_admin import Asked, as_json, serving
 from tests.unit.ledgermq.running import HEAVY, loaded_by, printed_by
 
@@ -13,11 +13,11 @@ UNUSED = frozenset({"importlib.metadata", "email.message", "zipfile", "csv", "se
 @pytest.mark.parametrize(
     ("command", "service"),
     [
-        (["status"], "admin_api.reader"),
-        (["topic", "list"], "admin_api.services.topics"),
-        (["group", "list"], "admin_api.services.consumer_groups"),
-        (["dlq", "list"], "admin_api.services.dlq_queues"),
-        (["doctor"], "admin_api.services.doctor"),
+        (["status"], "admin_api.cluster.reader"),
+        (["topic", "list"], "admin_api.topics.service"),
+        (["group", "list"], "admin_api.groups.service"),
+        (["dlq", "list"], "admin_api.dead_letters.queues"),
+        (["doctor"], "admin_api.health_checks.service"),
     ],
     ids=" ".join,
 )

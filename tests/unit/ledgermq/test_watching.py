@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from admin_api.examples import CLUSTER_EXAMPLE
+from admin_api.cluster.examples import CLUSTER_EXAMPLE
 from ledgermq.keys import Keys
 from ledgermq.looking import Look
 from ledgermq.views.watching import BAR_CELLS, Pace, Watched, bar
