@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Final
 
 from admin_api.app import create_app
-from admin_api.audit.log.log import AuditError, AuditLog
+from admin_api.audit.log import AuditError, AuditLog
 from admin_api.http_server import BoundedConfig, Server, fitted
 from admin_api.security.policy import Policy, PolicyError, policy_for
 from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens

@@ -15,9 +15,9 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
-from admin_api.audit.log.auditor import Auditor, Refusals
-from admin_api.audit.log.log import AuditLog
-from admin_api.audit.log.routes import router as audit_router
+from admin_api.audit.auditor import Auditor, Refusals
+from admin_api.audit.log import AuditLog
+from admin_api.audit.routes import router as audit_router
 from admin_api.brokers.routes import maintenance_router
 from admin_api.brokers.routes import router as brokers_router
 from admin_api.changes import Action, Changes

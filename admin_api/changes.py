@@ -23,8 +23,8 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from admin_api.audit.log.auditor import Auditor
-from admin_api.audit.log.log import AuditEntry, AuditLog, AuditOutcome
+from admin_api.audit.auditor import Auditor
+from admin_api.audit.log import AuditEntry, AuditLog, AuditOutcome
 from admin_api.errors import ServiceError, UnavailableError
 from admin_api.gateway import AskError, Trouble
 from admin_api.schema import ChangeResult, EffectView, OutcomeView

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from admin_api.audit.log.log import AuditError
+from admin_api.audit.log import AuditError
 from admin_api.changes import ChangeRefusedError
 from admin_api.cluster.feed import TooManyWatchersError
 from admin_api.errors import InvalidError, NotFoundError, ServiceError, UnavailableError

@@ -141,8 +141,7 @@ def _over_http(call: Call, wanted: ChangeCall) -> _Way:
 def _in_process(call: Call, wanted: ChangeCall) -> _Way:
     import asyncio
 
-    from admin_api.audit.log.log import AuditLog
-
+    from admin_api.audit.log import AuditLog
     from admin_api.changes import Changes
 
     changes = Changes(AuditLog(None))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from admin_api.audit.log.log import AuditEntry, AuditError, AuditLog, AuditOutcome
+from admin_api.audit.log import AuditEntry, AuditError, AuditLog, AuditOutcome
 from admin_api.schema import EffectView
 from admin_api.security.actor import Actor
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from fastapi import APIRouter, Depends, Request
 
-from admin_api.audit.log.log import AuditEntry, AuditLog, AuditOutcome, AuditPage
+from admin_api.audit.log import AuditEntry, AuditLog, AuditOutcome, AuditPage
 from admin_api.routing import PageDep, problems, shown
 from admin_api.schema import EffectView
 from admin_api.security.access import costly, require

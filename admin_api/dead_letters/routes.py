@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from admin_api.audit.log.auditor import Auditor, Export
+from admin_api.audit.auditor import Auditor, Export
 from admin_api.changes import Action
 from admin_api.dead_letters.queues import DlqView
 from admin_api.dead_letters.resend import DlqResend

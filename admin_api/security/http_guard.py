@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from admin_api.audit.log.auditor import Refusal
+from admin_api.audit.auditor import Refusal
 from admin_api.schema import Problem
 from admin_api.security.actor import Actor, Role
 from admin_api.security.policy import LOOPBACK_NAMES, Policy

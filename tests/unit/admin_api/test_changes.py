@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from admin_api.audit.log.log import AuditEntry, AuditError, AuditLog, AuditOutcome
 
+from admin_api.audit.log import AuditEntry, AuditError, AuditLog, AuditOutcome
 from admin_api.changes import (
     CONFIRMATION_TTL_S,
     Action,
