@@ -1,7 +1,4 @@
-"""Gives way to brokers on the same machine: people who look at a cluster must not slow it down.
-
-`python -m admin_api --namesrv 127.0.0.1:9876 --port 8080` serves the admin interface until SIGTERM.
-"""
+"""`python -m admin_api --namesrv 127.0.0.1:9876 --port 8080` serves the admin interface until SIGTERM."""
 
 import argparse
 import os

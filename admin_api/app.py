@@ -1,7 +1,4 @@
-"""The page for people and the documentation page: files of this package, no call to anywhere else.
-
-The composition of the admin application.
-"""
+"""The admin application: routes, the page's files, the guard in front of them, and what runs beside them."""
 
 import os
 from collections.abc import AsyncIterator

@@ -1,13 +1,10 @@
-"""What shows that somebody saw the preview of a change: a MAC over it, so that between preview and change
-nothing is kept but which confirmations are used up.
+"""Every change of the cluster passes here: preview, confirmation, execution, two lines in the audit log.
 
-Every change to the cluster goes through here: preview, confirmation, carrying out, one line of audit.
+A change first describes its effects. A destructive change is only executed with the confirmation that its
+preview returned, and only while a new preview still has the same effects.
 
-A change describes its effects first. One that loses something is only carried out with the confirmation that
-the preview handed out (`admin_api.changes`), and only while the preview still says the same.
-
-A change put together from two functions, where a class of its own would say no more; and what came of
-settings that were changed.
+A confirmation is a MAC over the preview, so the process keeps nothing between preview and execution except
+which confirmations have been used.
 """
 
 import asyncio

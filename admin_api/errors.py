@@ -1,9 +1,7 @@
-"""What a service cannot answer.
+"""Errors of services, and the parts of an answer that could not be read.
 
-`admin_api.problems` gives these their HTTP status, the command line its exit code.
-The text of each is a sentence for people.
-
-Small parts that services share: what could not be asked, and pages.
+`admin_api.problems` maps the errors to HTTP statuses, the command line maps them to exit codes. The text of
+each error is a sentence for people.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,11 +1,8 @@
-"""Whether a broker that gave no answer is worth asking again. Pure: times are given.
+"""Sends requests to the name server and the brokers, bounded in number and in time.
 
-The one way to name server and brokers: bounded in number and time, and held up once by one that hangs.
-
-An ask waits for a place of its broker first and for one of the process then, so that asks that wait for a
-broker take no place from the others. A broker that gave no answer in time is left alone for a while
-(`admin_api.gateway`): asks fail at once meanwhile. When the while is over it is looked at in the background,
-so that only the first asks after it fell silent wait for it.
+A request first waits for a slot of its broker, then for a slot of the process, so requests to a hanging
+broker do not use up the process's slots. After a timeout the broker's circuit breaker opens: requests to it
+fail at once, and when the pause is over a background probe decides whether it closes.
 """
 
 import asyncio

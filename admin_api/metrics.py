@@ -1,4 +1,4 @@
-"""What the admin process tells Prometheus: the cluster as it sees it, its own requests, and its asks."""
+"""Prometheus figures of the admin process: the cluster as it sees it, the requests it serves and sends."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping

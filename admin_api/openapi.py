@@ -1,6 +1,4 @@
-"""What FastAPI's description of the interface leaves out: that every error is a problem, which errors any
-call can meet, and nulls in examples.
-"""
+"""Completes FastAPI's description: every error is a problem document, errors common to all routes, examples."""
 
 from collections.abc import Iterable
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""Every error leaves as application/problem+json (RFC 9457); this is the one place that maps them."""
+"""Maps every error to application/problem+json (RFC 9457); the only place that does."""
 
 import logging
 from collections.abc import Sequence

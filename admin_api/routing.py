@@ -1,6 +1,4 @@
-"""What several route modules use: the services of this process, pages, and how problems are described.
-
-What every route that changes something uses: the role, the two parameters, the answers, the way through.
+"""What routes share: dependencies, documented errors, and how a change is executed.
 
 @router.delete("/{topic}", summary="Delete a topic", **changing(Role.ADMIN))
 async def delete_topic(services: ServicesDep, make: MakeDep, topic: Topic) -> Response:

@@ -1,7 +1,4 @@
-"""What all answers share: the base, the problem, the page, and what could not be asked.
-
-What a change answers, whatever it changes.
-"""
+"""Models that all resources share: the base, a problem, a page, partial answers, the result of a change."""
 
 from typing import Generic, TypeVar
 

@@ -1,4 +1,4 @@
-"""What one process needs to serve operators: the web service keeps one, each command opens one."""
+"""The services of one process: the web service keeps them open, a command opens them for one question."""
 
 import os
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""The settings of the admin process; every limit it keeps stands here."""
+"""Settings of the admin process, with all its limits."""
 
 import re
 from collections.abc import Mapping

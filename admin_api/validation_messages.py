@@ -1,4 +1,4 @@
-"""What is wrong with a request, in words of our own: pydantic's are for programmers. Pure."""
+"""Turns pydantic's errors about a request into plain sentences. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

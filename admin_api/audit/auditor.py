@@ -1,4 +1,4 @@
-"""Writes entries of the audit log: of changes, of exports, and of requests that were refused before that."""
+"""Writes audit entries for changes, for exports, and for requests that the guard refused."""
 
 import asyncio
 import logging

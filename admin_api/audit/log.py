@@ -1,12 +1,10 @@
-"""The audit log's lines, on disk and in answers.
+"""The audit log: who changed what. One JSON object per line, appended and synced to disk before it counts.
 
-The audit log: who changed what, one JSON object a line, appended and on the disk before it counts.
+A change has two lines with the same id, one when it begins and one when it ends. Readers get the second line,
+or the first where the second is missing. The file is rotated at a size limit and a few old files are kept
+(`audit.jsonl.1` is the newest of them). Without a file the last entries are kept in memory.
 
-Whoever reads it holds nobody up who writes: the files of one moment are opened, and read beside.
-
-A change has two lines with one id, its beginning and its end; readers are shown the end, or a beginning
-without one. The file is turned over at a size, a few old ones are kept (`audit.jsonl.1` is the youngest).
-Without a file the last lines are kept in memory.
+Readers do not block writers: a reader opens the files as they are and reads them in a thread.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Who changed what."""
+"""`/api/v1/audit`."""
 
 from typing import Final
 

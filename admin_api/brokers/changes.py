@@ -1,4 +1,4 @@
-"""Changing keys of a broker's configuration, with the values of now beside the wanted ones."""
+"""Changes keys of a broker's configuration, previewed with the current values."""
 
 import difflib
 import hashlib

@@ -1,4 +1,4 @@
-"""What the description shows of brokers, built from the models so that they cannot drift apart."""
+"""Examples of brokers for the OpenAPI description, built from the models so that both stay in step."""
 
 from typing import Any, Final
 

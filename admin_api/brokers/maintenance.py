@@ -1,9 +1,4 @@
-"""The name server's own state, and what is cleaned up by hand.
-
-The name server itself: its configuration, its key-value table, and the write permission of brokers.
-
-Cleaning up by hand what retention would delete in its time.
-"""
+"""The name server's configuration and key-value table, write permissions, and immediate clean-up of brokers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Brokers: figures, configuration, storage.
-
-The name server's own state, and cleaning up by hand.
-"""
+"""`/api/v1/brokers` and `/api/v1/name-server`: figures, configuration, storage, write permission, clean-up."""
 
 from typing import Annotated, Final
 

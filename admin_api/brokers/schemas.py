@@ -1,4 +1,4 @@
-"""Brokers: figures, configuration and storage, as `/api/v1/brokers` answers them."""
+"""Models of `/api/v1/brokers`."""
 
 from enum import StrEnum
 from typing import Annotated

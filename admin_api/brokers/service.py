@@ -1,4 +1,4 @@
-"""Brokers for operators: figures, configuration, storage."""
+"""Reads brokers: figures, configuration, storage."""
 
 import asyncio
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,8 @@
-"""The last answer of every node, so that a dead one stays in the picture.
+"""Builds one view of the cluster from the nodes' answers, the leader's view of them, and their last answers.
+Pure.
 
-Puts one picture of the cluster together: what was answered, what the leader says, what was known before.
-
-Pure: no clock, no network. A number nobody gave is None; a node is never left out because it died.
+A value that no node reported is None. A node that stopped answering stays in the view with its last known
+state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Answers as the documentation shows them, built from the models so that they cannot drift apart."""
+"""Examples of the cluster for the OpenAPI description, built from the models so that both stay in step."""
 
 from typing import Any
 

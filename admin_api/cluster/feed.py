@@ -1,6 +1,6 @@
-"""One look at the cluster for however many viewers; nobody looking means nobody asked.
+"""Shares one view of the cluster among all viewers. Without a viewer no broker is asked.
 
-Streams get the same bytes at the same moment: a view is encoded once, and one timer serves them all.
+A view is encoded once; all streams send the same bytes, driven by one timer.
 """
 
 import asyncio

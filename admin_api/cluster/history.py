@@ -1,11 +1,10 @@
-"""The last hour as the admin process sampled it.
+"""The last hour of throughput, put latency and replication lag, sampled by the admin process and kept in
+memory.
 
-The last hour of throughput, put latency and lag, sampled while the process runs and kept in memory.
-
-A sample costs each leader one request (its figures); all else is the cluster view that viewers share. Rates
-come from two readings of a broker's counters, so that a new leader's first sample has none, nor has the one
-after a restart. While nobody says anything of a name its samples are empty; once all of them are, it is
-forgotten.
+A sample costs one request to each leader (its figures); the rest comes from the cluster view shared with
+viewers. Rates are differences of two readings of a broker's counters, so the first sample of a new leader, or
+of a restarted one, has no rates. Samples of a broker name that does not answer are empty; when all its
+samples are empty, the name is dropped.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Asks the name server and every node for the picture of the cluster."""
+"""Asks the name server and every node for the view of the cluster."""
 
 import asyncio
 import time

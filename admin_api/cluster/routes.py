@@ -1,7 +1,4 @@
-"""The cluster as JSON, once or as a stream.
-
-The last hour, for plots.
-"""
+"""`/api/v1/cluster`, once or as a stream of server-sent events, and `/api/v1/history`."""
 
 from collections.abc import AsyncIterator
 from http import HTTPStatus

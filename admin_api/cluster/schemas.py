@@ -1,4 +1,4 @@
-"""The cluster and its nodes, as `/api/v1/cluster`, `/healthz` and `/readyz` answer them."""
+"""Models of `/api/v1/cluster`, `/healthz` and `/readyz`."""
 
 from enum import StrEnum
 

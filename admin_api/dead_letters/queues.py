@@ -1,7 +1,4 @@
-"""Dead letter queues: how many letters, how old.
-
-Which groups have dead letters, how many and how old; without reading one of them.
-"""
+"""Which groups have dead letters, how many, and how old, without reading a message."""
 
 import asyncio
 from typing import Final

@@ -1,7 +1,8 @@
-"""Dead letters again: chosen by id or by time, to their group alone or to their original topic.
+"""Sends dead letters again, chosen by id or by time, to the group's retry topic or to the original topic.
 
-A letter is not resent twice: its copy carries its id in a property, and the copies with its client's id are
-looked up before; those that this process made are remembered besides, as a stock broker's index may lag.
+A letter is not sent twice: its copy carries the letter's id in a property, and copies with the same unique
+key are searched before. Copies made by this process are also remembered, because a stock broker's index may
+lag.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Dead letters: how many and how old, which, again, and as a file."""
+"""`/api/v1/dlq`: dead-letter queues, their messages, sending again, export."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable

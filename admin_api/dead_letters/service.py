@@ -1,9 +1,4 @@
-"""Dead letters: what groups could not consume.
-
-All messages of a topic between two times, queue by queue, the oldest first, a pull at a time.
-
-Dead letters: what they are, and all of them as a file.
-"""
+"""Dead letters: finding them, and exporting all of a group's as a file."""
 
 import base64
 import csv

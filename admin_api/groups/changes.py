@@ -1,8 +1,5 @@
-"""What is asked for when a consumer group is changed.
-
-Creating, editing and deleting consumer groups (200, 207), as changes that say first what they do.
-
-Whether a group's RocketMQ 5 consumers pull or pop a topic: read, and changed on all brokers with it.
+"""Creates, edits and deletes consumer groups (200, 207), and sets whether a group pulls or pops a topic
+(401).
 """
 
 from collections.abc import Sequence

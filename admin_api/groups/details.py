@@ -1,7 +1,4 @@
-"""One consumer group as `/api/v1/consumer-groups/{group}` shows it, and its members.
-
-Settings, members and running consumers as they are shown. Pure.
-"""
+"""One consumer group in detail: settings, members, subscriptions, running consumers. Pure."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,10 +1,8 @@
-"""Moves the queues of one broker, and reads back where they are.
+"""Changes consumer offsets: reset, skip, clone, each previewed queue by queue.
 
-Moving consumer groups: reset, skip, clone, as changes that say first what they do to each queue.
-
-Where consumers run, a broker sends them to the new offsets (222); where none does, storing them is enough.
-RocketMQ 4.9 refuses a reset without consumers, so there the offsets are committed as the group would (15).
-How it went is read back from each queue.
+Where consumers are connected, the broker sends them the new offsets (222). Where none is, storing the offsets
+is enough. RocketMQ 4.9 refuses a reset without consumers; there the offsets are committed as the group would
+(15). Success is verified by reading each queue's offset back.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""What is asked for when offsets are changed.
-
-What a change of offsets would do to each queue. Pure but for the asks of `PlanReader`.
-"""
+"""What a change of consumer offsets would do to each queue. Pure, except for the requests of `PlanReader`."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence

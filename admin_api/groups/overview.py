@@ -1,10 +1,8 @@
-"""All consumer groups of the cluster at once: two requests to each broker, however many groups there are.
+"""All consumer groups of the cluster, with two requests to each broker however many groups there are.
 
-LedgerMQ tells lag and members of all groups in one answer (65005). A stock broker tells all settings (201)
-and, when it is asked for, all lag (317); who is connected it tells one group at a time (203), so that is
-asked for one page.
-
-One line of the list of groups, put together from what every broker says. Pure.
+LedgerMQ returns lag and members of all groups in one answer (65005). A stock broker returns all settings
+(201) and, on demand, all lags (317); connected clients it returns only per group (203), so they are read for
+one page.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Producers, as `/api/v1/producer-groups` answers them.
-
-Producers for operators: who is connected and may send.
-"""
+"""Producer groups: which clients are connected and may send."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

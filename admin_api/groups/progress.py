@@ -1,6 +1,6 @@
-"""How far a consumer group is. A number nobody knows is null, never 0.
+"""Consumer progress queue by queue, collected from several requests to each broker.
 
-How far a group is, queue by queue, put together from several requests to each broker.
+A number that no broker reported is null, never 0.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Consumer groups: the list, one of them, its members and progress, what changes them and their offsets.
-
-Producers.
-"""
+"""`/api/v1/consumer-groups` and `/api/v1/producer-groups`."""
 
 from typing import Annotated
 

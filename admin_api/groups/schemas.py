@@ -1,4 +1,4 @@
-"""Consumer groups as `/api/v1/consumer-groups` shows them. A number nobody knows is null, never 0."""
+"""Models of the list `/api/v1/consumer-groups`. A number that no broker reported is null, never 0."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""Consumer groups for operators: the list, one group, its members, how far it is."""
+"""Reads consumer groups: the list, one group, its members, its progress."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Whether clients can follow the addresses that the name server gives them. Pure."""
+"""Health check: can clients reach the addresses that the name server returns? Pure."""
 
 import ipaddress
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Consumer groups and dead letters. Pure."""
+"""Health check: consumer groups and dead letters. Pure."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,7 +1,4 @@
-"""What `/api/v1/doctor` found.
-
-What a look at a cluster brought, for the checks to judge. Pure.
-"""
+"""The facts that the health checks judge, and the findings they return. Pure."""
 
 import statistics
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Whether something listens where a broker gives no answer, and on this machine (Linux) which process."""
+"""Whether a process listens at a broker address that does not answer, and on this machine (Linux) which one."""
 
 import asyncio
 import ipaddress

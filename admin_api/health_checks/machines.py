@@ -1,4 +1,4 @@
-"""What the nodes run on: disks, clocks, versions, limits. Pure."""
+"""Health check: disks, clocks, versions and limits of the nodes. Pure."""
 
 from collections.abc import Iterator
 from typing import Final

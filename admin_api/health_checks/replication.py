@@ -1,4 +1,4 @@
-"""Groups: can they write, can they lose a node, does every replica keep up. Pure."""
+"""Health check: can each group accept writes, lose a node, and do its replicas keep up? Pure."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,9 +1,4 @@
-"""Whether this process lives, and whether the cluster takes messages.
-
-What Prometheus reads: the cluster, and this process.
-
-What is wrong, in sentences.
-"""
+"""`/healthz`, `/readyz`, `/metrics` and `/api/v1/doctor`."""
 
 from http import HTTPStatus
 from typing import Annotated, Final

@@ -1,4 +1,4 @@
-"""Looks at a whole cluster and says in sentences what is wrong and what to do."""
+"""Collects facts about the whole cluster and runs the health checks: findings with a remedy each."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Copies of stored messages as new ones: what goes along and what was only true of the first. Pure."""
+"""Copies of stored messages for sending again: which properties are kept and which are dropped. Pure."""
 
 from typing import Final
 

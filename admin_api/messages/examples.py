@@ -1,4 +1,4 @@
-"""What the description shows of messages and dead letters, built from the models."""
+"""Examples of messages and dead letters for the OpenAPI description, built from the models."""
 
 from typing import Any, Final
 

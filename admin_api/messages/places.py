@@ -1,4 +1,4 @@
-"""Where a topic's messages are to be asked for."""
+"""Which brokers hold the queues of a topic."""
 
 import asyncio
 from dataclasses import dataclass

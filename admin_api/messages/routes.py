@@ -1,4 +1,4 @@
-"""Messages: found by id, key and time; traced; sent and sent again."""
+"""`/api/v1/messages`: search by id, key or time; trace and consumption; sending and sending again."""
 
 import re
 from typing import Annotated, Final

@@ -1,4 +1,4 @@
-"""Messages as operators see them: short in lists, whole alone."""
+"""Models of messages: a short one in lists, a full one alone."""
 
 from enum import StrEnum
 

@@ -1,7 +1,4 @@
-"""What is asked for when messages are sent.
-
-Test messages, and single messages sent again: to their topic, or to one consumer at once.
-"""
+"""Sends test messages, and sends a stored message again: to its topic, or directly to one consumer."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""Finding messages: by id, by key, by time; where they were consumed, and what clients tell of them."""
+"""Finds messages by id, by key or by time, and reports where they were consumed."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final

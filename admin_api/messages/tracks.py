@@ -1,12 +1,9 @@
-"""Where a message was consumed, and what clients tell of it.
+"""Where a message was consumed (judged by each group's offset), and what clients' traces report about it.
+Pure.
 
-What became of one message in one group, judged by the group's offset. Pure.
-
-What clients that trace tell of their messages: the text of a trace message, and spans made of it. Pure.
-
-Pieces end with 0x02, their fields with 0x01; the first field is the kind (RocketMQ's TraceDataEncoder).
-SubBefore and SubAfter of one consumption have a request id in common; they may come in two messages, or the
-second never.
+A trace message holds records that end with 0x02; their fields end with 0x01 and the first field is the kind
+(RocketMQ's TraceDataEncoder). SubBefore and SubAfter of one consumption share a request id; they may arrive
+in two messages, and SubAfter may be missing.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Records as operators see them. Pure."""
+"""Message records as operators see them. Pure."""
 
 import base64
 import binascii

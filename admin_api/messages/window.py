@@ -1,13 +1,11 @@
-"""Where a search through a topic goes on: an opaque text that its next part is asked for with. Pure.
+"""Searches a topic between two times, newest messages first, in bounded parts.
 
-It comes from outside like any other, so everything in it is checked; nothing in it can name a place that the
-topic's route does not.
+Each queue is a lane: the range of its offsets between the two times, read backwards in steps. Pulls only go
+forward, so a step is read from its first offset and its messages are used from the last. A part ends when it
+has enough messages or has pulled enough bytes; the rest of the lanes becomes the cursor.
 
-Messages of a topic between two times, the newest first, in bounded parts.
-
-Each queue is a lane: its offsets between the two times, read from the end in steps. Pulls only go forward, so
-a step is read from its begin, and its messages are taken from its end. A part ends when it has enough
-messages, or has pulled enough, whichever is first; what is left of the lanes is the cursor.
+The cursor is an opaque text that the client sends back. It is untrusted input: everything in it is checked,
+and it cannot name a queue that the topic's route does not have.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Replication groups: their rules, and who leads them."""
+"""`/api/v1/replication/{group}`: one group's rules and leadership."""
 
 from typing import Annotated, Final
 

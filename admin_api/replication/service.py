@@ -1,7 +1,4 @@
-"""One replication group for those who want to move its leadership.
-
-The replication groups: who leads, who should, and moving it. Stock brokers have no such groups.
-"""
+"""Replication groups: leader, preferred leader, and leadership transfer. Stock brokers have no such groups."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

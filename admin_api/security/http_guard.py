@@ -1,6 +1,6 @@
-"""What every request passes before a route sees it: its name, its origin, its size, and who sends it.
+"""Checks every request before a route sees it: host name, origin, size, and the token.
 
-A plain ASGI middleware, so that streams and cancellation go through untouched.
+A plain ASGI middleware, so that streams and cancellation pass through unchanged.
 """
 
 import ipaddress

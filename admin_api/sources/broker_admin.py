@@ -1,10 +1,5 @@
-"""What a broker says of itself in figures: 28 GET_BROKER_RUNTIME_INFO, RocketMQ's table of texts.
-
-A broker's configuration: 26 shows it, 25 changes keys of it.
-
-Deleting at once what retention would delete in its time: 306, 316, 329.
-
-Moving the leadership of a LedgerMQ group: 65002.
+"""Requests to one broker about itself: figures (28), configuration (25, 26), clean-up (306, 316, 329), leader
+transfer (65002).
 """
 
 import math

@@ -1,10 +1,5 @@
-"""RocketMQ's MQVersion: clients and brokers send the ordinal, people know the name.
-
-What brokers say of consumer groups: 200, 201, 203, 207, 307, and LedgerMQ's own 65005 with all at once.
-
-Whether brokers have a group pull or pop a topic: 401, 402 (RocketMQ 5; its clients ask for it by 400).
-
-Who sends to a broker: 328 all at once, 204 one group (for brokers that do not know 328).
+"""Requests about consumer groups (200, 201, 203, 207, 307, 65005), consume modes (401, 402; RocketMQ 5) and
+producers (204, 328).
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What brokers say and do about consumer offsets: 14, 15, 29, 43, 202, 208, 222, 303, 314, 317."""
+"""Requests about consumer offsets: 14, 15, 29, 43, 202, 208, 222, 303, 314, 317."""
 
 import asyncio
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""What is asked for when a topic is made or changed.
-
-Making, editing and deleting topics, each with what it would do told before.
-"""
+"""Creates, edits and deletes topics, each previewed first."""
 
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the description shows of topics, built from the models: they cannot drift apart."""
+"""Examples of topics for the OpenAPI description, built from the models so that both stay in step."""
 
 from typing import Any, Final
 

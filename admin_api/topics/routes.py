@@ -1,4 +1,4 @@
-"""Topics: the list, one of them, and what changes them."""
+"""`/api/v1/topics`."""
 
 from typing import Annotated
 

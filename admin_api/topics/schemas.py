@@ -1,4 +1,4 @@
-"""Topics, as `/api/v1/topics` answers them."""
+"""Models of `/api/v1/topics`."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""Topics for operators: the list, one of them, its route, queues and traffic."""
+"""Reads topics: the list, one topic, its route, queues and traffic."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""What a topic's name says of it (TopicValidator and TopicConfigManager of RocketMQ). Pure.
-
-Which broker has which topics: one answer of each master, used again while it is young.
-"""
+"""Which broker has which topics, cached for a short time; and what a topic's name says about its kind."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping

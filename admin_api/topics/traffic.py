@@ -1,9 +1,4 @@
-"""A topic's traffic.
-
-RocketMQ's statistics of several brokers as one. Pure.
-
-A topic's traffic, put together from what each broker counted. Pure.
-"""
+"""A topic's traffic, summed over the brokers' statistics. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
