@@ -1,4 +1,4 @@
-"""Completes FastAPI's description: every error is a problem document, errors common to all routes, examples."""
+"""Completes FastAPI's description: problem documents, the errors common to all routes, examples."""
 
 from collections.abc import Iterable
 from http import HTTPStatus

@@ -21,12 +21,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.load import Where, measure
 from bench.results_file import save
-from broker.put_watch import PutWatch
-from broker.send_turn import Turn
+from broker.monitoring.put_watch import PutWatch
+from broker.send.turn import Turn
 from commitlog.log import PutResult, PutStatus
 from dledger.write_measures import WriteMeasures
 from ledgermq.load.run import Load, LoadResult
-from remoting.counts import RequestCounts
+from remoting.router import RequestCounts
 from telemetry.histogram import Histogram
 from tests.integration.cluster import Cluster
 

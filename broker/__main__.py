@@ -16,7 +16,7 @@ import native
 from broker import collector
 from broker.app import Broker
 from broker.config import BrokerConfig, ConfigError, load_config
-from broker.store_lock import StoreLockedError
+from broker.store.store_lock import StoreLockedError
 from commitlog.recovery import CorruptLogError
 from dledger.environment import Environment
 from dledger.hard_state import CorruptHardStateError

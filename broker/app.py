@@ -9,43 +9,39 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from broker import delay, retention
-from broker.clients import ClientRegistry
+from broker.admin import cleaning as admin_cleaning
+from broker.admin import config as admin_config
+from broker.admin import consumers as admin_consumers
+from broker.admin import group_progress as admin_progress
+from broker.admin import groups as admin_groups
+from broker.admin import lists as admin_lists
+from broker.admin import node as admin_broker
+from broker.admin import offsets as admin_offsets
+from broker.admin import queues as admin_queues
+from broker.admin import replication as admin_replication
+from broker.admin import stats as admin_stats
+from broker.admin import topics as admin_topics
+from broker.admin import unsupported
 from broker.config import BrokerConfig
+from broker.consume import assignment, offsets, pull
+from broker.consume import client_requests as clients
+from broker.consume import queue_locks as locks
+from broker.consume.clients import ClientRegistry
 from broker.context import BrokerContext
-from broker.message_log import open_log
-from broker.processors import (
-    admin_broker,
-    admin_cleaning,
-    admin_config,
-    admin_consumers,
-    admin_groups,
-    admin_lists,
-    admin_offsets,
-    admin_progress,
-    admin_queues,
-    admin_replication,
-    admin_stats,
-    admin_topics,
-    assignment,
-    clients,
-    locks,
-    offsets,
-    pop,
-    pull,
-    query,
-    replies,
-    send,
-    send_back,
-    timers,
-    transactions,
-    unsupported,
-)
-from broker.put_watch import PutWatch
+from broker.monitoring.put_watch import PutWatch
+from broker.monitoring.statistics import BrokerStatistics
+from broker.pop import processor as pop
 from broker.registration import Registration
+from broker.send import processor as send
+from broker.send import replies, send_back
 from broker.state.state import ReplicatedState
-from broker.statistics.broker_statistics import BrokerStatistics
-from broker.store_lock import StoreLock
+from broker.store import queries as query
+from broker.store import retention
+from broker.store.message_log import open_log
+from broker.store.store_lock import StoreLock
+from broker.timer import delay
+from broker.timer import processor as timers
+from broker.transactions import processor as transactions
 from commitlog.record import host_bytes
 from dledger.environment import Environment
 from remoting.client import RemotingClient
@@ -53,7 +49,7 @@ from remoting.router import Router
 from remoting.server import RemotingServer
 
 if TYPE_CHECKING:
-    from broker.metrics.exporter import Exporter
+    from broker.monitoring.exporter import Exporter
 
 PROCESSORS = (
     send,
@@ -201,6 +197,6 @@ def _make_exporter(context: BrokerContext, server: RemotingServer) -> "Exporter 
     """None where no port is given: the library, which brings a web server of its own, is then not loaded."""
     if not context.config.metrics_port:
         return None
-    from broker.metrics.exporter import Exporter
+    from broker.monitoring.exporter import Exporter
 
     return Exporter(context, server)

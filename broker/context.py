@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.config import BrokerConfig
-from broker.measures import LogMeasures
-from broker.offset_resets import OffsetResets
-from broker.put_watch import PutWatch
-from broker.queue_reader import ReadWatch
-from broker.replication import ReplicationEngine
-from broker.running_groups import RunningGroups
+from broker.consume.clients import RunningGroups
+from broker.consume.offset_resets import OffsetResets
+from broker.consume.queue_reader import ReadWatch
+from broker.monitoring.put_watch import PutWatch
+from broker.monitoring.statistics import BrokerStatistics
 from broker.sql92.filters import SqlFilters
 from broker.state.state import ReplicatedState
-from broker.statistics.broker_statistics import BrokerStatistics
+from broker.store.replication import LogMeasures, ReplicationEngine
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
 from dledger.environment import Environment
@@ -25,8 +24,8 @@ from remoting.connection import Connection
 from remoting.router import Router
 
 if TYPE_CHECKING:
-    from broker.clients import ClientRegistry
-    from broker.retention import Retention
+    from broker.consume.clients import ClientRegistry
+    from broker.store.retention import Retention
 
 
 class Service(Protocol):

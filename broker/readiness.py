@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.replication import ReplicationEngine, leader_hint
+from broker.store.replication import ReplicationEngine, leader_hint
 from commitlog.log import MessageLog
 from dledger.clock import monotonic_ms
 from remoting.codes import ResponseCode

@@ -21,7 +21,7 @@ class OldFile:
 
 
 class LogRemoval:
-    """What `broker.retention` needs of a log whose files can be deleted."""
+    """What `broker.store.retention` needs of a log whose files can be deleted."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The name server's configuration and key-value table, write permissions, and immediate clean-up of brokers."""
+"""The name server's configuration and key-value table, write permissions, and clean-up of brokers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

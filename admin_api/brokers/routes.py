@@ -1,4 +1,4 @@
-"""`/api/v1/brokers` and `/api/v1/name-server`: figures, configuration, storage, write permission, clean-up."""
+"""`/api/v1/brokers`, `/api/v1/name-server`: figures, configuration, storage, write permission, clean-up."""
 
 from typing import Annotated, Final
 

@@ -25,7 +25,7 @@ from admin_api.security.masking import masked
 from admin_api.settings import Settings
 from admin_api.sources.broker_admin import ConfigSource, Runtime, RuntimeSource
 from admin_api.sources.brokers import Brokers, BrokerSet, peer_addresses
-from broker.admin_types import NodeStatusMessage
+from broker.admin.types import NodeStatusMessage
 from remoting.route import MASTER_ID
 
 _NOBODY = Runtime({})

@@ -22,7 +22,7 @@ from admin_api.cluster.schemas import (
     PushView,
 )
 from admin_api.sources.brokers import Listed
-from broker.admin_types import NodeRole, NodeStatusMessage, PeerView
+from broker.admin.types import NodeRole, NodeStatusMessage, PeerView
 from remoting.route import MASTER_ID
 
 

@@ -18,7 +18,7 @@ from admin_api.groups.schemas import ConsumerGroupItem, GroupPresence, GroupSort
 from admin_api.sources.brokers import Brokers, BrokerSet
 from admin_api.sources.groups import Connections, GroupConfig, GroupSource
 from admin_api.sources.offsets import OffsetSource
-from broker.admin_types import GroupProgress, ProgressMessage
+from broker.admin.types import GroupProgress, ProgressMessage
 
 LOOK_S: Final = 10.0
 """How old settings and lag may be. Of 5,000 groups they cost a broker some 0.15 s: 2 % of a core."""

@@ -14,7 +14,7 @@ from admin_api.health_checks.listeners import Listener
 from admin_api.schema import Partial, Schema
 from admin_api.sources.broker_admin import Runtime
 from admin_api.sources.brokers import Listed
-from broker.admin_types import NodeStatusMessage
+from broker.admin.types import NodeStatusMessage
 
 SAMPLE_MS_MAX = 10_000
 

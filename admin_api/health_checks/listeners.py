@@ -1,4 +1,4 @@
-"""Whether a process listens at a broker address that does not answer, and on this machine (Linux) which one."""
+"""Whether a process listens at an address that does not answer, and on this machine (Linux) which one."""
 
 import asyncio
 import ipaddress

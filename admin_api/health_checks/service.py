@@ -18,7 +18,7 @@ from admin_api.health_checks.listeners import Listener, listener_at
 from admin_api.schema import PAGE_SIZE_MAX, Page
 from admin_api.sources.broker_admin import RuntimeSource
 from admin_api.sources.brokers import Brokers, Listed
-from broker.admin_types import NodeStatusMessage
+from broker.admin.types import NodeStatusMessage
 
 T = TypeVar("T")
 DLQS_MAX: Final = 200

@@ -1,4 +1,4 @@
-"""Replication groups: leader, preferred leader, and leadership transfer. Stock brokers have no such groups."""
+"""Replication groups: leader, preferred leader, leadership transfer. Stock brokers have none."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

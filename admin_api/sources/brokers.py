@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from admin_api.cached import Cached
 from admin_api.gateway import AskError, Gateway, Trouble, outcome
 from admin_api.settings import Settings
-from broker.admin_types import NodeRole, NodeStatusMessage
+from broker.admin.types import NodeRole, NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.route import MASTER_ID, RouteError, parse_cluster_info
 

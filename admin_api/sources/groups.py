@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from admin_api.gateway import AskError, Gateway
 from admin_api.sources.bodies import Body, QueueKey, by_queue, check, read_json, table_of
-from broker.admin_types import ProgressMessage
+from broker.admin.types import ProgressMessage
 from remoting.codes import RequestCode, ResponseCode
 
 _V4_0_0_SNAPSHOT: Final = 212

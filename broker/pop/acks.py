@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from broker.clients import ClientConnection
+from broker.consume.clients import ClientConnection
 from broker.context import BrokerContext
 from broker.pop.checks import INVISIBLE_MAX_MS
-from broker.pop.lanes import Lane
+from broker.pop.group_queue import Lane
 from broker.pop.ledger import PopLedger
 from broker.pop.names import ORDER_REVIVE_QUEUE, Handle, HandleError, marked_topic, parse_handle
 from broker.pop.ops import Changed, Finished, LaneKey, whole
-from broker.put_errors import put_answer
+from broker.responses import put_answer
 from commitlog.log import PutStatus
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads
-from remoting.pop_headers import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
+from remoting.headers.pop import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
 
 BATCH_ACKS_MAX = 4_096
 BATCH_OFFSETS_MAX = 65_536

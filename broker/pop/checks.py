@@ -2,14 +2,14 @@
 what a pop wants.
 """
 
+from broker.consume.filters import FilterError, MessageFilter, is_tag_type, parse_tag_expression
 from broker.context import BrokerContext
-from broker.filters import FilterError, MessageFilter, is_tag_type, parse_tag_expression
 from broker.pop.names import pop_retry_topic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import PERM_READ, RETRY_PREFIX, topic_name_error
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
-from remoting.pop_headers import PopMessageRequestHeader
+from remoting.headers.pop import PopMessageRequestHeader
 
 MESSAGES_MAX = 32
 INVISIBLE_MAX_MS = 12 * 3_600_000

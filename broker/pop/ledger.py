@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from broker.consume.offset_commits import OffsetCommits
 from broker.context import BrokerContext
-from broker.offset_commits import OffsetCommits
-from broker.pop.lanes import Lane
+from broker.pop.group_queue import Lane
 from broker.pop.loading import load, snapshot_hold
 from broker.pop.ops import (
     POP_QUEUE_ID,

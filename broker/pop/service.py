@@ -9,27 +9,27 @@ long as it asks for. While a new leader reads what is out, requests wait for it.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker.clients import ClientConnection
+from broker.consume.clients import ClientConnection
+from broker.consume.offset_commits import OffsetCommits
 from broker.context import BrokerContext
-from broker.offset_commits import OffsetCommits
 from broker.pop.acks import PopAcks
 from broker.pop.checks import PopChecks
-from broker.pop.holding import PopHolding
+from broker.pop.fetch import Pop, Taken, Taker
+from broker.pop.held_pops import PopHolding
 from broker.pop.ledger import PopLedger
+from broker.pop.long_polling import Held
 from broker.pop.names import ORDER_REVIVE_QUEUE
 from broker.pop.ops import LaneKey
 from broker.pop.revival import Revival
-from broker.pop.taking import Pop, Taken, Taker
-from broker.pop.waiting import Held
-from broker.put_errors import put_error
 from broker.readiness import Readiness
+from broker.responses import put_error
 from broker.state.state import StateChangeError
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
-from remoting.pop_headers import PopMessageRequestHeader
+from remoting.headers.pop import PopMessageRequestHeader
 from remoting.router import Batch
 
 POLL_TIME_MAX_MS = 60_000

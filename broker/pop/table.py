@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from broker.pop.deadlines import Deadlines
-from broker.pop.lanes import Checkout, Lane, OrderBatch, Pending, left_ms
+from broker.pop.group_queue import Checkout, Lane, OrderBatch, Pending, left_ms
 from broker.pop.ops import (
     Changed,
     Dropped,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from broker.filters import EXPRESSION_TYPE_SQL92, FilterError, PropertyFilter
-from broker.sql92.operands import Condition, EvaluationError
+from broker.consume.filters import EXPRESSION_TYPE_SQL92, FilterError, PropertyFilter
+from broker.sql92.conditions import Condition, EvaluationError
 
 if TYPE_CHECKING:
     from broker.sql92.compiler import SqlCompiler

@@ -1,5 +1,5 @@
 """Who holds which queue for consuming it in order, as the log says: the part of the locks that a new leader
-finds. When a lock was last renewed it does not say (`broker.locks` does, on the leader).
+finds. When a lock was last renewed it does not say (`broker.consume.queue_locks` does, on the leader).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,5 +1,5 @@
 """Offset resets of which the log does not say that the consumers have heard: what a node that takes its state
-from a snapshot makes its marks of (broker/offset_resets.py). Pure: no clock, the same on every node.
+from a snapshot makes its marks of (broker/consume/offset_resets.py). Pure: no clock, the same on every node.
 """
 
 from collections import Counter

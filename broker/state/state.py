@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
-from broker.config import BrokerConfig
-from broker.runtime_settings import take_settings
+from broker.config import BrokerConfig, take_settings
 from broker.state.base import BaseKeeper
 from broker.state.changes import (
     Change,
@@ -37,7 +36,6 @@ from broker.state.offsets import OffsetTable
 from broker.state.proposals import ProposalQueue
 from broker.state.request_modes import RequestModes
 from broker.state.resets import PendingResets
-from broker.state.room import check_room
 from broker.state.snapshot import (
     CorruptSnapshotError,
     Snapshot,
@@ -45,7 +43,7 @@ from broker.state.snapshot import (
     read_snapshot,
     write_snapshot,
 )
-from broker.state.tables import StateTables
+from broker.state.tables import StateTables, check_room
 from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_topics, topic_name_error
 from broker.state.writers import WriterTable
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest

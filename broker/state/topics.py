@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.config import BrokerConfig
-from broker.scheduling import LEVELS_MAX, SCHEDULE_TOPIC
-from broker.timer.names import TIMER_TOPIC
+from broker.timer.delay_levels import LEVELS_MAX, SCHEDULE_TOPIC
+from broker.timer.request import TIMER_TOPIC
 from commitlog.deletions import STATE_TOPIC as STATE_TOPIC
 
 PERM_INHERIT = 1

@@ -1,4 +1,15 @@
-"""Delivers timer messages when they are due, on the writable leader only.
+"""Messages that were stored by a clock that was ahead: what counts from a time that is still to come.
+
+A leader whose clock is ahead gives a delayed message a time that lies too far away for the others, and for
+itself once its clock is set. As with delay levels such a message is due when that is seen. What names its
+time itself (TIMER_DELIVER_MS) waits for that.
+
+How many messages of the last deliveries are in the log, whose writer may have died while it wrote them.
+
+They were put together with the record that names them, so that they stand right behind it, as far as they are
+there at all.
+
+Delivers timer messages when they are due, on the writable leader only.
 
 What is due is put into the log with the record that says so in front of it (records.py): each timer message
 comes of it once. One such put is on its way at a time; the next one is made of an index that has read it. A
@@ -7,18 +18,19 @@ new leader looks how much of the last put is in the log, and goes on from there.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from broker.context import BrokerContext
 from broker.state.topics import HALF_TOPIC
-from broker.timer.clock_steps import ClockSteps
+from broker.timer.index_store import DamagedRunError
 from broker.timer.journal import TimerJournal
-from broker.timer.names import PROPERTY_RECALL_KEY
 from broker.timer.recalls import Recall, Recalls
 from broker.timer.records import (
     ALL_KEPT,
     Deliveries,
+    Row,
     TimerRecordError,
     delivered,
     deliveries_message,
@@ -28,12 +40,123 @@ from broker.timer.records import (
     row_of,
     text,
 )
-from broker.timer.rows import Row
-from broker.timer.runs import DamagedRunError
-from broker.timer.tail import LogTail
+from broker.timer.request import PROPERTY_DELAY_MS, PROPERTY_DELAY_SEC, PROPERTY_RECALL_KEY
+from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
-from commitlog.log import PutStatus
-from commitlog.record import Message, Record
+from commitlog.log import MessageLog, PutStatus
+from commitlog.record import Message, Record, decode_record
+
+CLOCK_STEP_MAX_MS = 60_000
+"""How far the clocks of two leaders may lie apart."""
+RECORDS_MAX = 5_000
+"""Looked at, at once."""
+
+logger = logging.getLogger(__name__)
+
+
+class ClockSteps:
+    """Looks at the end of the timer queue when a node begins to lead, and when its clock was set back."""
+
+    def __init__(self, journal: TimerJournal) -> None:
+        self._journal = journal
+        self._last_ms: int | None = None
+        self._early: dict[int, None] = {}
+        self._news_from: int | None = None
+        """Offset from which on records are looked at as they come: those that were under way when the clock
+        was set have the time it said before.
+        """
+
+    def forget(self) -> None:
+        """The node leads no more, or anew."""
+        self._last_ms = None
+        self._early.clear()
+        self._news_from = None
+
+    def due(self, now_ms: int, most: int) -> list[Row]:
+        """Rows of what was stored at a time to come, as if they were due. Raises DamagedRecordError."""
+        if self._last_ms is None or now_ms < self._last_ms - CLOCK_STEP_MAX_MS:
+            self._look(now_ms)
+        else:
+            self._look_at_news(now_ms)
+        self._last_ms = now_ms
+        rows: list[Row] = []
+        for offset in list(self._early):
+            if len(rows) >= most:
+                break
+            record = self._journal.record(offset) if offset in self._journal.index.pending else None
+            if record is None:
+                del self._early[offset]
+            else:
+                rows.append(row_of(record, self._journal.roll_ms)._replace(wake_ms=out_ms(record)))
+        return rows
+
+    def _look(self, now_ms: int) -> None:
+        index = self._journal.index
+        found = []
+        for offset in range(index.end - 1, max(index.end - RECORDS_MAX, 0) - 1, -1):
+            record = self._journal.record(offset)
+            if record is None or not _is_ahead(record, now_ms):
+                break
+            if self._waits_too_long(offset, record):
+                found.append(offset)
+        if found:
+            logger.warning("%d timer messages were stored by a clock that was ahead", len(found))
+        self._early = dict.fromkeys(reversed(found))
+        self._news_from = index.end
+
+    def _look_at_news(self, now_ms: int) -> None:
+        """Until the first record comes that was stored since."""
+        while self._news_from is not None and self._news_from < self._journal.index.end:
+            offset = self._news_from
+            record = self._journal.record(offset)
+            is_since = record is not None and not _is_ahead(record, now_ms)
+            self._news_from = None if is_since else offset + 1
+            if record is not None and not is_since and self._waits_too_long(offset, record):
+                self._early[offset] = None
+
+    def _waits_too_long(self, offset: int, record: Record) -> bool:
+        has_delay = text(record, PROPERTY_DELAY_MS) or text(record, PROPERTY_DELAY_SEC)
+        return bool(has_delay) and offset in self._journal.index.pending
+
+
+def _is_ahead(record: Record, now_ms: int) -> bool:
+    return record.store_timestamp_ms > now_ms + CLOCK_STEP_MAX_MS
+
+
+class LogTail:
+    """Reads one log. `file_bytes`: of its data files, of which each begins with a record."""
+
+    def __init__(self, log: MessageLog, file_bytes: int, is_replicated: bool) -> None:
+        self._log = log
+        self._file_bytes = file_bytes
+        self._header_bytes = HEADER_BYTES if is_replicated else 0
+
+    def messages_behind(self, record: Record, origins: Sequence[int | None]) -> int:
+        """How many messages follow the record that come of the records at these positions, in this order;
+        None for one that is not known any more, of which any message may come.
+
+        Raises DamagedRecordError.
+        """
+        end = record.physical_offset + record.size
+        for number, origin in enumerate(origins):
+            found = self._next(end, origin)
+            if found is None:
+                return number
+            end = found
+        return len(origins)
+
+    def _next(self, end: int, origin: int | None) -> int | None:
+        next_file = -(-end // self._file_bytes) * self._file_bytes
+        for position in (end, next_file):
+            data = self._log.record_at(position + self._header_bytes)
+            if data is None:
+                continue
+            record = decode_record(data)
+            comes_of = record.prepared_transaction_offset
+            if comes_of == origin or (origin is None and comes_of > 0):
+                return record.physical_offset + record.size
+        return None
+
 
 BATCH_MESSAGES_MAX = 200
 BATCH_BYTES_MAX = 1024 * 1024
@@ -43,8 +166,6 @@ TIMER_MAX_MS = 30_000
 """A longer wait is cut up, since the wall clock may be set meanwhile."""
 _IN_THE_LOG = frozenset({PutStatus.PUT_OK, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH})
 """What a majority did not have in time stands in the leader's log still, and is committed in its turn."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

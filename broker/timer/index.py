@@ -10,11 +10,8 @@ from collections.abc import Collection, Generator, Iterator
 from heapq import merge
 from itertools import islice
 
-from broker.timer.checkpoint import Checkpoint
-from broker.timer.pending import PendingSet
-from broker.timer.rows import Row, first_at, offset_of, unpack
-from broker.timer.runs import Run
-from broker.timer.store import RunStore
+from broker.timer.index_store import Checkpoint, PendingSet, Run, RunStore
+from broker.timer.records import Row, first_at, offset_of, unpack
 
 ROWS_IN_MEMORY_MAX = 8_192
 NEWS_MAX = 20_000

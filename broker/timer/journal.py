@@ -9,12 +9,11 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 
 from broker.context import BrokerContext
-from broker.log_holds import position_at
+from broker.store.retention_pins import position_at
 from broker.timer.index import TimerIndex
-from broker.timer.names import TIMER_QUEUE_ID, TIMER_TOPIC
+from broker.timer.index_store import FOLDER, DamagedRunError, RunStore
 from broker.timer.records import Deliveries, TimerRecordError, read_deliveries, row_of
-from broker.timer.runs import DamagedRunError
-from broker.timer.store import FOLDER, RunStore
+from broker.timer.request import TIMER_QUEUE_ID, TIMER_TOPIC
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError

@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from broker.scheduling import PROPERTY_REAL_TOPIC
+from broker.timer.delay_levels import PROPERTY_REAL_TOPIC
 from broker.timer.journal import TimerJournal
-from broker.timer.records import text
-from broker.timer.rows import key_of
+from broker.timer.records import key_of, text
 from commitlog.dispatch_batch import DispatchBatch
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus

@@ -1,4 +1,11 @@
-"""The records of the timer queue, and the messages that come of them. Pure.
+"""One waiting timer message as the index keeps it. Pure.
+
+    wake 8 (ms << 1, and 1 for a message, 0 for a recall) | offset in the timer queue 8 | key 8
+
+Big-endian, so that rows compare as bytes: by time; at one time recalls before messages; then in the order in
+which they were stored.
+
+The records of the timer queue, and the messages that come of them. Pure.
 
 Two kinds stand in rmq_sys_wheel_timer, queue 0:
 
@@ -12,11 +19,13 @@ this order. The others end without one. A leader that dies may leave only some o
 `kept` says how many there are of the record of deliveries before this one.
 """
 
+import hashlib
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from broker.scheduling import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC
-from broker.timer.names import (
+from broker.timer.delay_levels import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC
+from broker.timer.request import (
     PROPERTY_DEQUEUE_MS,
     PROPERTY_ENQUEUE_MS,
     PROPERTY_OUT_MS,
@@ -25,7 +34,6 @@ from broker.timer.names import (
     TIMER_QUEUE_ID,
     TIMER_TOPIC,
 )
-from broker.timer.rows import WAKE_MS_MAX, Row, key_of, recall_key
 from commitlog.record import (
     STORE_HOST_V6,
     Message,
@@ -34,6 +42,51 @@ from commitlog.record import (
     get_property,
     parse_properties,
 )
+
+KEY_BYTES = 8
+ROW_BYTES = 16 + KEY_BYTES
+WAKE_MS_MAX = (1 << 62) - 1
+NO_KEY = bytes(KEY_BYTES)
+
+_ROW = struct.Struct(f">QQ{KEY_BYTES}s")
+
+
+class Row(NamedTuple):
+    """`wake_ms`: when something is to be done about it. `key`: what a recall names it by."""
+
+    wake_ms: int
+    offset: int
+    key: bytes
+    is_message: bool = True
+
+    def pack(self) -> bytes:
+        return _ROW.pack(self.wake_ms << 1 | self.is_message, self.offset, self.key)
+
+
+def unpack(data: bytes) -> Row:
+    wake, offset, key = _ROW.unpack(data)
+    return Row(wake >> 1, offset, key, bool(wake & 1))
+
+
+def offset_of(data: bytes) -> int:
+    return int.from_bytes(data[8:16], "big")
+
+
+def first_at(wake_ms: int) -> bytes:
+    """Not behind any row of this time, and behind all of earlier ones."""
+    return _ROW.pack(wake_ms << 1, 0, NO_KEY)
+
+
+def recall_key(topic: str, unique_key: str) -> bytes:
+    """Stands for the text that names a message in a recall (TimerMessageStore.buildDeleteKey). Two messages
+    may have the same one: whoever finds a row looks at its message.
+    """
+    return key_of(f"{topic}+{unique_key}")
+
+
+def key_of(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=KEY_BYTES).digest()
+
 
 TAG_DELIVERED = "LMQ_DELIVERED"
 DELIVERIES_VERSION = 1

@@ -7,9 +7,15 @@ from collections.abc import Callable, Mapping
 from broker.config import BrokerConfig
 from broker.state.topics import RETRY_PREFIX
 from broker.timer.handles import encode_handle
-from broker.timer.names import ASKING_PROPERTIES, PROPERTY_OUT_MS
 from broker.timer.records import OWN_PROPERTIES_BYTES
-from broker.timer.request import TimerIllegalError, due_ms, is_timed, to_timer
+from broker.timer.request import (
+    ASKING_PROPERTIES,
+    PROPERTY_OUT_MS,
+    TimerIllegalError,
+    due_ms,
+    is_timed,
+    to_timer,
+)
 from commitlog.record import PROPERTIES_BYTES_MAX, Message, get_property
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError

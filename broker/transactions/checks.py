@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from broker.clients import ClientConnection
+from broker.consume.clients import ClientConnection
 from broker.context import BrokerContext
 from broker.state.state import StateChangeError
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, TopicConfig
@@ -25,7 +25,7 @@ from commitlog.log import PutStatus
 from commitlog.record import Record, get_property, offset_msg_id
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.headers import CheckTransactionStateRequestHeader
+from remoting.headers.transactions import CheckTransactionStateRequestHeader
 
 BATCH_MAX = 64
 BATCH_BYTES_MAX = 512 * 1024

@@ -14,9 +14,9 @@ from functools import partial
 
 from broker.context import BrokerContext
 from broker.forwarding import Forwarder
-from broker.put_errors import put_error
-from broker.replication import leader_hint
+from broker.responses import put_error
 from broker.state.topics import HALF_TOPIC
+from broker.store.replication import leader_hint
 from broker.transactions.half import HALF_QUEUE_ID, producer_group_of
 from broker.transactions.ledger import Decision, TransactionLedger
 from broker.transactions.window import Ending
@@ -34,7 +34,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
-from remoting.headers import EndTransactionRequestHeader
+from remoting.headers.transactions import EndTransactionRequestHeader
 from remoting.router import Batch
 
 HELD_MAX = 10_000

@@ -8,14 +8,14 @@ properties of it. It is found by its position, and named by its offset in that q
 import dataclasses
 from collections.abc import Mapping
 
-from broker.scheduling import (
+from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from broker.timer.delay_levels import (
     PROPERTY_DELAY,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     effective_level,
     to_scheduled,
 )
-from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from broker.timer.rules import TimerRules, asks_for_time
 from commitlog.record import (
     PHYSICAL_OFFSET_AT,

@@ -1,21 +1,21 @@
-"""All typed headers of the product, found by looking, and values for their fields."""
+"""All typed headers of the product, found by a walk over its modules, and values for their fields."""
 
 import importlib
 import pkgutil
 from typing import Any
 
-import broker.processors
+import broker
 import namesrv
 import remoting
-from remoting.header_fields import RequestHeader
+from remoting.headers.fields import RequestHeader
 
-PACKAGES = (remoting, namesrv, broker.processors)
+PACKAGES = (remoting, namesrv, broker)
 
 
 def header_classes() -> list[type[RequestHeader]]:
     """Every class made by `request_header` in the packages that speak the protocol, by name."""
     for package in PACKAGES:
-        for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
     # `dataclass(slots=True)` makes a second class of each: only that one has fields.

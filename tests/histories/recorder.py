@@ -19,7 +19,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.headers import (
+from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -38,7 +38,7 @@ NOT_DONE = frozenset(
         ResponseCode.MESSAGE_ILLEGAL,
     }
 )
-"""Answers after which nothing is stored, then or later. SYSTEM_ERROR leaves it open: broker/put_errors.py."""
+"""Answers after which nothing is stored, then or later. SYSTEM_ERROR leaves it open: broker/responses.py."""
 EMPTY_POLLS = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from broker.__main__ import serve_until
 from broker.app import Broker
 from broker.config import BrokerConfig
-from broker.store_lock import StoreLockedError
+from broker.store.store_lock import StoreLockedError
 from commitlog.recovery import CorruptLogError
 from dledger.hard_state import CorruptHardStateError
 from namesrv.config import NameServerConfig

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from broker.pop import ledger
-from broker.pop.lanes import Lane
+from broker.pop.fetch import Pop, Taker, _Read
+from broker.pop.group_queue import Lane
 from broker.pop.ledger import OnDone, PopLedger
 from broker.pop.ops import LaneKey
 from broker.pop.revival import Revival
 from broker.pop.table import PopTable
-from broker.pop.taking import Pop, Taker, _Read
 from commitlog.log import MessageLog, PutStatus
 from tests.node_simulation import world
 from tests.node_simulation.options import FaultOptions, Options

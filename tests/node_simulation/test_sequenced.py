@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.sequencing import SequenceRefusedError, Sequencing, Verdict, _Tip
+from broker.send.sequencing import SequenceRefusedError, Sequencing, Verdict, _Tip
 from broker.state.tables import StateTables
 from remoting.codes import ResponseCode
 from tests.node_simulation.options import FaultOptions, Options, draw_options

@@ -12,11 +12,10 @@ import pytest
 
 import broker.timer.index
 import broker.timer.journal
-from broker.timer.delivery import TimerDelivery
+from broker.timer.delivery import LogTail, TimerDelivery
 from broker.timer.index import TimerIndex
 from broker.timer.journal import TimerJournal
-from broker.timer.rows import Row, offset_of
-from broker.timer.tail import LogTail
+from broker.timer.records import Row, offset_of
 from tests.node_simulation.options import FaultOptions, Options
 from tests.node_simulation.workloads_timers import (
     ROLLING,

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.offset_commits import OffsetCommits
-from broker.processors.send import SendProcessor
+from broker.consume.offset_commits import OffsetCommits
+from broker.send.processor import SendProcessor
 from commitlog.log import PutStatus
 from tests.histories.checker import check
 from tests.node_simulation.options import FaultOptions, Options, draw_options

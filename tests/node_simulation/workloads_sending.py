@@ -13,7 +13,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, PendingRequestsFullError, RemotingError
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from tests.histories.operations import Outcome, Queue, Send
 from tests.histories.recorder import NOT_DONE
 from tests.node_simulation.clients import History, body_of
@@ -141,7 +141,7 @@ class Producer:
 
 
 def _body(values: Sequence[str], size_bytes: int) -> bytes:
-    """One message, or the sub-messages of a batch back to back (the layout of broker/batch_body.py)."""
+    """One message, or the sub-messages of a batch back to back (the layout of broker/send/admission.py)."""
     bodies = [body_of(value, size_bytes) for value in values]
     if len(bodies) == 1:
         return bodies[0]

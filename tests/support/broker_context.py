@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.clients import ClientRegistry
 from broker.config import config_from
+from broker.consume.clients import ClientRegistry
 from broker.context import BrokerContext
+from broker.monitoring.statistics import BrokerStatistics
 from broker.state.state import ReplicatedState
-from broker.statistics.broker_statistics import BrokerStatistics
 from commitlog.record import host_bytes
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from broker.offset_commits import OffsetCommits
+from broker.consume.offset_commits import OffsetCommits
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from tests.support.operator import Operator

@@ -6,22 +6,20 @@ from typing import Any
 
 import orjson
 
-from broker.clients import Client
+from broker.admin import config as admin_config
+from broker.admin import consumers as admin_consumers
+from broker.admin import group_progress as admin_progress
+from broker.admin import groups as admin_groups
+from broker.admin import lists as admin_lists
+from broker.admin import node as admin_broker
+from broker.admin import offsets as admin_offsets
+from broker.admin import queues as admin_queues
+from broker.admin import replication as admin_replication
+from broker.admin import stats as admin_stats
+from broker.admin import topics as admin_topics
+from broker.consume.clients import Client
+from broker.consume.heartbeats import parse_heartbeat
 from broker.context import BrokerContext
-from broker.heartbeats import parse_heartbeat
-from broker.processors import (
-    admin_broker,
-    admin_config,
-    admin_consumers,
-    admin_groups,
-    admin_lists,
-    admin_offsets,
-    admin_progress,
-    admin_queues,
-    admin_replication,
-    admin_stats,
-    admin_topics,
-)
 from commitlog.record import Message
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand

@@ -6,15 +6,15 @@ import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from broker.consume import offsets
+from broker.consume.offset_commits import OffsetCommits
 from broker.context import BrokerContext
-from broker.offset_commits import OffsetCommits
 from broker.pop.ledger import PopLedger
-from broker.pop.looking import PopLooks
 from broker.pop.names import mark_of
 from broker.pop.ops import POP_TOPIC
+from broker.pop.peek import PopLooks
 from broker.pop.revival import Revival
 from broker.pop.service import PopService
-from broker.processors import offsets
 from broker.readiness import Readiness
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig

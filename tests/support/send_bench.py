@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from broker.context import BrokerContext
-from broker.processors.send import SendProcessor
+from broker.send.processor import SendProcessor
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import STATE_TOPIC, TopicConfig
@@ -12,7 +12,7 @@ from commitlog.record import Message
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.command_reader import CommandReader
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from tests.support.broker_context import NOW_MS, FakeEngine, make_context
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog

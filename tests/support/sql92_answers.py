@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.filters import FilterError
+from broker.consume.filters import FilterError
 from broker.sql92.compiler import SqlCompiler
-from broker.sql92.operands import EvaluationError
+from broker.sql92.conditions import EvaluationError
 from commitlog.record import format_properties
 
 TABLE = Path(__file__).resolve().parents[1] / "golden/sql92/answers.jsonl"

@@ -6,16 +6,15 @@ import asyncio
 from pathlib import Path
 
 from broker.context import BrokerContext
-from broker.processors.send import SendProcessor
-from broker.processors.timers import RecallProcessor
+from broker.send.processor import SendProcessor
 from broker.state.changes import PutTopic
 from broker.state.topics import TopicConfig
 from broker.timer.delivery import TimerDelivery
 from broker.timer.journal import TimerJournal
-from broker.timer.names import TIMER_TOPIC
+from broker.timer.processor import RecallProcessor, TimerRoom
 from broker.timer.recalls import Recalls
 from broker.timer.records import Deliveries, read_deliveries
-from broker.timer.room import TimerRoom
+from broker.timer.request import TIMER_TOPIC
 from commitlog.record import Message, decode_record
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command

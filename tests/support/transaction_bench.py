@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from broker.clients import Client
+from broker.consume.clients import Client
+from broker.consume.heartbeats import Heartbeat
 from broker.context import BrokerContext
-from broker.heartbeats import Heartbeat
-from broker.processors.send import SendProcessor
+from broker.send.processor import SendProcessor
 from broker.state.changes import PutTopic
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TopicConfig
 from broker.transactions.checks import TransactionChecks

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.admin import unsupported
 from broker.app import PROCESSORS
-from broker.processors import unsupported
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
 from remoting.codes import RequestCode
@@ -59,7 +59,7 @@ async def actual(broker_codes: frozenset[int]) -> dict[int, str]:
         elif code in unsupported.REASONS:
             answered[code] = "not supported"
         else:
-            answered[code] = "nobody: register it, or give broker/processors/unsupported.py a reason"
+            answered[code] = "nobody: register it, or give broker/admin/unsupported.py a reason"
     await asyncio.sleep(0)
     return answered
 

@@ -6,11 +6,11 @@ from contextlib import suppress
 import orjson
 import pydantic
 
-from broker.admin_types import NodeStatusMessage
-from broker.batch_body import SUB_MESSAGE_BYTES_MIN, BatchBodyError, split_batch
+from broker.admin.types import NodeStatusMessage
 from broker.config import config_from
-from broker.filters import FilterError, parse_tag_expression
-from broker.heartbeats import HeartbeatError, parse_client_config, parse_heartbeat
+from broker.consume.filters import FilterError, parse_tag_expression
+from broker.consume.heartbeats import HeartbeatError, parse_client_config, parse_heartbeat
+from broker.send.admission import SUB_MESSAGE_BYTES_MIN, BatchBodyError, split_batch
 from broker.state.changes import (
     CommitOffsets,
     DeleteGroup,

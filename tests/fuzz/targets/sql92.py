@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import broker.sql92.compiler  # noqa: F401  # now, while a fuzzer looks into what is imported
-from broker.filters import FilterError
+from broker.consume.filters import FilterError
 from broker.sql92.filters import SqlFilters
 from tests.fuzz.target import Target, check_words
 

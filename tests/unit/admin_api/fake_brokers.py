@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from broker.admin_types import NodeRole, NodeStatusMessage
+from broker.admin.types import NodeRole, NodeStatusMessage
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RequestTimeoutError

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
-from broker.admin_types import NodeStatusMessage
+from broker.admin.types import NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RequestTimeoutError

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import orjson
 
-from broker.admin_types import GroupProgress, NodeRole, NodeStatusMessage, ProgressMessage, TopicProgress
+from broker.admin.types import GroupProgress, NodeRole, NodeStatusMessage, ProgressMessage, TopicProgress
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestTimeoutError

@@ -3,7 +3,7 @@
 from typing import Any
 
 from admin_api.sources.brokers import Listed
-from broker.admin_types import NodeRole, NodeStatusMessage, PeerView
+from broker.admin.types import NodeRole, NodeStatusMessage, PeerView
 
 ADDRESSES = {"n0": "127.0.0.1:10911", "n1": "127.0.0.1:10921", "n2": "127.0.0.1:10931"}
 REPLICATION = {"n0": "127.0.0.1:10914", "n1": "127.0.0.1:10924", "n2": "127.0.0.1:10934"}

@@ -14,7 +14,7 @@ from admin_api.app import STATIC, create_app
 from admin_api.cluster.examples import CLUSTER_EXAMPLE
 from admin_api.cluster.schemas import ClusterView
 from admin_api.settings import Settings
-from broker.admin_types import NodeRole
+from broker.admin.types import NodeRole
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 from tests.unit.admin_api.node_samples import node_status, peer
 

@@ -5,7 +5,7 @@ from typing import Any
 from admin_api.cluster.assemble import Answer, Memory, assemble
 from admin_api.cluster.schemas import GroupState, GroupView, NamesrvView, NodeState, NodeView
 from admin_api.sources.brokers import Listed
-from broker.admin_types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
+from broker.admin.types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
 from tests.unit.admin_api.node_samples import ADDRESSES, REPLICATION, listed, node_status, peer
 
 NAMESRV = NamesrvView(address="127.0.0.1:9876", state=NodeState.UP)

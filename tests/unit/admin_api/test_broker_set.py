@@ -5,7 +5,7 @@ import pytest
 from admin_api.gateway import AskError, Gateway
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
-from broker.admin_types import NodeRole, PeerView
+from broker.admin.types import NodeRole, PeerView
 from remoting.codes import RequestCode
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
 from tests.unit.admin_api.node_samples import peer

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.admin_types import NodeRole
+from broker.admin.types import NodeRole
 from remoting.codes import RequestCode
 from tests.unit.admin_api.fake_brokers import FakeBroker, FakeBrokers
 from tests.unit.admin_api.node_samples import peer

@@ -15,7 +15,7 @@ from admin_api.health_checks.listeners import Listener
 from admin_api.health_checks.service import examine
 from admin_api.sources.broker_admin import Runtime
 from admin_api.sources.brokers import Listed
-from broker.admin_types import ElectionView, NodeRole, NodeStatusMessage
+from broker.admin.types import ElectionView, NodeRole, NodeStatusMessage
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS
 from tests.unit.admin_api.node_samples import ADDRESSES, listed, node_status, peer
 

@@ -17,7 +17,7 @@ from admin_api.health_checks.service import Doctor
 from admin_api.schema import Page, TroubleView
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
-from broker.admin_types import NodeStatusMessage
+from broker.admin.types import NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster

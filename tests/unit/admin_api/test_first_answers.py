@@ -8,7 +8,7 @@ from httpx import AsyncClient, Response
 from pydantic import TypeAdapter
 
 from admin_api.sources import brokers as sources
-from broker.admin_types import NodeRole
+from broker.admin.types import NodeRole
 from remoting.command import RemotingCommand
 from remoting.errors import RequestTimeoutError
 from tests.unit.admin_api.fake_brokers import FakeBroker, FakeBrokers

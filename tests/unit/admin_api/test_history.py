@@ -6,7 +6,7 @@ from admin_api.cluster.schemas import ClusterView, NamesrvView, NodeState
 from admin_api.gateway import AskError
 from admin_api.settings import Settings
 from admin_api.sources.broker_admin import Runtime
-from broker.admin_types import NodeRole
+from broker.admin.types import NodeRole
 from tests.unit.admin_api.node_samples import ADDRESSES, listed, node_status, peer
 
 NAMESRV = NamesrvView(address="127.0.0.1:9876", state=NodeState.UP)

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from admin_api.app import create_app
 from admin_api.settings import Settings
-from broker.admin_types import NodeRole
+from broker.admin.types import NodeRole
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 from tests.unit.admin_api.node_samples import node_status, peer
 

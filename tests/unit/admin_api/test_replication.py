@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.admin_types import NodeRole, NodeStatusMessage
+from broker.admin.types import NodeRole, NodeStatusMessage
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.unit.admin_api.fake_brokers import FakeBroker, FakeBrokers

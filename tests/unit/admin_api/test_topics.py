@@ -7,7 +7,7 @@ import pytest
 from admin_api.gateway import Gateway
 from admin_api.settings import Settings
 from admin_api.sources.topics import TopicSource
-from broker.admin_types import NodeRole
+from broker.admin.types import NodeRole
 from remoting.codes import RequestCode
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
 from tests.unit.admin_api.serving import answered, asking

@@ -4,12 +4,16 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from broker.consume import client_requests as clients
+from broker.consume import offsets, pull
+from broker.consume import queue_locks as locks
+from broker.consume.held_pulls import PullWaits
 from broker.context import BrokerContext
-from broker.processors import clients, locks, offsets, pull, query, send_back
-from broker.pull_waits import PullWaits
+from broker.send import send_back
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import STATE_TOPIC, TopicConfig
+from broker.store import queries as query
 from commitlog.log import PutStatus
 from commitlog.record import Message, Record, decode_record, format_properties
 from remoting.codes import RequestCode

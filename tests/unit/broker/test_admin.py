@@ -6,8 +6,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.admin_types import NodeRole, NodeStatusMessage
-from broker.rates import RateMeter
+from broker.admin.types import NodeRole, NodeStatusMessage
+from broker.monitoring.rates import RateMeter
 from broker.state.changes import CommitOffsets, PutTopic
 from broker.state.topics import TopicConfig
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import KNOWN_KEYS, config_from
-from broker.message_log import engine_config
-from broker.runtime_settings import RUNTIME_KEYS, take_settings
+from broker.config import KNOWN_KEYS, RUNTIME_KEYS, config_from, take_settings
 from broker.state.changes import InvalidChangeError, PutSettings, decode_changes, encode_change, join_changes
 from broker.state.state import ReplicatedState
+from broker.store.message_log import engine_config
 from remoting.codes import RequestCode
 from remoting.properties_text import parse_properties_text
 from tests.support.broker_context import NOW_MS, FakeEngine

@@ -8,16 +8,15 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.admin import unsupported
+from broker.consume.filters import MATCH_ALL
+from broker.consume.queue_reader import QueueReader, ReadLimits
 from broker.context import BrokerContext
-from broker.filters import MATCH_ALL
-from broker.processors import unsupported
-from broker.queue_reader import QueueReader, ReadLimits
-from broker.runtime_info import RuntimeInfo
-from broker.send_turn import Turn
+from broker.monitoring.runtime_info import RANGES, RuntimeInfo
+from broker.send.turn import Turn
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
-from broker.statistics.put_latency import RANGES
 from remoting.codes import RequestCode
 from remoting.fastjson import loads
 from tests.support.broker_context import FakeEngine

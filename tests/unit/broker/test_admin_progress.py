@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from broker.admin_types import ProgressMessage
-from broker.processors import pop
-from broker.processors.admin_progress import ROWS_PER_TURN, ProgressAdmin
+from broker.admin.group_progress import ROWS_PER_TURN, ProgressAdmin
+from broker.admin.types import ProgressMessage
+from broker.pop import processor as pop
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig

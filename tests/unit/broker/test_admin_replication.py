@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.processors import admin_replication
+from broker.admin import replication as admin_replication
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import Epoch, PushState, Role
 from dledger.core.types import ResponseCode as EngineCode

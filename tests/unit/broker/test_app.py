@@ -10,11 +10,11 @@ import orjson
 import pytest
 
 from broker.__main__ import EXIT_CONFIG, EXIT_FAILED, main, serve_until
-from broker.admin_types import NodeStatusMessage
+from broker.admin.types import NodeStatusMessage
 from broker.app import Broker
 from broker.config import BrokerConfig, config_from
-from broker.pull_waits import PullWaits
-from broker.store_lock import StoreLock, StoreLockedError
+from broker.consume.held_pulls import PullWaits
+from broker.store.store_lock import StoreLock, StoreLockedError
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from broker.batch_body import BatchBodyError, SubMessage, split_batch
+from broker.send.admission import BatchBodyError, SubMessage, split_batch
 
 
 def sub_message(body: bytes, properties: bytes = b"", flag: int = 0) -> bytes:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.processors import admin_offsets
+from broker.admin import offsets as admin_offsets
 from broker.state.changes import CommitOffsets, DeleteTopic, DropOffsets, PutTopic, TrimLog, TrimQueues
 from broker.state.checkpoints import (
     CHECKPOINT_TOPIC,

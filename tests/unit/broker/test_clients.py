@@ -2,8 +2,8 @@ import random
 
 import pytest
 
-from broker.clients import Client, ClientRegistry, RegistryFullError
-from broker.heartbeats import (
+from broker.consume.clients import Client, ClientRegistry, RegistryFullError
+from broker.consume.heartbeats import (
     ConsumeFromWhere,
     ConsumerBeat,
     ConsumeType,

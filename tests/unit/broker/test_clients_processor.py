@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.processors.clients import ClientProcessor
+from broker.consume.client_requests import ClientProcessor
 from broker.state.changes import PutGroup
 from broker.state.groups import SubscriptionGroupConfig
 from commitlog.log import PutStatus

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import KNOWN_KEYS, BrokerConfig, ConfigError, Peer, config_from, load_config
-from broker.message_log import engine_config
+from broker.store.message_log import engine_config
 
 PEERS = "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913"
 

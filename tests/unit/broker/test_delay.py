@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from broker.context import BrokerContext
-from broker.delay import BATCH_MESSAGES_MAX, RETRY_MS, DelayDelivery
-from broker.scheduling import SCHEDULE_TOPIC, to_scheduled
 from broker.state.changes import PutTopic, SetDelayOffset
 from broker.state.topics import TopicConfig
+from broker.timer.delay import BATCH_MESSAGES_MAX, RETRY_MS, DelayDelivery
+from broker.timer.delay_levels import SCHEDULE_TOPIC, to_scheduled
 from commitlog.log import PutResult, PutStatus
 from commitlog.record import Message, format_properties, parse_properties
 from tests.support.broker_context import NOW_MS, make_context

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from broker.offset_commits import OffsetCommits
+from broker.consume.offset_commits import OffsetCommits
 from broker.state.changes import (
     CommitOffsets,
     DeleteTopic,

@@ -1,6 +1,12 @@
 import pytest
 
-from broker.filters import EXPRESSION_CHARS_MAX, MATCH_ALL, FilterError, is_tag_type, parse_tag_expression
+from broker.consume.filters import (
+    EXPRESSION_CHARS_MAX,
+    MATCH_ALL,
+    FilterError,
+    is_tag_type,
+    parse_tag_expression,
+)
 
 
 @pytest.mark.parametrize("expression", [None, "", "  ", "*", " * ", "TagA || *"])

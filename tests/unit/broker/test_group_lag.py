@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin_types import ProgressMessage
-from broker.group_lag import QueueEnds, TopicLag, topic_lag
-from broker.metrics.lags import ConsumerLags
-from broker.processors import admin_progress
+from broker.admin import group_progress as admin_progress
+from broker.admin.types import ProgressMessage
+from broker.monitoring.group_lag import QueueEnds, TopicLag, topic_lag
+from broker.monitoring.lags import ConsumerLags
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig

@@ -1,8 +1,8 @@
 import orjson
 import pytest
 
-from broker.filters import FilterError
-from broker.heartbeats import (
+from broker.consume.filters import FilterError
+from broker.consume.heartbeats import (
     ConsumeFromWhere,
     ConsumeType,
     HeartbeatError,

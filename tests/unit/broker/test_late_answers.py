@@ -17,7 +17,7 @@ from tests.support.timer_bench import make_timer_bench
 from tests.unit.broker.consume_bench import ConsumeBench, make_bench, pull_request, waits_of
 
 SOURCES = Path(broker.__file__).parent
-SENDS = SOURCES / "processors" / "send.py"
+SENDS = SOURCES / "send" / "processor.py"
 
 
 def refused(bench: ConsumeBench | PopBench) -> dict[tuple[int, int], int]:

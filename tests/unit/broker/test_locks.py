@@ -1,4 +1,4 @@
-from broker.locks import Claim, LockTable
+from broker.consume.queue_locks import Claim, LockTable
 
 QUEUE = ("T", 0)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.processors.locks import LockProcessor
+from broker.consume.queue_locks import LockProcessor
 from broker.state.changes import DeleteTopic
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode

@@ -1,7 +1,7 @@
 import random
 
-from broker.filters import MATCH_ALL, TagFilter, parse_tag_expression
-from broker.long_polling import Arrivals, HeldPull, LongPollingTable, group_arrivals
+from broker.consume.filters import MATCH_ALL, TagFilter, parse_tag_expression
+from broker.consume.long_polling import Arrivals, HeldPull, LongPollingTable, group_arrivals
 from commitlog.dispatch_batch import DispatchRequest
 
 QUEUE = ("T", 0)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.offset_resets import SENT_MS, OffsetResets
+from broker.consume.offset_resets import SENT_MS, OffsetResets
 from broker.state.changes import CommitOffsets, decode_changes, encode_change, join_changes
 from commitlog.log import PutStatus
 

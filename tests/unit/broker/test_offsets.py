@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.offset_commits import OffsetCommits
+from broker.consume.offset_commits import OffsetCommits
 from broker.state.changes import PutTopic
 from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus

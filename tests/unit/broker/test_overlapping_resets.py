@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.offset_commits import OffsetCommits
-from broker.processors import offsets as offset_requests
-from broker.processors import pull
-from broker.running_groups import HEARD_WITHIN_MS, RunningGroups
+from broker.consume import offsets as offset_requests
+from broker.consume import pull
+from broker.consume.clients import HEARD_WITHIN_MS, RunningGroups
+from broker.consume.offset_commits import OffsetCommits
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import STATE_TOPIC, TopicConfig

@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from broker.process_figures import available_bytes, process_figures
+from broker.monitoring.runtime_info import available_bytes, process_figures
 
 
 def test_figures_are_those_of_this_process() -> None:

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.property_batch import READ_BYTES_MAX
-from broker.queue_reader import QueueReader, ReadLimits, ReadResult, ReadStatus
+from broker.consume.queue_reader import READ_BYTES_MAX, QueueReader, ReadLimits, ReadResult, ReadStatus
 from broker.sql92.filters import SqlFilters
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.record import Message, format_properties

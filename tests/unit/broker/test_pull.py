@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.pull_waits import RESUMED_PER_TURN_MAX
+from broker.consume.held_pulls import RESUMED_PER_TURN_MAX
+from broker.monitoring.statistics import BROKER_GET
 from broker.state.changes import DeleteTopic, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
-from broker.statistics.broker_statistics import BROKER_GET
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode
 from remoting.command import ONEWAY_FLAG

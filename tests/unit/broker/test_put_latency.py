@@ -1,8 +1,8 @@
-"""broker.statistics.put_latency: percentiles of the last puts, from a histogram that only grows."""
+"""broker.monitoring.runtime_info: percentiles of the last puts, from a histogram that only grows."""
 
 import pytest
 
-from broker.statistics.put_latency import UNKNOWN_MS, PutLatency, percentile
+from broker.monitoring.runtime_info import UNKNOWN_MS, PutLatency, percentile
 from telemetry.histogram import Histogram
 
 BOUNDS = (0.001, 0.01, 0.1)

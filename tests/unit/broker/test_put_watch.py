@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from broker.put_watch import LINES_PER_S_MAX, REQUESTS_NAMED_MAX, PutWatch
-from broker.send_turn import PlainRun, Turn
+from broker.monitoring.put_watch import LINES_PER_S_MAX, REQUESTS_NAMED_MAX, PutWatch
+from broker.send.turn import PlainRun, Turn
 from commitlog.log import PutResult, PutStatus
 from commitlog.record import Message
 from remoting.command import RemotingCommand
@@ -28,7 +28,7 @@ def turn_of(count: int, begun_s: float = 0.0) -> Turn:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[Any]:
-    return [record for record in caplog.records if record.name == "broker.put_watch"]
+    return [record for record in caplog.records if record.name == "broker.monitoring.put_watch"]
 
 
 def test_each_step_of_a_put_is_measured_once_however_many_messages_it_has() -> None:
@@ -69,7 +69,7 @@ def test_a_disk_that_stalls_does_not_fill_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 100.25
-    monkeypatch.setattr("broker.put_watch.perf_counter", lambda: now_s)
+    monkeypatch.setattr("broker.monitoring.put_watch.perf_counter", lambda: now_s)
     watch = PutWatch(slow_ms=1)
     for _ in range(1_000):
         watch.done(turn_of(1), now_s)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker import key_queries
-from broker.processors import query as query_processor
 from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TRACE_TOPIC, TopicConfig
+from broker.store import queries as key_queries
+from broker.store import queries as query_processor
 from commitlog.key_upkeep import KeyUpkeep
 from commitlog.record import Message, decode_record
 from commitlog.record_keys import key_hash
@@ -167,7 +167,7 @@ async def test_one_query_looks_at_so_many_records_only(
 ) -> None:
     """A hash that others share leads to other messages too."""
     put(bench, "A|k", *["|x"] * 9)
-    monkeypatch.setattr("broker.key_queries.key_hash", lambda topic, key: key_hash(topic, "x"))
+    monkeypatch.setattr("broker.store.queries.key_hash", lambda topic, key: key_hash(topic, "x"))
     monkeypatch.setattr(key_queries, "RECORDS_READ_MAX", 4)
     looked_at: list[int] = []
 
@@ -182,7 +182,7 @@ async def test_one_query_looks_at_so_many_records_only(
 
 async def test_a_collision_is_passed_over(bench: ConsumeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     put(bench, "A|k", "B|x", "C|k")
-    monkeypatch.setattr("broker.key_queries.key_hash", lambda topic, key: key_hash(topic, "x"))
+    monkeypatch.setattr("broker.store.queries.key_hash", lambda topic, key: key_hash(topic, "x"))
     assert await bodies(bench, "k") == []
     assert await bodies(bench, "x") == ["B|x"]
 

@@ -1,6 +1,6 @@
-from broker.config import config_from
-from broker.filters import MATCH_ALL, TagFilter, parse_tag_expression
-from broker.queue_reader import (
+from broker.config import config_from, take_settings
+from broker.consume.filters import MATCH_ALL, TagFilter, parse_tag_expression
+from broker.consume.queue_reader import (
     NO_BYTES_MAX,
     QueueReader,
     ReadLimits,
@@ -8,7 +8,6 @@ from broker.queue_reader import (
     ReadStatus,
     transfer_limits,
 )
-from broker.runtime_settings import take_settings
 from tests.support.fake_log import FakeLog, as_message_log
 from tests.unit.broker.consume_bench import ignore, message
 

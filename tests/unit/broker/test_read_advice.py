@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.read_advice import LOOK_INTERVAL_MS, ReadAdvice
+from broker.consume.read_advice import LOOK_INTERVAL_MS, ReadAdvice
 from broker.state.groups import SubscriptionGroupConfig
 from commitlog.record import Message
 from dledger.core.status import PeerStatus

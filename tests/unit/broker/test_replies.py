@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.clients import Client
+from broker.consume.clients import Client
+from broker.consume.heartbeats import Heartbeat
 from broker.context import BrokerContext
 from broker.forwarding import MARK
-from broker.heartbeats import Heartbeat
-from broker.processors import replies
+from broker.send import replies
 from commitlog.log import PutStatus
 from commitlog.record import parse_properties
 from remoting.codes import RequestCode, ResponseCode

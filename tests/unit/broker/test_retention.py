@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
+from broker.admin.cleaning import CleaningProcessor
 from broker.context import BrokerContext
-from broker.log_holds import earliest_hold
-from broker.processors.admin_cleaning import CleaningProcessor
-from broker.retention import Retention
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic, SetDelayOffset, TrimLog
 from broker.state.checkpoints import CHECKPOINT_TOPIC
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import HALF_TOPIC, STATE_TOPIC, TopicConfig
-from broker.topic_retention import RETENTION_ATTRIBUTE, TopicRetention, retention_ms
+from broker.store.retention import Retention
+from broker.store.retention_pins import earliest_hold
+from broker.store.topic_retention import RETENTION_ATTRIBUTE, TopicRetention, retention_ms
 from broker.transactions.ledger import GROUP
 from commitlog.log import PutStatus
 from commitlog.log_removal import LogRemoval, OldFile
@@ -315,7 +315,7 @@ async def test_an_offset_beyond_the_end_of_a_deleted_topic_does_not_stay_for_eve
 async def test_a_group_that_comes_back_while_offsets_are_looked_through_keeps_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.topic_retention.LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr("broker.store.topic_retention.LOOKED_AT_ONCE", 1)
     log = FakeLog()
     context = make_context(tmp_path, log)
     await context.state.propose(PutTopic(TopicConfig("T")))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.retention_clock import DOUBT_MS, STEP_MAX_MS, RetentionClock
+from broker.store.retention import DOUBT_MS, STEP_MAX_MS, RetentionClock
 
 DAY_MS = 24 * 3_600_000
 NOW_MS = 1_700_000_000_000

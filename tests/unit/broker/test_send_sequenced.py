@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.delay import DelayDelivery
-from broker.processors import admin_broker
-from broker.processors.send_back import SendBackProcessor
+from broker.admin import node as admin_broker
 from broker.readiness import Readiness
-from broker.scheduling import SCHEDULE_TOPIC
+from broker.send.send_back import SendBackProcessor
 from broker.state.state import ReplicatedState
 from broker.state.topics import STATE_TOPIC
 from broker.state.writers import Progress
+from broker.timer.delay import DelayDelivery
+from broker.timer.delay_levels import SCHEDULE_TOPIC
 from commitlog.log import PutStatus
 from commitlog.record import Message, get_property
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
-from remoting.headers import ConsumerSendMsgBackRequestHeader
+from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
 from tests.support.broker_context import NOW_MS
 from tests.support.send_bench import STAMP, Bench, make_bench, send_request
 from tests.support.sequenced import batch_body, numbers_of, sequenced_send

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker import sequencing
-from broker.sequencing import Flight, SequenceRefusedError, Sequencing, Verdict
+from broker.send import sequencing
+from broker.send.sequencing import Flight, SequenceRefusedError, Sequencing, Verdict
 from broker.state.writers import WriterTable
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from commitlog.log import PutStatus

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from broker.config import config_from
-from broker.put_errors import PUT_ERRORS
-from broker.scheduling import effective_level, parse_delay_levels, to_scheduled
+from broker.responses import PUT_ERRORS
+from broker.send.admission import UniqueKeys
 from broker.state.changes import (
     Change,
     CommitOffsets,
@@ -34,7 +34,7 @@ from broker.state.snapshot import (
 from broker.state.state import ReplicatedState
 from broker.state.tables import StateTables
 from broker.state.topics import TopicConfig, topic_name_error
-from broker.unique_keys import UniqueKeys
+from broker.timer.delay_levels import effective_level, parse_delay_levels, to_scheduled
 from commitlog.log import PutStatus
 from commitlog.record import Message, parse_properties
 from dledger.fs import OsFs

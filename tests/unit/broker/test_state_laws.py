@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from broker.admin import offsets as admin_offsets
 from broker.context import BrokerContext
-from broker.processors import admin_offsets
 from broker.state.changes import (
     Change,
     CommitOffsets,

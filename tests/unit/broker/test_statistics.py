@@ -2,15 +2,19 @@
 
 import pytest
 
-from broker.statistics.broker_statistics import (
+from broker.monitoring.runtime_info import DayTotals
+from broker.monitoring.statistics import (
+    DAY,
     GROUP_GET,
+    HOUR,
+    MINUTE,
+    SLOT_MS,
     STATS,
     TOPIC_PUT,
     USER_PUT,
     BrokerStatistics,
+    WindowCounter,
 )
-from broker.statistics.days import DayTotals
-from broker.statistics.windows import DAY, HOUR, MINUTE, SLOT_MS, WindowCounter
 from commitlog.consume_queue import UNIT
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest, QueueRun
 

@@ -1,10 +1,10 @@
-"""broker.message_log.stored_ms: when an entry was stored, committed or not."""
+"""broker.store.message_log.stored_ms: when an entry was stored, committed or not."""
 
 from pathlib import Path
 
 import pytest
 
-from broker.message_log import stored_ms
+from broker.store.message_log import stored_ms
 from commitlog.entry import HEADER_BYTES, Buffer
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store

@@ -10,17 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.config import load_config
-from broker.send_admission import Admission, Admitted
-from broker.send_answers import SendAnswers
-from broker.send_turn import PlainRun
+from broker.send.admission import Admission, Admitted, UniqueKeys
+from broker.send.answers import SendAnswers
+from broker.send.turn import PlainRun
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
-from broker.unique_keys import UniqueKeys
 from commitlog.log import PutResult, PutStatus
 from commitlog.record import PROPERTIES_BYTES_MAX, Message, host_bytes
 from remoting.command import RemotingCommand
 from remoting.command_reader import CommandReader
-from remoting.send_request import SendRequest, send_header
+from remoting.headers.send import SendRequest, send_header
 from tests.support.fake_connection import FakeConnection
 from tests.support.send_bench import STAMP
 from tests.unit.native.send_frames import (

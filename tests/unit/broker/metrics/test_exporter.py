@@ -11,12 +11,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from broker.consume import pull
 from broker.context import BrokerContext
-from broker.metrics.exporter import Exporter
-from broker.metrics.traffic_figures import OTHER
-from broker.processors import pull, send
+from broker.monitoring.exporter import Exporter
+from broker.monitoring.statistics import BrokerStatistics
+from broker.monitoring.traffic_figures import OTHER
+from broker.send import processor as send
 from broker.state.changes import CommitOffsets
-from broker.statistics.broker_statistics import BrokerStatistics
 from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
 from dledger.core.status import NodeStatus, PeerStatus, unknown_peers
 from dledger.core.types import PushState, Role

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from broker.group_lag import QueueEnds
-from broker.metrics.lags import LOOK_INTERVAL_S, ConsumerLags
+from broker.monitoring.group_lag import QueueEnds
+from broker.monitoring.lags import LOOK_INTERVAL_S, ConsumerLags
 from broker.state.offsets import OffsetTable
 
 

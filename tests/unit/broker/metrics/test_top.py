@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.metrics.top import HALF_LIFE_S, TopTotals
+from broker.monitoring.traffic_figures import HALF_LIFE_S, TopTotals
 
 
 def test_all_are_shown_where_there_is_room() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.clients import Client
+from broker.consume import assignment
+from broker.consume.assignment import MessageQueue, UnknownStrategyError, allocate, allocate_for_pop
+from broker.consume.clients import Client
+from broker.consume.heartbeats import parse_heartbeat
 from broker.context import BrokerContext
-from broker.heartbeats import parse_heartbeat
-from broker.pop.allocation import MessageQueue, UnknownStrategyError, allocate, allocate_for_pop
-from broker.processors import assignment
 from broker.state.changes import DeleteGroup, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.tables import StateTables

@@ -3,9 +3,9 @@
 import pytest
 
 from broker.pop.deadlines import BUCKET_MS, EMPTY_MAX, Deadlines
+from broker.pop.long_polling import Held, WaitingPops
 from broker.pop.names import HandleError, mark_of, marked_topic, origin_topic, parse_handle, pop_retry_topic
 from broker.pop.ops import from_runs, to_runs
-from broker.pop.waiting import Held, WaitingPops
 from broker.state.topics import topic_name_error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.filters import FilterError
+from broker.consume.filters import FilterError
 from broker.sql92.filters import SqlFilters
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.filters import FilterError
+from broker.consume.filters import FilterError
 from broker.sql92.compiler import SqlCompiler
 from broker.sql92.filters import SqlFilters
 from commitlog.record import format_properties

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.sql92.numbers import (
+from broker.sql92.conditions import (
     NotANumberError,
     compare_doubles,
     compare_whole,

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.filters import EXPRESSION_CHARS_MAX, FilterError
-from broker.sql92.compiler import SqlCompiler
-from broker.sql92.operands import DEPTH_MAX
-from broker.sql92.syntax import TOKENS_MAX
+from broker.consume.filters import EXPRESSION_CHARS_MAX, FilterError
+from broker.sql92.compiler import TOKENS_MAX, SqlCompiler
+from broker.sql92.conditions import DEPTH_MAX
 from commitlog.record import format_properties
 
 FIVE = format_properties({"a": "5"})

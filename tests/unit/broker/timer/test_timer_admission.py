@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.timer.handles import HandleError, RecallHandle, decode_handle, encode_handle
-from broker.timer.names import TIMER_TOPIC
+from broker.timer.request import TIMER_TOPIC
 from commitlog.record import Message, parse_properties
 from remoting.codes import RequestCode, ResponseCode
 from tests.support.broker_context import NOW_MS

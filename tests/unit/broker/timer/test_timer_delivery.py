@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.processors import timers
 from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TopicConfig
+from broker.timer import processor as timers
 from broker.timer.delivery import BATCH_MESSAGES_MAX
-from broker.timer.names import TIMER_TOPIC
 from broker.timer.records import ALL_KEPT
+from broker.timer.request import TIMER_TOPIC
 from broker.timer.rules import TimerRules
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus

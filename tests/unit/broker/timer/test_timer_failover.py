@@ -4,9 +4,9 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from broker.processors import timers
-from broker.timer.names import TIMER_TOPIC
+from broker.timer import processor as timers
 from broker.timer.records import ALL_KEPT
+from broker.timer.request import TIMER_TOPIC
 from commitlog.record import Message
 from tests.support.broker_context import NOW_MS, FakeEngine, make_context
 from tests.support.fake_log import FakeLog

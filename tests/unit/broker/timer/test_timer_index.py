@@ -9,12 +9,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.timer.checkpoint import Checkpoint, CheckpointError, decode_checkpoint, encode_checkpoint
 from broker.timer.index import ROWS_IN_MEMORY_MAX, RUNS_MAX, TimerIndex
-from broker.timer.pending import PIECE, PendingSet
-from broker.timer.rows import Row, first_at, key_of, offset_of, unpack
-from broker.timer.runs import DamagedRunError, RunExtent
-from broker.timer.store import RunStore
+from broker.timer.index_store import (
+    PIECE,
+    Checkpoint,
+    CheckpointError,
+    DamagedRunError,
+    PendingSet,
+    RunExtent,
+    RunStore,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from broker.timer.records import Row, first_at, key_of, offset_of, unpack
 from dledger.fs import OsFs
 from tests.support.memory_fs import MemoryFs
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from broker.batch_body import split_batch
-from broker.sequenced_admission import SequencedAdmission
-from broker.sequencing import SequenceRefusedError, Sequencing
+from broker.send.admission import split_batch
+from broker.send.sequenced import SequencedAdmission
+from broker.send.sequencing import SequenceRefusedError, Sequencing
 from broker.state.writers import WriterTable
 from commitlog.log import PutStatus
 from commitlog.sequences import writer_key
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.errors import RemotingClosedError
-from remoting.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.sequenced_send import SequencedSendRequestHeader
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.connection import Connection
 from tests.support.fake_log import FakeLog

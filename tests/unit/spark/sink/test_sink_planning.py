@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from broker import runtime_info
+from broker.monitoring import runtime_info
 from remoting.codes import RequestCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from rocketmq_spark.client.cluster import Cluster

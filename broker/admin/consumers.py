@@ -1,0 +1,198 @@
+"""Consumers for operators: what is asked of a running one through its broker (223 its offsets, 307 what it
+does, 309 consume this message now), and who consumes what (300, 343, 345), and all producers (328).
+
+A client that does not answer within the limit is said so; its slowness holds nobody else up.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from broker.admin.groups import GroupRequestHeader
+from broker.admin.offsets import GroupTopicRequestHeader
+from broker.consume.clients import Client, ClientConnection, ConsumerGroup, Member
+from broker.context import BrokerContext
+from broker.responses import json_answer
+from commitlog.errors import DamagedRecordError
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
+from remoting.errors import CommandError, RemotingError, RequestError, RequestTimeoutError
+from remoting.fastjson import FastjsonError, loads, object_key_map
+from remoting.headers.admin import TopicRequestHeader
+from remoting.headers.fields import RequestHeader, request_header
+
+STATUS_LIMIT_S: Final = 5.0
+CALL_LIMIT_S: Final = 10.0
+"""Broker2Client's limits."""
+ASKED_AT_ONCE_MAX: Final = 64
+MESSAGE_ID_CHARS: Final = 32
+"""Of an offsetMsgId: address and port, and 16 digits of the position."""
+
+
+@request_header
+class ConsumerStatusRequestHeader(RequestHeader):
+    """Code 223; `client_addr` is a client id."""
+
+    topic: str
+    group: str
+    client_addr: str = ""
+
+
+@request_header
+class CallConsumerRequestHeader(RequestHeader):
+    """Codes 307 and 309; the latter with an offsetMsgId."""
+
+    consumer_group: str
+    client_id: str = ""
+    msg_id: str = ""
+    topic: str = ""
+
+
+class ConsumerAdmin:
+    """Asks clients, and tells of them."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._clients = context.clients
+        self._state = context.state
+
+    async def status(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """223: the offsets of each consumer that answers."""
+        header = ConsumerStatusRequestHeader.parse(request.ext_fields)
+        group = self._clients.consumer_groups.get(header.group)
+        if group is None:
+            remark = f"No Any Consumer online in the consumer group: [{header.group[:255]}]"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        wanted = header.client_addr
+        members = [each for each in group.members.values() if not wanted or each.client.client_id == wanted]
+        gate = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
+        asked = [self._ask_offsets(each.client, header, gate) for each in members]
+        answered = [rows for rows in await asyncio.gather(*asked) if rows is not None]
+        return json_answer(request, {"consumerTable": dict(answered)})
+
+    async def _ask_offsets(
+        self, client: Client, header: ConsumerStatusRequestHeader, gate: asyncio.Semaphore
+    ) -> tuple[str, orjson.Fragment] | None:
+        ext = {"topic": header.topic, "group": header.group}
+        command = RemotingCommand(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext_fields=ext)
+        try:
+            async with gate:
+                answer = await client.connection.request(command, STATUS_LIMIT_S)
+            table = loads(answer.body)["messageQueueTable"] if answer.code == 0 else {}
+            rows = [(orjson.loads(queue), offset) for queue, offset in table.items()]
+        except (RemotingError, FastjsonError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+            return None
+        return client.client_id, object_key_map(rows)
+
+    async def running_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """307: the client's own answer."""
+        header = CallConsumerRequestHeader.parse(request.ext_fields)
+        return await self._call(request, header, request.ext_fields, request.body)
+
+    async def consume_directly(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """309: the client gets the record and consumes it at once."""
+        header = CallConsumerRequestHeader.parse(request.ext_fields)
+        record = self._record(header.msg_id)
+        ext = {**request.ext_fields, "brokerName": self._context.config.broker_name}
+        topic = self._state.topics.get(header.topic)
+        if topic is not None:
+            ext["topicSysFlag"] = str(topic.topic_sys_flag)
+        group = self._state.groups.get(header.consumer_group)
+        if group is not None:
+            ext["groupSysFlag"] = str(group.group_sys_flag)
+        return await self._call(request, header, ext, record)
+
+    def _record(self, message_id: str) -> bytes:
+        try:
+            position = int(bytes.fromhex(message_id)[-8:].hex(), 16)
+            record = self._context.log.record_at(position) if len(message_id) == MESSAGE_ID_CHARS else None
+        except (ValueError, DamagedRecordError):
+            record = None
+        if record is None:
+            remark = f"can not find message by the id {message_id[:64]}"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        return record
+
+    async def _call(
+        self,
+        request: RemotingCommand,
+        header: CallConsumerRequestHeader,
+        ext: Mapping[str, str],
+        body: bytes,
+    ) -> RemotingCommand:
+        who = f"<{header.consumer_group[:255]}> <{header.client_id[:255]}>"
+        command = RemotingCommand(request.code, ext_fields=dict(ext), body=body)
+        try:
+            answer = await self._connection(header, who).request(command, CALL_LIMIT_S)
+        except RequestTimeoutError as error:
+            raise RequestError(
+                ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {who} Timeout: {error}"
+            ) from error
+        except (RemotingError, CommandError) as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"invoke consumer {who}: {error}") from error
+        return success_response(request, answer.ext_fields, answer.body, answer.remark, answer.code)
+
+    def _connection(self, header: CallConsumerRequestHeader, who: str) -> ClientConnection:
+        group = self._clients.consumer_groups.get(header.consumer_group)
+        member = None if group is None else group.members.get(header.client_id)
+        if member is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"The Consumer {who} not online")
+        return member.client.connection
+
+    def groups_of_topic(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """300: who is subscribed, or has consumed."""
+        topic = TopicRequestHeader.parse(request.ext_fields).topic
+        online = (name for name, each in self._clients.consumer_groups.items() if topic in each.subscriptions)
+        offline = (group for name, group, _ in self._state.offsets.items() if name == topic)
+        return json_answer(request, {"groupList": sorted({*online, *offline})})
+
+    def topics_of_group(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """343: what the group has consumed."""
+        group = GroupRequestHeader.parse(request.ext_fields).group
+        topics = self._state.offsets.topics_of(group)
+        return json_answer(request, {"brokerAddr": self._context.config.broker_address, "topicList": topics})
+
+    def subscription(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """345: how the group's consumers are subscribed to the topic; none when they are not."""
+        header = GroupTopicRequestHeader.parse(request.ext_fields)
+        group: ConsumerGroup | None = self._clients.consumer_groups.get(header.group)
+        found = None if group is None else group.subscriptions.get(header.topic)
+        answer: dict[str, Any] = {"group": header.group, "topic": header.topic}
+        if found is not None:
+            answer["subscriptionData"] = found.to_json()
+        return json_answer(request, answer)
+
+    def all_producers(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """328"""
+        groups = self._clients.producer_groups
+        boot_ms = self._context.clock() - self._context.environment.monotonic_ms()
+        rows = {name: _rows(groups[name].values(), boot_ms) for name in sorted(groups)}
+        return json_answer(request, {"data": rows})
+
+
+def _rows(members: Iterable[Member], boot_ms: int) -> list[dict[str, Any]]:
+    """`boot_ms` is what the wall clock showed when the monotonic one showed 0."""
+    return [
+        {
+            "clientId": member.client.client_id,
+            "language": member.client.language,
+            "lastUpdateTimestamp": boot_ms + member.last_beat_ms,
+            "remoteIP": f"{member.client.connection.remote_host}:{member.client.connection.remote_port}",
+            "version": member.client.version,
+        }
+        for member in members
+    ]
+
+
+def register(context: BrokerContext) -> None:
+    admin, router = ConsumerAdmin(context), context.router
+    router.register(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, admin.status)
+    router.register(RequestCode.GET_CONSUMER_RUNNING_INFO, admin.running_info)
+    router.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, admin.consume_directly)
+    router.register(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, admin.groups_of_topic)
+    router.register(RequestCode.QUERY_TOPICS_BY_CONSUMER, admin.topics_of_group)
+    router.register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, admin.subscription)
+    router.register(RequestCode.GET_ALL_PRODUCER_INFO, admin.all_producers)

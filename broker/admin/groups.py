@@ -1,0 +1,181 @@
+"""Groups and clients for operators: 200 create or update a group, 207 delete, 201 and 352 show, 203 and 204
+who is connected, 208 how far a group has consumed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from broker.admin.attributes import GROUP_ATTRIBUTES, altered
+from broker.consume.clients import Member
+from broker.consume.offset_commits import OffsetCommits
+from broker.context import BrokerContext
+from broker.forwarding import LeaderRequests
+from broker.monitoring.statistics import GROUP_GET
+from broker.responses import committed_answer, invalid, json_answer, message_queue, progress
+from broker.state.changes import DeleteGroup, PutGroup
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.topics import ConfigFormatError
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.fastjson import FastjsonError, loads, object_key_map
+from remoting.headers.admin import DeleteSubscriptionGroupRequestHeader
+from remoting.headers.clients import ConsumerGroupRequestHeader
+from remoting.headers.fields import RequestHeader, request_header
+from remoting.router import HandlerResult
+
+
+@request_header
+class GroupRequestHeader(RequestHeader):
+    """Codes 343 and 352."""
+
+    group: str
+
+
+@request_header
+class ProducerGroupRequestHeader(RequestHeader):
+    """Code 204."""
+
+    producer_group: str
+
+
+@request_header
+class ConsumeStatsRequestHeader(RequestHeader):
+    """Code 208; without a topic all that the group consumes. A list of topics is separated by semicolons."""
+
+    consumer_group: str
+    topic: str = ""
+    topic_list: str = ""
+
+
+def with_attributes(
+    wanted: SubscriptionGroupConfig, known: SubscriptionGroupConfig | None
+) -> SubscriptionGroupConfig:
+    """Its attributes as they come are changes of those there are. Raises RequestError."""
+    made = altered(GROUP_ATTRIBUTES, known.attributes if known else None, wanted.attributes)
+    return replace(wanted, attributes=made)
+
+
+class GroupAdmin:
+    """Answers operators' questions about groups and their clients."""
+
+    def __init__(self, context: BrokerContext, commits: OffsetCommits) -> None:
+        self._context = context
+        self._state = context.state
+        self._clients = context.clients
+        self._commits = commits
+
+    def put_group(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
+        """200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP"""
+        try:
+            data = loads(request.body)
+            if not isinstance(data, dict):
+                raise invalid("the body is no subscription group")
+            config = SubscriptionGroupConfig.from_json(data)
+        except (FastjsonError, ConfigFormatError) as error:
+            raise invalid(str(error)) from error
+        config = with_attributes(config, self._state.groups.get(config.name))
+        return committed_answer(request, self._state.propose(PutGroup(config)))
+
+    def delete_group(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
+        """207 DELETE_SUBSCRIPTIONGROUP"""
+        header = DeleteSubscriptionGroupRequestHeader.parse(request.ext_fields)
+        change = DeleteGroup(header.group_name, header.clean_offset)
+        return committed_answer(request, self._state.propose(change))
+
+    def all_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG"""
+        engine = self._context.engine
+        return json_answer(
+            request,
+            {
+                "dataVersion": self._state.groups_version.to_json(0 if engine is None else engine.term),
+                "forbiddenTable": {},
+                "subscriptionGroupTable": {name: each.to_json() for name, each in self._state.groups.items()},
+            },
+        )
+
+    def one_group(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """352 GET_SUBSCRIPTIONGROUP_CONFIG"""
+        name = GroupRequestHeader.parse(request.ext_fields).group
+        config = self._state.groups.get(name)
+        if config is None:
+            remark = f"subscription group [{name[:255]}] does not exist"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return json_answer(request, config.to_json())
+
+    def consumers(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """203 GET_CONSUMER_CONNECTION_LIST"""
+        name = ConsumerGroupRequestHeader.parse(request.ext_fields).consumer_group
+        group = self._clients.consumer_groups.get(name)
+        if group is None:
+            remark = f"the consumer group[{name[:255]}] not online"
+            raise RequestError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        return json_answer(
+            request,
+            {
+                "connectionSet": _connections(group.members.values()),
+                "consumeFromWhere": group.consume_from_where.name,
+                "consumeType": group.consume_type.name,
+                "messageModel": group.message_model.name,
+                "subscriptionTable": {topic: each.to_json() for topic, each in group.subscriptions.items()},
+            },
+        )
+
+    def producers(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """204 GET_PRODUCER_CONNECTION_LIST"""
+        name = ProducerGroupRequestHeader.parse(request.ext_fields).producer_group
+        members = self._clients.producer_groups.get(name)
+        if not members:
+            remark = f"the producer group[{name[:255]}] not exist"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        return json_answer(request, {"connectionSet": _connections(members.values())})
+
+    def consume_stats(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """208 GET_CONSUME_STATS"""
+        header = ConsumeStatsRequestHeader.parse(request.ext_fields)
+        group = header.consumer_group
+        topics = header.topic_list.split(";") if header.topic_list else [header.topic]
+        if topics == [""]:
+            topics = self._consumed_topics(group)
+        rows = [row for topic in topics for row in self._progress(group, topic)]
+        tps = sum(self._context.statistics.tps(GROUP_GET, f"{topic}@{group}") for topic in topics)
+        return json_answer(request, {"consumeTps": tps, "offsetTable": object_key_map(rows)})
+
+    def _consumed_topics(self, group_name: str) -> list[str]:
+        group = self._clients.consumer_groups.get(group_name)
+        subscribed: Iterable[str] = () if group is None else group.subscriptions
+        return sorted({*self._state.offsets.topics_of(group_name), *subscribed})
+
+    def _progress(self, group: str, topic: str) -> Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+        config = self._state.topics.get(topic)
+        log, broker_name = self._context.log, self._context.config.broker_name
+        for queue_id in range(0 if config is None else config.read_queue_nums):
+            offset = self._commits.current(group, topic, queue_id)
+            yield message_queue(topic, broker_name, queue_id), progress(log, topic, queue_id, offset)
+
+
+def _connections(members: Iterable[Member]) -> list[dict[str, Any]]:
+    return [
+        {
+            "clientAddr": f"{client.connection.remote_host}:{client.connection.remote_port}",
+            "clientId": client.client_id,
+            "language": client.language,
+            "version": client.version,
+        }
+        for client in (member.client for member in members)
+    ]
+
+
+def register(context: BrokerContext) -> None:
+    admin, router = GroupAdmin(context, OffsetCommits.of(context)), context.router
+    on_leader = LeaderRequests(context).handler
+    router.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, on_leader(admin.put_group))
+    router.register(RequestCode.DELETE_SUBSCRIPTIONGROUP, on_leader(admin.delete_group))
+    router.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, admin.all_groups)
+    router.register(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, admin.one_group)
+    router.register(RequestCode.GET_CONSUMER_CONNECTION_LIST, admin.consumers)
+    router.register(RequestCode.GET_PRODUCER_CONNECTION_LIST, admin.producers)
+    router.register(RequestCode.GET_CONSUME_STATS, admin.consume_stats)

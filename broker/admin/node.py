@@ -1,0 +1,188 @@
+"""Builds the answer to LEDGERMQ_NODE_STATUS: one node's view of itself and its group.
+
+The node itself for operators: 28 its figures, and our own LEDGERMQ_NODE_STATUS (65001) and
+LEDGERMQ_TRANSFER_LEADER (65002).
+"""
+
+import asyncio
+import os
+from functools import partial
+from typing import Any
+
+from broker.admin.types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
+from broker.config import Peer
+from broker.context import BrokerContext
+from broker.monitoring.runtime_info import RuntimeInfo, process_figures
+from broker.responses import json_answer
+from broker.store.replication import ReplicationEngine, leader_hint
+from dledger.core.status import NodeStatus, PeerStatus
+from dledger.core.types import NO_TERM
+from dledger.core.types import ResponseCode as EngineCode
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.headers.fields import RequestHeader, request_header
+
+
+class NodeStatusBuilder:
+    """Reads log and engine."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._config = context.config
+
+    def build(self) -> NodeStatusMessage:
+        config = self._config
+        engine = self._context.engine
+        engine_fields = self._plain_fields() if engine is None else self._engine_fields(engine)
+        return NodeStatusMessage(
+            cluster=config.broker_cluster_name,
+            group=config.group,
+            broker_name=config.broker_name,
+            node_id=config.dledger_self_id,
+            is_writable=self._context.log.is_writable(),
+            durability=config.durability,
+            remoting_address=config.broker_address,
+            applied_index=self._context.log.applied_index,
+            committed_position=self._context.log.max_position,
+            started_at_ms=self._context.started_at_ms,
+            pid=os.getpid(),
+            **engine_fields,
+        )
+
+    def _plain_fields(self) -> dict[str, Any]:
+        """A node without a group leads itself; entry numbers it has none."""
+        return {
+            "role": NodeRole.LEADER,
+            "term": NO_TERM,
+            "leader_id": self._config.dledger_self_id,
+            "end_position": self._context.end_position(),
+        }
+
+    def _engine_fields(self, engine: ReplicationEngine) -> dict[str, Any]:
+        status = engine.status()
+        own = self._config.own_peer
+        return {
+            "role": NodeRole(status.role.value),
+            "term": status.term,
+            "leader_id": status.leader_id,
+            "impairment": status.impairment,
+            "replication_address": _address(own.host, own.port),
+            "begin_index": status.begin_index,
+            "end_index": status.end_index,
+            "committed_index": status.commit_index,
+            "persisted_index": status.persisted_index,
+            "end_position": self._context.end_position(),
+            "epochs": tuple(EpochStatus(term=e.term, first_index=e.first_index) for e in status.epochs),
+            "peers": self._peers(engine, status),
+            "watermarks_by_term": {term: dict(marks) for term, marks in status.watermarks_by_term.items()},
+            "elections": tuple(
+                ElectionView(at_ms=each.at_ms, term=each.term, leader_id=each.leader_id, reason=each.reason)
+                for each in status.elections
+            ),
+        }
+
+    def _peers(self, engine: ReplicationEngine, status: NodeStatus) -> tuple[PeerView, ...]:
+        by_id = {peer.id: peer for peer in status.peers}
+        own_id = self._config.dledger_self_id
+        others = [peer for peer in self._config.peers if peer.id != own_id]
+        return tuple(self._peer_view(peer, engine, by_id.get(peer.id)) for peer in others)
+
+    def _peer_view(self, peer: Peer, engine: ReplicationEngine, told: PeerStatus | None) -> PeerView:
+        known = told or _unknown_peer(peer.id)
+        return _peer_view(peer, engine, known, self._lag_ms(known))
+
+    def _lag_ms(self, known: PeerStatus) -> int | None:
+        """The age of the first entry that the peer is not known to hold."""
+        if known.match_index is None or known.lag_entries is None:
+            return None
+        if known.lag_entries == 0:
+            return 0
+        stored_ms = self._context.stored_ms_of(known.match_index + 1)
+        return None if stored_ms is None else max(0, self._context.clock() - stored_ms)
+
+
+def _peer_view(peer: Peer, engine: ReplicationEngine, known: PeerStatus, lag_ms: int | None) -> PeerView:
+    return PeerView(
+        id=peer.id,
+        replication_address=_address(peer.host, peer.port),
+        remoting_address=engine.client_addresses.get(peer.id),
+        is_connected=engine.is_connected(peer.id),
+        push_state=None if known.push_state is None else known.push_state.value,
+        match_index=known.match_index,
+        next_index=known.next_index,
+        lag_entries=known.lag_entries,
+        lag_bytes=known.lag_bytes,
+        lag_ms=lag_ms,
+        last_contact_ms=known.last_contact_ms_ago,
+        is_throttled=known.is_throttled,
+    )
+
+
+def _unknown_peer(peer_id: str) -> PeerStatus:
+    return PeerStatus(peer_id, None, None, None, None, None, None)
+
+
+def _address(host: str, port: int) -> str:
+    return f"{host}:{port}"
+
+
+@request_header
+class TransferLeaderRequestHeader(RequestHeader):
+    """Code 65002: the id of the member that is to lead."""
+
+    transferee: str
+
+
+class BrokerAdmin:
+    """Answers operators' questions about this node."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._status = NodeStatusBuilder(context)
+        self._runtime_info = RuntimeInfo(context, lambda: asyncio.get_running_loop().time())
+        context.services += self._runtime_info.services
+
+    def runtime_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """28 GET_BROKER_RUNTIME_INFO"""
+        return json_answer(request, {"table": self._runtime_info.table()})
+
+    def cold_data(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """2003 GET_COLD_DATA_FLOW_CTR_INFO: nobody is slowed down for reading cold data; the tools take an
+        empty answer as that.
+        """
+        return success_response(request)
+
+    def node_status(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """65001 LEDGERMQ_NODE_STATUS"""
+        return success_response(request, body=self._status.build().to_json())
+
+    def transfer_leader(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """65002 LEDGERMQ_TRANSFER_LEADER: answered when the transfer has begun."""
+        transferee = TransferLeaderRequestHeader.parse(request.ext_fields).transferee
+        engine = self._context.engine
+        if engine is None:
+            raise RequestError(
+                ResponseCode.NO_PERMISSION, "this node has no group to hand leadership over in"
+            )
+        code = engine.transfer_leadership(transferee)
+        if code is EngineCode.SUCCESS:
+            return success_response(request)
+        if code is EngineCode.NOT_LEADER:
+            hint = leader_hint(engine, self._context.config.dledger_self_id)
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, f"only the leader hands over: {hint}")
+        if code in (EngineCode.UNKNOWN_MEMBER, EngineCode.UNEXPECTED_MEMBER):
+            raise RequestError(
+                ResponseCode.INVALID_PARAMETER, f"{transferee[:64]} is no other member of the group"
+            )
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the transfer was refused: {code.name}")
+
+
+def register(context: BrokerContext) -> None:
+    admin, router = BrokerAdmin(context), context.router
+    context.runtime_figures.append(partial(process_figures, context.clock))
+    router.register(RequestCode.GET_BROKER_RUNTIME_INFO, admin.runtime_info)
+    router.register(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, admin.cold_data)
+    router.register(RequestCode.LEDGERMQ_NODE_STATUS, admin.node_status)
+    router.register(RequestCode.LEDGERMQ_TRANSFER_LEADER, admin.transfer_leader)

@@ -1,0 +1,321 @@
+"""Consumer offsets for operators: 222 reset, 314 clone, 43 and 45 show all, 303 how far a group is in time,
+308 the lowest offsets of all groups.
+
+A reset and a clone change the replicated state, so only the leader makes them; running consumers hear of a
+reset with their next pull (broker/consume/offset_resets.py).
+"""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from broker.consume.clients import HEARD_WITHIN_MS
+from broker.consume.offset_commits import OFFSETS_PER_CHANGE_MAX, OffsetCommits
+from broker.context import BrokerContext
+from broker.forwarding import LeaderRequests
+from broker.responses import (
+    committed_answer,
+    invalid,
+    json_answer,
+    message_queue,
+    put_error,
+    store_timestamp_ms,
+)
+from broker.state.changes import Change, CommitOffsets, DeleteGroup, DeleteTopic, DropOffsets
+from broker.state.groups import group_name_error
+from broker.state.resets import HEARD_OF_MS
+from broker.state.state import StateChangeError
+from broker.state.topics import TopicConfig
+from commitlog.consume_queue import Boundary
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.fastjson import object_key_map
+from remoting.headers.fields import Int, Long, RequestHeader, request_header, wire_name
+
+JAVA_LONG_MAX = 2**63 - 1
+
+
+@request_header
+class ResetOffsetRequestHeader(RequestHeader):
+    """Code 222. Without `is_force` no offset moves forward."""
+
+    topic: str
+    group: str
+    timestamp_ms: Long = wire_name("timestamp")
+    is_force: bool = True
+    queue_id: Int = -1
+    offset: Long = -1
+
+
+@request_header
+class CloneGroupOffsetRequestHeader(RequestHeader):
+    """Code 314; without a topic all that the source has consumed."""
+
+    src_group: str
+    dest_group: str
+    topic: str = ""
+    offline: bool = False
+
+
+@request_header
+class GroupTopicRequestHeader(RequestHeader):
+    """Codes 303 and 345."""
+
+    topic: str
+    group: str
+
+
+@request_header
+class CorrectionOffsetRequestHeader(RequestHeader):
+    """Code 308; `filter_groups` are separated by commas and left out of the comparison."""
+
+    topic: str
+    compare_group: str
+    filter_groups: str = ""
+
+
+class OffsetAdmin:
+    """Shows and changes groups' offsets."""
+
+    def __init__(self, context: BrokerContext, commits: OffsetCommits) -> None:
+        self._context = context
+        self._state = context.state
+        self._log = context.log
+        self._commits = commits
+        self._groups = context.running_groups
+        self._now_ms = context.environment.monotonic_ms
+
+    async def reset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """222: answered with the new offsets once they are committed."""
+        header = ResetOffsetRequestHeader.parse(request.ext_fields)
+        topic = self._topic(header.topic)
+        if header.group not in self._state.groups:
+            remark = f"Group {header.group[:255]} does not exist"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        offsets = self._targets(header, topic)
+        await self._store(request, header.group, topic.name, offsets)
+        if not self._groups.may_run(header.group):
+            # Whoever ran when it began is gone: who comes next begins there, and what it commits counts.
+            self._context.offset_resets.drop(header.group, topic.name, offsets)
+        broker_name = self._context.config.broker_name
+        rows = [
+            (message_queue(topic.name, broker_name, number), offset) for number, offset in offsets.items()
+        ]
+        return json_answer(request, {"offsetTable": object_key_map(rows)})
+
+    async def _store(
+        self, request: RemotingCommand, group: str, topic: str, offsets: Mapping[int, int]
+    ) -> None:
+        """Raises RequestError when they are not committed, or the group's consumers could not be told."""
+        resets = self._context.offset_resets
+        has_consumers = self._groups.may_run(group)
+        if has_consumers and not resets.has_room(group, topic, offsets, self._now_ms(), self._groups.may_run):
+            raise RequestError(ResponseCode.SYSTEM_ERROR, self._no_room(group, len(offsets)))
+        rows = list(offsets.items())
+        futures = []
+        for first in range(0, len(rows), OFFSETS_PER_CHANGE_MAX):
+            part = dict(rows[first : first + OFFSETS_PER_CHANGE_MAX])
+            futures.append(self._commits.reset(group, topic, part, has_consumers))
+            if has_consumers:
+                resets.begin(group, topic, part, futures[-1])
+        for future in futures:
+            await committed_answer(request, asyncio.shield(future))
+
+    def _no_room(self, group: str, count: int) -> str:
+        return (
+            f"Consumers of group {group[:255]} run and could not be told of a reset of {count} queues: "
+            f"{len(self._context.offset_resets)} queues wait for theirs to hear of earlier resets, and "
+            f"offsetResetMarksMax is {self._context.config.reset_marks_max}. Nothing was reset. Stop the "
+            "consumers, or wait until others have heard, or raise offsetResetMarksMax."
+        )
+
+    def _targets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
+        """The new offset of each queue that is meant."""
+        if header.queue_id >= topic.read_queue_nums:
+            raise invalid(
+                f"queue {header.queue_id} is not below {topic.read_queue_nums}, the topic's read queues"
+            )
+        queue_ids = range(topic.read_queue_nums) if header.queue_id < 0 else [header.queue_id]
+        if header.queue_id >= 0 and header.offset >= 0:
+            first, end = self._bounds(topic.name, header.queue_id)
+            if not first <= header.offset <= end:
+                remark = f"Target offset {header.offset} not in consume queue range [{first}-{end}]"
+                raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+            return {header.queue_id: header.offset}
+        targets = {number: self._by_time(topic.name, number, header.timestamp_ms) for number in queue_ids}
+        if not targets:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        if header.is_force:
+            return targets
+        current = {number: self._commits.current(header.group, topic.name, number) for number in targets}
+        return {
+            number: min(target, target if (known := current[number]) is None else known)
+            for number, target in targets.items()
+        }
+
+    def _by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        queue = self._log.queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        if timestamp_ms < 0 or queue.min_offset >= queue.max_offset:
+            return queue.max_offset
+        return queue.offset_by_time(timestamp_ms, Boundary.LOWER)
+
+    async def clone(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """314: the destination goes on where the source is. It is made if it may be: the offsets of a group
+        that does not exist would go with the first old messages.
+        """
+        header = CloneGroupOffsetRequestHeader.parse(request.ext_fields)
+        error = group_name_error(header.dest_group)
+        if error is not None:
+            raise invalid(error)
+        if not self._cloned(header):
+            return success_response(request)
+        try:
+            group = await self._state.ensure_group(header.dest_group)
+        except StateChangeError as failure:
+            raise RequestError(*put_error(failure.status)) from failure
+        if group is None:
+            remark = f"Group {header.dest_group} does not exist, and groups are not created by themselves"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return await committed_answer(request, self._state.propose(*self._cloned(header)))
+
+    def _cloned(self, header: CloneGroupOffsetRequestHeader) -> list[CommitOffsets]:
+        """What the destination gets, of each topic that the source has consumed."""
+        topics = [header.topic] if header.topic else self._state.offsets.topics_of(header.src_group)
+        known = ((topic, self._current(header.src_group, topic)) for topic in topics)
+        return [CommitOffsets(header.dest_group, topic, offsets) for topic, offsets in known if offsets]
+
+    def _current(self, group: str, topic: str) -> dict[int, int]:
+        """The group's offsets in a topic that is here, those on their way into the log among them."""
+        config = self._state.topics.get(topic)
+        numbers = range(0 if config is None else config.read_queue_nums)
+        current = {number: self._commits.current(group, topic, number) for number in numbers}
+        return {number: offset for number, offset in current.items() if offset is not None}
+
+    def all_offsets(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """43 GET_ALL_CONSUMER_OFFSET: the content of RocketMQ's consumerOffset.json."""
+        table = {
+            f"{topic}@{group}": {str(queue_id): offset for queue_id, offset in queues.items()}
+            for topic, group, queues in self._state.offsets.items()
+        }
+        return json_answer(request, {"offsetTable": table})
+
+    def all_delay_offsets(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """45 GET_ALL_DELAY_OFFSET: the content of delayOffset.json."""
+        table = {str(level): offset for level, offset in sorted(self._state.delay_offsets.items())}
+        return json_answer(request, {"offsetTable": table})
+
+    def time_spans(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """303 QUERY_CONSUME_TIME_SPAN"""
+        header = GroupTopicRequestHeader.parse(request.ext_fields)
+        topic = self._topic(header.topic)
+        spans = [self._span(header.group, topic.name, number) for number in range(topic.write_queue_nums)]
+        return json_answer(request, {"consumeTimeSpanSet": spans})
+
+    def _span(self, group: str, topic: str, queue_id: int) -> Mapping[str, Any]:
+        log = self._log
+        first, end = self._bounds(topic, queue_id)
+        begin_ms = store_timestamp_ms(log, topic, queue_id, first)
+        offset = self._state.offsets.get(group, topic, queue_id) or 0
+        consumed_ms = store_timestamp_ms(log, topic, queue_id, offset - 1) if offset > 0 else begin_ms
+        delay_ms = 0
+        if offset < end:
+            next_ms = store_timestamp_ms(log, topic, queue_id, max(offset, first))
+            delay_ms = max(0, self._context.clock() - next_ms) if next_ms else 0
+        return {
+            "consumeTimeStamp": consumed_ms,
+            "delayTime": delay_ms,
+            "maxTimeStamp": store_timestamp_ms(log, topic, queue_id, end - 1) if end else 0,
+            "messageQueue": message_queue(topic, self._context.config.broker_name, queue_id),
+            "minTimeStamp": begin_ms,
+        }
+
+    def corrections(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """308: of each queue the lowest offset of any group; Java's greatest long where the compared group is
+        below it.
+        """
+        header = CorrectionOffsetRequestHeader.parse(request.ext_fields)
+        left_out = set(header.filter_groups.split(","))
+        lowest: dict[int, int] = {}
+        for topic, group, queues in self._state.offsets.items():
+            if topic == header.topic and group not in left_out:
+                for queue_id, offset in queues.items():
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, sys.maxsize))
+        for queue_id, offset in self._state.offsets.queues(header.compare_group, header.topic).items():
+            if lowest.get(queue_id, offset) > offset:
+                lowest[queue_id] = JAVA_LONG_MAX
+        return json_answer(request, {"correctionOffsets": {str(key): value for key, value in lowest.items()}})
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        queue = self._log.queues.get(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+    def _topic(self, name: str) -> TopicConfig:
+        topic = self._state.topics.get(name)
+        if topic is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:127]}] not exist")
+        return topic
+
+    def on_applied(self, change: Change, stored_ms: int) -> None:
+        """A change of the state, on any node. Where offsets go, what was to be heard of them goes too."""
+        resets = self._context.offset_resets
+        match change:
+            case CommitOffsets():
+                self._on_offsets(change, stored_ms)
+            case DeleteTopic(topic):
+                resets.forget(topic=topic)
+            case DeleteGroup(group, True):
+                resets.forget(group=group)
+            case DropOffsets(group, topic):
+                resets.forget(group, topic)
+            case _:
+                pass
+
+    def _on_offsets(self, change: CommitOffsets, stored_ms: int) -> None:
+        resets = self._context.offset_resets
+        if not change.is_reset:
+            if resets:
+                resets.end(change.group, change.topic, change.offsets)
+        elif self._log.is_writable():
+            until_ms = None if self._groups.is_known(change.group) else self._now_ms() + HEARD_WITHIN_MS
+            resets.mark(change.group, change.topic, change.offsets, until_ms)
+        else:
+            self._mark_until_heard(change.group, change.topic, change.offsets, stored_ms)
+
+    def _mark_until_heard(self, group: str, topic: str, offsets: Mapping[int, int], stored_ms: int) -> None:
+        left_ms = HEARD_OF_MS - (self._context.clock() - stored_ms)
+        if left_ms > 0:
+            until_ms = self._now_ms() + min(left_ms, HEARD_OF_MS)
+            self._context.offset_resets.mark(group, topic, offsets, until_ms)
+
+    def take_pending(self) -> None:
+        """The state was not made of records that were applied here, but taken from a snapshot."""
+        self._context.offset_resets.forget()
+        for (group, topic, queue_id), reset in self._state.resets.items():
+            self._mark_until_heard(group, topic, {queue_id: reset.offset}, reset.stored_ms)
+
+    def on_writable_change(self, is_writable: bool) -> None:
+        if is_writable:
+            self._groups.begin()
+            self._context.offset_resets.take_leadership(self._now_ms())
+        else:
+            self._context.offset_resets.lose_leadership(self._now_ms() + HEARD_OF_MS)
+
+
+def register(context: BrokerContext) -> None:
+    admin, router = OffsetAdmin(context, OffsetCommits.of(context)), context.router
+    on_leader = LeaderRequests(context).handler
+    router.register(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, on_leader(admin.reset))
+    router.register(RequestCode.CLONE_GROUP_OFFSET, on_leader(admin.clone))
+    router.register(RequestCode.GET_ALL_CONSUMER_OFFSET, admin.all_offsets)
+    router.register(RequestCode.GET_ALL_DELAY_OFFSET, admin.all_delay_offsets)
+    router.register(RequestCode.QUERY_CONSUME_TIME_SPAN, admin.time_spans)
+    router.register(RequestCode.QUERY_CORRECTION_OFFSET, admin.corrections)
+    context.state.on_applied = admin.on_applied
+    context.state.on_replaced = admin.take_pending
+    admin.take_pending()
+    context.log.on_writable_change(admin.on_writable_change)

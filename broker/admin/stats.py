@@ -1,0 +1,75 @@
+"""315 VIEW_BROKER_STATS_DATA: how much came and went by topic and group (broker/monitoring/statistics.py)."""
+
+from typing import Any
+
+from broker.context import BrokerContext
+from broker.monitoring.statistics import STATS, BrokerStatistics, Figures
+from broker.responses import json_answer
+from commitlog.dispatch_batch import DispatchBatch
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.headers.fields import RequestHeader, request_header
+
+
+@request_header
+class ViewBrokerStatsRequestHeader(RequestHeader):
+    """Code 315."""
+
+    stats_name: str
+    stats_key: str
+
+
+class StatsAdmin:
+    """Shows the statistics; has the log's puts counted."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._log = context.log
+        self._state = context.state
+        self._statistics: BrokerStatistics = context.statistics
+        self._topic_count = len(context.state.topics)
+        self._is_started = False
+
+    async def start(self) -> None:
+        """What was in the log at the start has been dispatched by now."""
+        self._is_started = True
+
+    async def stop(self) -> None:
+        self._is_started = False
+
+    def view(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """315"""
+        header = ViewBrokerStatsRequestHeader.parse(request.ext_fields)
+        windows = self._statistics.view(header.stats_name, header.stats_key)
+        if windows is None:
+            remark = f"The stats <{header.stats_name[:64]}> <{header.stats_key[:512]}> not exist"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        _, is_size = STATS[header.stats_name]
+        minute, hour, day = (_item(figures, is_size) for figures in windows)
+        return json_answer(request, {"statsDay": day, "statsHour": hour, "statsMinute": minute})
+
+    def on_dispatch(self, batch: DispatchBatch) -> None:
+        """A follower has the same messages, and a node that starts has them again: neither put them."""
+        if self._is_started and self._log.is_writable():
+            self._statistics.put(batch)
+
+    def on_topics_changed(self) -> None:
+        count = len(self._state.topics)
+        if count < self._topic_count:
+            self._statistics.keep_topics(self._state.topics)
+        self._topic_count = count
+
+
+def _item(figures: Figures, is_size: bool) -> dict[str, Any]:
+    total = figures.bytes if is_size else figures.count
+    average = total / figures.calls if figures.calls else 0.0
+    return {"avgpt": average, "sum": total, "tps": figures.per_second(total)}
+
+
+def register(context: BrokerContext) -> None:
+    admin = StatsAdmin(context)
+    context.router.register(RequestCode.VIEW_BROKER_STATS_DATA, admin.view)
+    context.log.add_listener(admin.on_dispatch)
+    context.state.on_topics_changed(admin.on_topics_changed)
+    context.services.append(admin)

@@ -1,0 +1,145 @@
+"""Topics for operators: 17 create or update, 215 delete, 21 and 351 show, 202 the bounds of a topic's queues.
+
+A deleted topic loses its configuration, its messages, and the offsets that groups have in it. The log holds
+the messages until their files go, but a topic made again under the same name is empty and begins at offset 0.
+"""
+
+from collections.abc import Container
+from typing import Any
+
+import orjson
+
+from broker.admin.attributes import TOPIC_ATTRIBUTES, altered, parse_changes
+from broker.context import BrokerContext
+from broker.forwarding import LeaderRequests
+from broker.monitoring.statistics import TOPIC_PUT
+from broker.responses import committed_answer, invalid, json_answer, message_queue, store_timestamp_ms
+from broker.state.changes import DeleteTopic, PutTopic
+from broker.state.topics import (
+    ConfigFormatError,
+    DataVersion,
+    TopicConfig,
+    check_topic_config,
+    is_system_topic,
+    topic_name_error,
+)
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.fastjson import object_key_map
+from remoting.headers.admin import CreateTopicRequestHeader, TopicRequestHeader
+from remoting.router import HandlerResult
+
+
+class TopicAdmin:
+    """Answers operators' questions about topics."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._state = context.state
+        self._all_topics: tuple[DataVersion, int, bytes] | None = None
+
+    def put_topic(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
+        """17 UPDATE_AND_CREATE_TOPIC"""
+        header = CreateTopicRequestHeader.parse(request.ext_fields)
+        self._check_name(header.topic)
+        known = self._state.topics.get(header.topic)
+        config = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type,
+            header.topic_sys_flag,
+            header.order,
+            altered(
+                TOPIC_ATTRIBUTES,
+                None if known is None else known.attributes,
+                parse_changes(header.attributes),
+            ),
+        )
+        try:
+            check_topic_config(config)
+        except ConfigFormatError as error:
+            raise invalid(str(error)) from error
+        if config == known and not self._state.is_changing(config.name):
+            return success_response(request)
+        return committed_answer(request, self._state.propose(PutTopic(config)))
+
+    def delete_topic(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
+        """215 DELETE_TOPIC_IN_BROKER"""
+        topic = TopicRequestHeader.parse(request.ext_fields).topic
+        self._check_name(topic)
+        return committed_answer(request, self._state.propose(DeleteTopic(topic)))
+
+    def _check_name(self, topic: str) -> None:
+        error = topic_name_error(topic)
+        if error is not None:
+            raise invalid(error)
+        error = system_topic_error(topic, self._state.static_topics)
+        if error is not None:
+            raise invalid(error)
+
+    def all_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """21 GET_ALL_TOPIC_CONFIG: kept until the table changes, since thousands of topics take the loop's
+        time and dashboards ask every few seconds.
+        """
+        version, term = self._state.data_version, self._term()
+        if self._all_topics is None or self._all_topics[:2] != (version, term):
+            table = {name: topic.to_json() for name, topic in self._state.topics.items()}
+            body = orjson.dumps({"dataVersion": version.to_json(term), "topicConfigTable": table})
+            self._all_topics = version, term, body
+        return success_response(request, body=self._all_topics[2])
+
+    def one_topic(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """351 GET_TOPIC_CONFIG"""
+        return json_answer(request, self._known(request).to_json())
+
+    def topic_stats(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        """202 GET_TOPIC_STATS_INFO"""
+        topic = self._known(request)
+        rows = [
+            (
+                message_queue(topic.name, self._context.config.broker_name, queue_id),
+                self._bounds(topic, queue_id),
+            )
+            for queue_id in range(topic.queue_nums)
+        ]
+        tps = self._context.statistics.tps(TOPIC_PUT, topic.name)
+        return json_answer(request, {"offsetTable": object_key_map(rows), "topicPutTps": tps})
+
+    def _bounds(self, topic: TopicConfig, queue_id: int) -> dict[str, Any]:
+        log = self._context.log
+        queue = log.queues.get(topic.name, queue_id)
+        if queue is None:
+            return {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
+        last_ms = store_timestamp_ms(log, topic.name, queue_id, queue.max_offset - 1)
+        return {"lastUpdateTimestamp": last_ms, "maxOffset": queue.max_offset, "minOffset": queue.min_offset}
+
+    def _known(self, request: RemotingCommand) -> TopicConfig:
+        name = TopicRequestHeader.parse(request.ext_fields).topic
+        topic = self._state.topics.get(name)
+        if topic is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:127]}] not exist")
+        return topic
+
+    def _term(self) -> int:
+        return 0 if self._context.engine is None else self._context.engine.term
+
+
+def system_topic_error(topic: str, static_topics: Container[str]) -> str | None:
+    """Why operators may not change or delete the topic, if it is one of the broker's own."""
+    if is_system_topic(topic) or topic in static_topics:
+        return f"The topic[{topic}] is conflict with system topic."
+    return None
+
+
+def register(context: BrokerContext) -> None:
+    admin, router = TopicAdmin(context), context.router
+    on_leader = LeaderRequests(context).handler
+    router.register(RequestCode.UPDATE_AND_CREATE_TOPIC, on_leader(admin.put_topic))
+    router.register(RequestCode.DELETE_TOPIC_IN_BROKER, on_leader(admin.delete_topic))
+    router.register(RequestCode.GET_ALL_TOPIC_CONFIG, admin.all_topics)
+    router.register(RequestCode.GET_TOPIC_CONFIG, admin.one_topic)
+    router.register(RequestCode.GET_TOPIC_STATS_INFO, admin.topic_stats)

@@ -1,0 +1,227 @@
+"""Which queues a consumer gets when the broker assigns them (QueryAssignmentProcessor, RocketMQ's
+AllocateMessageQueueAveragely and AllocateMessageQueueAveragelyByCircle). Pure.
+
+QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402): the broker
+says which queues a consumer has, and whether it pulls or pops them (QueryAssignmentProcessor).
+
+Every node answers 400, from its own list of consumers. The mode is replicated: only the leader sets it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from broker.consume.clients import ClientConnection
+from broker.consume.topic_routes import TopicRoutes
+from broker.context import BrokerContext
+from broker.readiness import Readiness
+from broker.responses import put_error
+from broker.state.changes import SetRequestMode
+from broker.state.request_modes import POP, PULL, RequestMode
+from broker.state.topics import RETRY_PREFIX, ConfigFormatError
+from commitlog.log import PutStatus
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.errors import RequestError
+from remoting.fastjson import FastjsonError, loads
+
+
+class MessageQueue(NamedTuple):
+    """In RocketMQ's order: topic, broker name, queue id."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class UnknownStrategyError(ValueError):
+    """The broker does not know how to share queues that way."""
+
+
+def averagely(client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
+    """Neighbouring queues; the first clients get one more when they do not come out even."""
+    if client_id not in clients:
+        return []
+    at = clients.index(client_id)
+    share, more = divmod(len(queues), len(clients))
+    start = at * share + min(at, more)
+    return list(queues[start : start + share + (at < more)])
+
+
+def by_circle(client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
+    """Every n-th queue."""
+    return list(queues[clients.index(client_id) :: len(clients)]) if client_id in clients else []
+
+
+_Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
+_STRATEGIES: Mapping[str, _Strategy] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}
+
+
+def _strategy(name: str) -> _Strategy:
+    strategy = _STRATEGIES.get(name)
+    if strategy is None:
+        raise UnknownStrategyError(f"unsupported strategy {name[:64]!r}: {', '.join(_STRATEGIES)} are known")
+    return strategy
+
+
+def allocate(
+    name: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
+) -> list[MessageQueue]:
+    """The client's queues in pull mode; both sequences in order. Raises UnknownStrategyError."""
+    return _strategy(name)(client_id, queues, clients)
+
+
+def allocate_for_pop(
+    name: str,
+    client_id: str,
+    queues: Sequence[MessageQueue],
+    clients: Sequence[str],
+    share_queue_num: int,
+) -> list[MessageQueue]:
+    """The client's queues in POP mode: its own share and those of the next `share_queue_num` clients. With no
+    such number, or one as great as there are others, all pop everywhere: queue id -1 of each broker.
+
+    Raises UnknownStrategyError.
+    """
+    strategy = _strategy(name)
+    if share_queue_num <= 0 or share_queue_num >= len(clients) - 1:
+        return list(dict.fromkeys(queue._replace(queue_id=-1) for queue in queues))
+    if client_id not in clients or not queues:
+        return []
+    at = clients.index(client_id)
+    if len(clients) > len(queues):
+        return [queues[at % len(queues)]]
+    sharers = [clients[(at + step) % len(clients)] for step in range(share_queue_num + 1)]
+    return [queue for client in sharers for queue in strategy(client, queues, clients)]
+
+
+QUEUES_MAX = 100_000
+"""Of one topic over all brokers that are shared out."""
+_BROADCASTING = ("BROADCASTING", 0)
+
+
+class Assignment:
+    """Answers from the replicated state, the heartbeats and the name servers' routes."""
+
+    def __init__(self, context: BrokerContext, readiness: Readiness, routes: TopicRoutes) -> None:
+        self._context = context
+        self._state = context.state
+        self._readiness = readiness
+        self._routes = routes
+
+    async def query(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """400: null when nothing can be said now, and the client is to keep what it has."""
+        body = _object(request.body)
+        topic, group, client_id = (_text(body, name) for name in ("topic", "consumerGroup", "clientId"))
+        mode = self._mode(topic, group)
+        found = await self._assigned(body, topic, group, client_id, mode)
+        assignments = None
+        if found is not None:
+            assignments = [_to_json(queue, mode.mode) for queue in dict.fromkeys(found)]
+        return _json_answer(request, {"messageQueueAssignments": assignments})
+
+    async def set_mode(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """401."""
+        self._readiness.check()
+        body = _object(request.body)
+        topic, group = _text(body, "topic"), _text(body, "consumerGroup")
+        if topic.startswith(RETRY_PREFIX):
+            raise RequestError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if topic not in self._state.topics:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if group not in self._state.groups:
+            remark = "subscription group does not exist"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        try:
+            mode = RequestMode.from_json(body)
+        except ConfigFormatError as error:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        status = await self._state.propose(SetRequestMode(mode))
+        if status is not PutStatus.PUT_OK:
+            raise RequestError(*put_error(status))
+        return success_response(request)
+
+    def all_modes(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """402."""
+        modes: dict[str, dict[str, Any]] = {}
+        for mode in self._state.request_modes:
+            modes.setdefault(mode.topic, {})[mode.group] = mode.to_json()
+        return _json_answer(request, {"messageRequestModeMap": modes})
+
+    def _mode(self, topic: str, group: str) -> RequestMode:
+        """What was set, or the default; retry topics are pulled."""
+        known = self._state.request_modes.get(topic, group)
+        if known is not None:
+            return known
+        config = self._context.config
+        mode = PULL if topic.startswith(RETRY_PREFIX) else config.default_message_request_mode
+        return RequestMode(topic, group, mode, config.default_pop_share_queue_num if mode == POP else 0)
+
+    async def _assigned(
+        self, body: Mapping[str, Any], topic: str, group: str, client_id: str, mode: RequestMode
+    ) -> list[MessageQueue] | None:
+        brokers = await self._routes.queues(topic)
+        if brokers is None:
+            return None
+        if sum(count for _, count in brokers) > QUEUES_MAX:
+            remark = f"the topic has more than {QUEUES_MAX} queues"
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+        queues = sorted(MessageQueue(topic, name, at) for name, count in brokers for at in range(count))
+        if body.get("messageModel") in _BROADCASTING:
+            return queues
+        clients = self._context.clients.consumer_ids(group)
+        if not clients:
+            return None
+        return self._shared_out(str(body.get("strategyName") or ""), client_id, queues, clients, mode)
+
+    @staticmethod
+    def _shared_out(
+        strategy: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        clients: Sequence[str],
+        mode: RequestMode,
+    ) -> list[MessageQueue]:
+        try:
+            if mode.mode == POP:
+                return allocate_for_pop(strategy, client_id, queues, clients, mode.share_queue_num)
+            return allocate(strategy, client_id, queues, clients)
+        except UnknownStrategyError as error:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+
+
+def _to_json(queue: MessageQueue, mode: str) -> dict[str, Any]:
+    place = {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+    return {"messageQueue": place, "mode": mode}
+
+
+def _json_answer(request: RemotingCommand, body: Mapping[str, Any]) -> RemotingCommand:
+    return success_response(request, body=orjson.dumps(body))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        data = loads(body)
+    except FastjsonError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "the body is not a JSON object")
+    return data
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or not value:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, f"{name} is missing")
+    return value
+
+
+def register(context: BrokerContext) -> None:
+    readiness = Readiness(
+        context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
+    )
+    processor = Assignment(context, readiness, TopicRoutes(context))
+    context.router.register(RequestCode.QUERY_ASSIGNMENT, processor.query)
+    context.router.register(RequestCode.SET_MESSAGE_REQUEST_MODE, processor.set_mode)
+    context.router.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, processor.all_modes)

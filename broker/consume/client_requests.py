@@ -1,0 +1,195 @@
+"""Clients come and go: heartbeats (34), goodbyes (35), who else consumes (38), notices to consumers (40)
+and the check of a consumer's settings (46).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import orjson
+
+from broker.consume.clients import Client, ClientConnection, RegistryFullError, rebalance_notice
+from broker.consume.filters import FilterError, is_tag_type, property_filter_refused
+from broker.consume.heartbeats import (
+    Heartbeat,
+    HeartbeatError,
+    Subscription,
+    parse_client_config,
+    parse_heartbeat,
+)
+from broker.context import BrokerContext
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.state import StateChangeError
+from broker.state.topics import RETRY_PREFIX, retry_topic, topic_name_error
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.errors import RequestError
+from remoting.headers.clients import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from remoting.router import HandlerResult
+
+EXPIRY_INTERVAL_S = 10.0
+"""How often silent clients are looked for."""
+
+logger = logging.getLogger(__name__)
+
+
+class ClientProcessor:
+    """Keeps the registry of clients, and tells a group's consumers when its members or subscriptions
+    change.
+    """
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._clients = context.clients
+        self._state = context.state
+        self._now_ms = context.environment.monotonic_ms
+        """A wall clock that is set ahead would make all clients silent ones."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def heart_beat(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
+        """34: register the client; on the leader the answer waits for what its groups still lack."""
+        heartbeat = _parse(request.body)
+        client = Client(heartbeat.client_id, connection, request.language, request.version)
+        try:
+            changed = self._clients.beat(client, heartbeat, self._now_ms())
+        except RegistryFullError as error:
+            raise RequestError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        self._notify(changed)
+        incomplete = self._incomplete(beat.group for beat in heartbeat.consumers)
+        if not incomplete or not self._context.log.is_writable():
+            return success_response(request)
+        return self._complete_and_answer(request, incomplete)
+
+    def unregister(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """35."""
+        header = UnregisterClientRequestHeader.parse(request.ext_fields)
+        self._notify(self._clients.unregister(header.client_id, header.producer_group, header.consumer_group))
+        return success_response(request)
+
+    def list_consumers(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """38. A group without consumers is an error, as in Java: an empty list would make clients drop all
+        queues.
+        """
+        group = ConsumerGroupRequestHeader.parse(request.ext_fields).consumer_group
+        client_ids = self._clients.consumer_ids(group)
+        if not client_ids:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return success_response(request, body=orjson.dumps({"consumerIdList": client_ids}))
+
+    def check_config(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """46: whether the broker can serve a consumer's subscription."""
+        try:
+            group, subscription = parse_client_config(request.body)
+            if not is_tag_type(subscription.expression_type):
+                self._check_property_filter(group, subscription)
+        except FilterError as error:
+            raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+        except HeartbeatError as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return success_response(request)
+
+    def _check_property_filter(self, group: str, subscription: Subscription) -> None:
+        """Raises RequestError while such filters are not enabled, FilterError for one that cannot be read."""
+        if not self._context.config.enable_property_filter:
+            remark = property_filter_refused(subscription.expression_type)
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        expression = subscription.expression
+        found = self._context.sql_filters.filter_for(subscription.expression_type, expression)
+        if rest := expression[found.end :].strip():
+            logger.warning(
+                "group %s, topic %s: the filter ends before %.60r, which is ignored as RocketMQ ignores it",
+                group,
+                subscription.topic,
+                rest,
+            )
+
+    def connection_closed(self, connection: ClientConnection) -> None:
+        """The clients of a closed connection are gone at once: Go's never say goodbye."""
+        self._notify(self._clients.connection_closed(connection.connection_id))
+
+    def on_writable_change(self, is_writable: bool) -> None:
+        """What heartbeats asked of this node as a follower is made up for when it leads."""
+        incomplete = self._incomplete(self._clients.consumer_groups) if is_writable else []
+        if incomplete:
+            self._context.spawn(self._complete(incomplete))
+
+    def expire(self) -> None:
+        """Drop silent clients and close the connections that nobody beats on."""
+        changed, silent = self._clients.expire(self._now_ms())
+        for connection in silent:
+            connection.close()
+        self._notify(changed)
+        self._arm()
+
+    async def start(self) -> None:
+        self._arm()
+
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(EXPIRY_INTERVAL_S, self.expire)
+
+    def _notify(self, groups: Iterable[str]) -> None:
+        """40: each consumer of the groups balances its queues anew, now and not in 20 s."""
+        for name in sorted(groups):
+            group = self._clients.consumer_groups.get(name)
+            config = self._state.groups.get(name)
+            if group is None or group.is_broadcasting:
+                continue
+            if config is not None and not config.notify_consumer_ids_changed_enable:
+                continue
+            connections = [member.client.connection for member in group.members.values()]
+            for connection in {each.connection_id: each for each in connections}.values():
+                connection.send_oneway(rebalance_notice(name))
+
+    def _incomplete(self, groups: Iterable[str]) -> list[str]:
+        return [name for name in groups if not self._is_complete(name)]
+
+    def _is_complete(self, name: str) -> bool:
+        config = self._state.groups.get(name)
+        if config is None:
+            return False
+        return not _has_retry_topic(config) or RETRY_PREFIX + name in self._state.topics
+
+    async def _complete_and_answer(self, request: RemotingCommand, groups: list[str]) -> RemotingCommand:
+        await self._complete(groups)
+        return success_response(request)
+
+    async def _complete(self, groups: list[str]) -> None:
+        """Create the groups and their retry topics. What fails is tried again with the next heartbeat."""
+        results = await asyncio.gather(*map(self._complete_group, groups), return_exceptions=True)
+        for name, result in zip(groups, results, strict=True):
+            if isinstance(result, StateChangeError):
+                logger.info("group %s is not complete yet: %s", name, result)
+            elif isinstance(result, BaseException):
+                raise result
+
+    async def _complete_group(self, name: str) -> None:
+        config = await self._state.ensure_group(name)
+        if config is not None and _has_retry_topic(config):
+            await self._state.ensure_topic_config(retry_topic(name, config.retry_queue_nums))
+
+
+def _has_retry_topic(config: SubscriptionGroupConfig) -> bool:
+    """Not when the group wants none, nor when its name is too long for a topic's."""
+    return config.retry_queue_nums > 0 and topic_name_error(RETRY_PREFIX + config.name) is None
+
+
+def _parse(body: bytes) -> Heartbeat:
+    try:
+        return parse_heartbeat(body)
+    except HeartbeatError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"heartbeat refused: {error}") from error
+
+
+def register(context: BrokerContext) -> None:
+    processor = ClientProcessor(context)
+    context.router.register(RequestCode.HEART_BEAT, processor.heart_beat)
+    context.router.register(RequestCode.UNREGISTER_CLIENT, processor.unregister)
+    context.router.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, processor.list_consumers)
+    context.router.register(RequestCode.CHECK_CLIENT_CONFIG, processor.check_config)
+    context.close_listeners.append(processor.connection_closed)
+    context.log.on_writable_change(processor.on_writable_change)
+    context.services.append(processor)

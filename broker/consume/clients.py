@@ -1,0 +1,349 @@
+"""Who is connected: the producers and consumers of each group, by their heartbeats (ProducerManager,
+ConsumerManager).
+
+The table is this node's own and is never replicated: clients send their heartbeats to every node of the
+group, so a follower that becomes the leader knows them already. It reaches no clock and no socket; times are
+arguments.
+
+Which consumer groups run, for who wants to tell their consumers something.
+
+Those whose consumers sent a heartbeat do. But some clients send none and only pull, and a node that has just
+started, or has just become the leader, may not have heard of anybody yet.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from broker.consume.heartbeats import (
+    ConsumeFromWhere,
+    ConsumerBeat,
+    ConsumeType,
+    Heartbeat,
+    MessageModel,
+    Subscription,
+)
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+
+CLIENT_EXPIRY_MS = 120_000
+"""A client not heard of for this long is gone (ClientHousekeepingService)."""
+MEMBERSHIPS_MAX = 200_000
+
+
+class ClientConnection(Protocol):
+    """What the consume side asks of a connection to a client."""
+
+    @property
+    def connection_id(self) -> int: ...
+    @property
+    def remote_host(self) -> str: ...
+    @property
+    def remote_port(self) -> int: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def is_congested(self) -> bool: ...
+    def send(self, command: RemotingCommand) -> None: ...
+    def send_oneway(self, command: RemotingCommand) -> None: ...
+    async def request(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand: ...
+    def close(self) -> None: ...
+
+
+def rebalance_notice(group: str) -> RemotingCommand:
+    """40: the client balances its queues now, and not in 20 s."""
+    return RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields={"consumerGroup": group})
+
+
+class RegistryFullError(Exception):
+    """The table of clients is at its bound; the heartbeat was not taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client as its last heartbeat showed it."""
+
+    client_id: str
+    connection: ClientConnection
+    language: str
+    version: int
+
+
+@dataclass(slots=True)
+class Member:
+    """A client's place in one group."""
+
+    client: Client
+    last_beat_ms: int
+    """By the monotonic clock."""
+    subscriptions: tuple[Subscription, ...] = ()
+
+
+class Membership(NamedTuple):
+    """Names one member of one group."""
+
+    is_consumer: bool
+    group: str
+    client_id: str
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The consumers of one group, and what the group wants: of each topic the newest subscription of any
+    member.
+    """
+
+    name: str
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    members: dict[str, Member] = field(default_factory=dict)
+    subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.message_model is MessageModel.BROADCASTING
+
+    def merge_subscriptions(self) -> bool:
+        """Make `subscriptions` anew from the members'; whether a topic or an expression is another now."""
+        before = {topic: each.wanted for topic, each in self.subscriptions.items()}
+        self.subscriptions = _newest(self.members.values())
+        return before != {topic: each.wanted for topic, each in self.subscriptions.items()}
+
+
+def _newest(members: Iterable[Member]) -> dict[str, Subscription]:
+    merged: dict[str, Subscription] = {}
+    for member in members:
+        for subscription in member.subscriptions:
+            known = merged.get(subscription.topic)
+            if known is None or subscription.version_ms > known.version_ms:
+                merged[subscription.topic] = subscription
+    return merged
+
+
+class Expired(NamedTuple):
+    """What the passing of time took: groups whose consumers must be told, connections nobody beats on any
+    more.
+    """
+
+    changed_groups: set[str]
+    silent_connections: list[ClientConnection]
+
+
+class ClientRegistry:
+    """Producers and consumers by group. Every method that changes the table answers the consumer groups
+    whose members or subscriptions are others now.
+    """
+
+    def __init__(self, *, expiry_ms: int = CLIENT_EXPIRY_MS, memberships_max: int = MEMBERSHIPS_MAX) -> None:
+        self._expiry_ms = expiry_ms
+        self._memberships_max = memberships_max
+        self._producers: dict[str, dict[str, Member]] = {}
+        self._producer_groups: dict[str, set[str]] = {}
+        """The groups of each client that produces."""
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._of_connection: dict[int, set[Membership]] = {}
+        self._nudged: set[int] = set()
+        """Connections of `_of_connection` that were asked for a rebalance since their last heartbeat."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Number of (group, client) pairs."""
+        return self._count
+
+    @property
+    def producer_groups(self) -> Mapping[str, Mapping[str, Member]]:
+        """Members by client id, of every group that has any."""
+        return self._producers
+
+    @property
+    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
+        return self._consumers
+
+    def consumer_ids(self, group: str) -> list[str]:
+        """The client ids of a group's consumers in order; each once, or every client would share the
+        queues wrongly.
+        """
+        known = self._consumers.get(group)
+        return sorted(known.members) if known is not None else []
+
+    def producer_connection(self, client_id: str) -> ClientConnection | None:
+        """Where a client that produces is reached (ProducerManager.findChannel)."""
+        for group in self._producer_groups.get(client_id, ()):
+            return self._producers[group][client_id].client.connection
+        return None
+
+    def beat(self, client: Client, heartbeat: Heartbeat, now_ms: int) -> set[str]:
+        """Take in a heartbeat. Raises RegistryFullError, and has changed nothing then."""
+        self._check_room(client.client_id, heartbeat)
+        self._nudged.discard(client.connection.connection_id)
+        for group in heartbeat.producer_groups:
+            members = self._producers.setdefault(group, {})
+            self._producer_groups.setdefault(client.client_id, set()).add(group)
+            self._put(members, Membership(False, group, client.client_id), client, now_ms)
+        return {beat.group for beat in heartbeat.consumers if self._beat_consumer(client, beat, now_ms)}
+
+    def unregister(self, client_id: str, producer_group: str | None, consumer_group: str | None) -> set[str]:
+        """The client leaves the groups it names (request 35); an empty name is none (C++)."""
+        changed: set[str] = set()
+        if producer_group:
+            changed |= self._drop(Membership(False, producer_group, client_id))
+        if consumer_group:
+            changed |= self._drop(Membership(True, consumer_group, client_id))
+        return changed
+
+    def connection_closed(self, connection_id: int) -> set[str]:
+        """All that was registered over the connection is gone at once."""
+        changed: set[str] = set()
+        for membership in list(self._of_connection.get(connection_id, ())):
+            changed |= self._drop(membership)
+        return changed
+
+    def may_nudge(self, connection_id: int) -> bool:
+        """Whether a connection may be asked for a rebalance out of turn: once between two heartbeats, so that
+        what a client pulls cannot make the broker send it a stream of notices.
+        """
+        if connection_id not in self._of_connection or connection_id in self._nudged:
+            return False
+        self._nudged.add(connection_id)
+        return True
+
+    def expire(self, now_ms: int) -> Expired:
+        """Drop everyone whose last heartbeat is too old."""
+        changed: set[str] = set()
+        silent: dict[int, ClientConnection] = {}
+        for membership, member in list(self._all_members()):
+            if now_ms - member.last_beat_ms > self._expiry_ms:
+                silent[member.client.connection.connection_id] = member.client.connection
+                changed |= self._drop(membership)
+        left = [each for number, each in silent.items() if number not in self._of_connection]
+        return Expired(changed, left)
+
+    def _check_room(self, client_id: str, heartbeat: Heartbeat) -> None:
+        new = sum(client_id not in self._producers.get(group, ()) for group in heartbeat.producer_groups)
+        for beat in heartbeat.consumers:
+            known = self._consumers.get(beat.group)
+            new += known is None or client_id not in known.members
+        if new and self._count + new > self._memberships_max:
+            raise RegistryFullError(f"{self._memberships_max} group memberships are registered")
+
+    def _beat_consumer(self, client: Client, beat: ConsumerBeat, now_ms: int) -> bool:
+        group = self._consumers.get(beat.group)
+        if group is None:
+            group = ConsumerGroup(beat.group, beat.consume_type, beat.message_model, beat.consume_from_where)
+            self._consumers[beat.group] = group
+        group.consume_type = beat.consume_type
+        group.message_model = beat.message_model
+        group.consume_from_where = beat.consume_from_where
+        is_new = client.client_id not in group.members
+        member = self._put(group.members, Membership(True, beat.group, client.client_id), client, now_ms)
+        if beat.subscriptions is None or beat.subscriptions == member.subscriptions:
+            return is_new
+        member.subscriptions = beat.subscriptions
+        return group.merge_subscriptions() or is_new
+
+    def _put(self, members: dict[str, Member], membership: Membership, client: Client, now_ms: int) -> Member:
+        member = members.get(client.client_id)
+        if member is None:
+            member = members[client.client_id] = Member(client, now_ms)
+            self._count += 1
+        else:
+            self._forget(member.client.connection.connection_id, membership)
+        member.client = client
+        member.last_beat_ms = now_ms
+        self._of_connection.setdefault(client.connection.connection_id, set()).add(membership)
+        return member
+
+    def _drop(self, membership: Membership) -> set[str]:
+        if not membership.is_consumer:
+            self._drop_producer(membership)
+            return set()
+        group = self._consumers.get(membership.group)
+        member = group.members.pop(membership.client_id, None) if group is not None else None
+        if group is None or member is None:
+            return set()
+        self._count -= 1
+        self._forget(member.client.connection.connection_id, membership)
+        if group.members:
+            group.merge_subscriptions()
+        else:
+            del self._consumers[group.name]
+        return {group.name}
+
+    def _drop_producer(self, membership: Membership) -> None:
+        members = self._producers.get(membership.group, {})
+        member = members.pop(membership.client_id, None)
+        if member is None:
+            return
+        self._count -= 1
+        self._forget(member.client.connection.connection_id, membership)
+        if not members:
+            del self._producers[membership.group]
+        groups = self._producer_groups[membership.client_id]
+        groups.discard(membership.group)
+        if not groups:
+            del self._producer_groups[membership.client_id]
+
+    def _forget(self, connection_id: int, membership: Membership) -> None:
+        memberships = self._of_connection.get(connection_id)
+        if memberships is None:
+            return
+        memberships.discard(membership)
+        if not memberships:
+            del self._of_connection[connection_id]
+            self._nudged.discard(connection_id)
+
+    def _all_members(self) -> Iterator[tuple[Membership, Member]]:
+        for name, members in self._producers.items():
+            for client_id, member in members.items():
+                yield Membership(False, name, client_id), member
+        for group in self._consumers.values():
+            for client_id, member in group.members.items():
+                yield Membership(True, group.name, client_id), member
+
+
+HEARD_WITHIN_MS: Final = 90_000
+"""Whoever runs is heard of within this time: a pull is held for 60 s at most, clients look for a new leader
+and send a heartbeat every 30 s.
+"""
+
+
+class RunningGroups:
+    """What one node has heard. Times are a monotonic clock's."""
+
+    def __init__(self, clients: "ClientRegistry", now_ms: Callable[[], int]) -> None:
+        self._clients = clients
+        self._now_ms = now_ms
+        self._pulled: dict[str, int] = {}
+        """Groups without a heartbeat, and when each pulled; the latest at the end. Only groups that exist are
+        noted, and those of the last HEARD_WITHIN_MS kept."""
+        self.heard_since_ms = now_ms()
+        """Since when clients come to this node."""
+
+    def begin(self) -> None:
+        """This node leads from now on: clients that went to another one come here."""
+        self.heard_since_ms = self._now_ms()
+
+    def pulled(self, group: str) -> None:
+        """A consumer of the group pulled here."""
+        if group in self._clients.consumer_groups:
+            return
+        now_ms = self._now_ms()
+        self._pulled.pop(group, None)
+        self._pulled[group] = now_ms
+        while (oldest := next(iter(self._pulled))) != group and not self._is_recent(self._pulled[oldest]):
+            del self._pulled[oldest]
+
+    def is_known(self, group: str) -> bool:
+        """Whether a consumer that is connected said that it is one of the group."""
+        return group in self._clients.consumer_groups
+
+    def may_run(self, group: str) -> bool:
+        """Whether consumers of the group run, as far as this node can know."""
+        if self.is_known(group) or self._is_recent(self.heard_since_ms):
+            return True
+        pulled_ms = self._pulled.get(group)
+        return pulled_ms is not None and self._is_recent(pulled_ms)
+
+    def _is_recent(self, time_ms: int) -> bool:
+        return self._now_ms() - time_ms < HEARD_WITHIN_MS

@@ -1,0 +1,202 @@
+"""Consumer offsets (14, 15) and the bounds of queues (29 by time, 30 max, 31 min, 32 earliest store time).
+
+Only the writable leader answers them: a consumer that believes there is no offset skips messages. What each
+client makes of the refusal is in docs/decisions/0005-followers-refuse-offset-queries.md.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from broker.consume.clients import ClientConnection
+from broker.consume.offset_commits import OffsetCommits
+from broker.consume.read_advice import machine_memory_bytes, warm_bytes
+from broker.context import BrokerContext
+from broker.readiness import Readiness
+from broker.responses import put_error
+from broker.state.topics import RETRY_PREFIX
+from commitlog.consume_queue import Boundary, ConsumeQueue
+from commitlog.errors import PositionError
+from commitlog.log import MessageLog, PutStatus
+from commitlog.record import CorruptRecordError, decode_record
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.errors import RequestError
+from remoting.headers.consume import (
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.router import Handler, HandlerResult
+
+NO_TIMESTAMP = -1
+"""Answered for the earliest store time of a queue without messages."""
+
+
+class OffsetProcessor:
+    """Answers from the replicated state and the consume queues."""
+
+    def __init__(self, context: BrokerContext, commits: OffsetCommits, readiness: Readiness) -> None:
+        self._log = context.log
+        self._state = context.state
+        self._commits = commits
+        self._readiness = readiness
+        self._resets = context.offset_resets
+        self._now_ms = context.environment.monotonic_ms
+        self._warm_bytes = warm_bytes(context.config, machine_memory_bytes())
+
+    def on_leader(self, answer: Callable[[RemotingCommand], HandlerResult]) -> Handler:
+        """A handler that has `answer` run on the writable leader only, and holds the request while an
+        election that may make this node the leader is under way.
+        """
+
+        def handle(request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
+            return answer(request) if self._readiness.is_ready() else self._wait(request, answer)
+
+        return handle
+
+    def query(self, request: RemotingCommand) -> RemotingCommand:
+        """14: the group's offset; 0 for a group that is new to a queue whose first message is there and not
+        so old that it is on the disk only. Further back, the client decides where to begin.
+        """
+        header = QueryConsumerOffsetRequestHeader.parse(request.ext_fields)
+        offset = self._commits.current(header.consumer_group, header.topic, header.queue_id)
+        if offset is not None:
+            return _offset_answer(request, offset)
+        if self._begins_warm(header.topic, header.queue_id) and header.set_zero_if_not_found is not False:
+            return _offset_answer(request, 0)
+        remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+        raise RequestError(ResponseCode.QUERY_NOT_FOUND, remark)
+
+    def _begins_warm(self, topic: str, queue_id: int) -> bool:
+        """checkInDiskByConsumeOffset of offset 0, the other way round."""
+        queue = self._log.queues.get(topic, queue_id)
+        if queue is None or queue.min_offset > 0:
+            return queue is None
+        return all(
+            self._log.max_position - position <= self._warm_bytes for position, _, _ in queue.units(0, 1)
+        )
+
+    def update(self, request: RemotingCommand) -> HandlerResult:
+        """15: answered when the offset is committed. One from before a reset is passed over (RocketMQ 5).
+
+        The group must be there, as it is once a consumer of it has sent a heartbeat or pulled: mqadmin
+        commits for any group it is given (cloneGroupOffset), and a misspelt name would become one.
+        """
+        header = UpdateConsumerOffsetRequestHeader.parse(request.ext_fields)
+        if header.consumer_group not in self._state.groups:
+            remark = f"Group {header.consumer_group} not exist!"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if header.topic not in self._state.topics:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        if header.queue_id < 0 or header.commit_offset < 0:
+            remark = f"offset {header.commit_offset} of queue {header.queue_id} is out of range"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        return self._commit(request, header)
+
+    def max_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """30: the offset the next message gets; 0 for a queue nothing was sent to."""
+        header = QueueRequestHeader.parse(request.ext_fields)
+        return _offset_answer(request, _bounds(self._log, header.topic, header.queue_id)[1])
+
+    def min_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """31."""
+        header = QueueRequestHeader.parse(request.ext_fields)
+        return _offset_answer(request, _bounds(self._log, header.topic, header.queue_id)[0])
+
+    def search_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """29: by store time; LOWER: the first message at or after the time, UPPER: the last at or before
+        it.
+        """
+        header = SearchOffsetRequestHeader.parse(request.ext_fields)
+        queue = self._log.queues.get(header.topic, header.queue_id)
+        if queue is None or queue.min_offset >= queue.max_offset:
+            return _offset_answer(request, 0)
+        boundary = Boundary.UPPER if header.boundary_type.upper() == "UPPER" else Boundary.LOWER
+        return _offset_answer(request, queue.offset_by_time(header.timestamp_ms, boundary))
+
+    def earliest_store_time(self, request: RemotingCommand) -> RemotingCommand:
+        """32."""
+        header = QueueRequestHeader.parse(request.ext_fields)
+        queue = self._log.queues.get(header.topic, header.queue_id)
+        timestamp_ms = NO_TIMESTAMP
+        if queue is not None and queue.min_offset < queue.max_offset:
+            timestamp_ms = _store_time_ms(self._log, queue, queue.min_offset)
+        return success_response(request, {"timestamp": str(timestamp_ms)})
+
+    def _commit(self, request: RemotingCommand, header: UpdateConsumerOffsetRequestHeader) -> HandlerResult:
+        row = header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        if self._resets and self._resets.keeps_out(*row, self._now_ms()):
+            return success_response(request, remark="Offset has been previously reset")
+        future = self._commits.commit(*row)
+        return success_response(request) if future is None else _committed(request, future)
+
+    async def _wait(
+        self, request: RemotingCommand, answer: Callable[[RemotingCommand], HandlerResult]
+    ) -> RemotingCommand | None:
+        if await self._readiness.wait():
+            return await _resolved(answer(request))
+        known = self._known_retry_offset(request)
+        if known is None:
+            raise self._readiness.refusal()
+        return _offset_answer(request, known)
+
+    def _known_retry_offset(self, request: RemotingCommand) -> int | None:
+        """The offset this follower has applied, where a refusal does more harm than an offset that may be
+        old.
+
+        C++ clients take a refused 14 for a retry topic as offset 0 and consume the whole topic again.
+        """
+        if request.code != RequestCode.QUERY_CONSUMER_OFFSET or request.language != "CPP":
+            return None
+        header = QueryConsumerOffsetRequestHeader.parse(request.ext_fields)
+        if not header.topic.startswith(RETRY_PREFIX):
+            return None
+        return self._state.offsets.get(header.consumer_group, header.topic, header.queue_id)
+
+
+async def _resolved(result: HandlerResult) -> RemotingCommand | None:
+    return result if result is None or isinstance(result, RemotingCommand) else await result
+
+
+async def _committed(request: RemotingCommand, future: "asyncio.Future[PutStatus]") -> RemotingCommand:
+    status = await asyncio.shield(future)
+    if status is not PutStatus.PUT_OK:
+        code, remark = put_error(status)
+        raise RequestError(code, remark)
+    return success_response(request)
+
+
+def _offset_answer(request: RemotingCommand, offset: int) -> RemotingCommand:
+    return success_response(request, {"offset": str(offset)})
+
+
+def _bounds(log: MessageLog, topic: str, queue_id: int) -> tuple[int, int]:
+    queue = log.queues.get(topic, queue_id)
+    return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+
+def _store_time_ms(log: MessageLog, queue: ConsumeQueue, offset: int) -> int:
+    """Store timestamp of the message at `offset`; NO_TIMESTAMP when it is gone by now."""
+    for position, size, _ in queue.units(offset, 1):
+        try:
+            return decode_record(log.read(position, size)).store_timestamp_ms
+        except (PositionError, CorruptRecordError):
+            break
+    return NO_TIMESTAMP
+
+
+def register(context: BrokerContext) -> None:
+    readiness = Readiness(
+        context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
+    )
+    processor = OffsetProcessor(context, OffsetCommits.of(context), readiness)
+    for code, answer in (
+        (RequestCode.QUERY_CONSUMER_OFFSET, processor.query),
+        (RequestCode.UPDATE_CONSUMER_OFFSET, processor.update),
+        (RequestCode.GET_MAX_OFFSET, processor.max_offset),
+        (RequestCode.GET_MIN_OFFSET, processor.min_offset),
+        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, processor.search_offset),
+        (RequestCode.GET_EARLIEST_MSG_STORETIME, processor.earliest_store_time),
+    ):
+        context.router.register(code, processor.on_leader(answer))

@@ -1,0 +1,312 @@
+"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): how every consumer gets its messages.
+
+A pull is checked once, then read: units, filter, one read of the log. With nothing to read it is held until a
+message comes (long polling). The writable leader's word is final. Every other node serves what it has
+applied, but never says that an offset is out of range: it may only be behind, and a consumer that believes it
+would be moved back. Where a group was reset (broker/consume/offset_resets.py) any node sends it there.
+"""
+
+from dataclasses import dataclass, replace
+
+from broker.consume.clients import ClientConnection
+from broker.consume.filters import MessageFilter
+from broker.consume.held_pulls import PullWaits
+from broker.consume.long_polling import HeldPull
+from broker.consume.offset_commits import OffsetCommits
+from broker.consume.queue_reader import QueueReader, ReadResult, ReadStatus, transfer_limits
+from broker.consume.read_advice import LEADER_ID, ReadAdvice, machine_memory_bytes
+from broker.consume.subscriptions import PullSubscriptions
+from broker.context import BrokerContext
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.state import StateChangeError
+from broker.state.topics import PERM_READ
+from commitlog.errors import DamagedRecordError
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, error_response, success_response
+from remoting.errors import RequestError
+from remoting.headers.consume import PullMessageRequestHeader
+from remoting.router import HandlerResult
+
+SYS_FLAG_COMMIT_OFFSET = 1
+SYS_FLAG_SUSPEND = 2
+SUSPEND_MAX_MS = 60_000
+"""Clients ask for 15 or 20 s, and wait 30 s for the answer."""
+FOLLOWER_TOO_SMALL_SUSPEND_MS = 1_000
+"""How long a follower keeps a pull below its first message: the leader may have what was deleted here, but
+a client without a route to it would come back at once.
+"""
+TOO_MANY_HELD = "[OVERLOAD]too many pulls are held, or the node stops"
+"""With SYSTEM_BUSY, after which clients come back in 1 to 3 s."""
+BEING_REPAIRED = "[REPAIR]a message is damaged on this node's disk and is being repaired"
+"""With SYSTEM_BUSY, too."""
+
+_FINAL_CODES = {
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_FOLLOWER_CODES = _FINAL_CODES | {
+    ReadStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_RETRY_IMMEDIATELY,
+}
+_KEEPS_ASKED_OFFSET = frozenset(
+    {ReadStatus.NO_MESSAGE_IN_QUEUE, ReadStatus.OFFSET_OVERFLOW_BADLY, ReadStatus.OFFSET_TOO_SMALL}
+)
+"""On a follower: answered with the offset that was asked for."""
+_BEYOND = frozenset({ReadStatus.NO_MESSAGE_IN_QUEUE, ReadStatus.OFFSET_OVERFLOW_BADLY})
+"""A consumer that is sent back reads again what it has: a leader whose machine was suspended, its clocks with
+it, learns from the next beats that another one leads and has more.
+"""
+
+
+@dataclass(slots=True)
+class Pull:
+    """A pull that passed all checks. `suspend_ms` is 0 when it may not be held."""
+
+    request: RemotingCommand
+    connection: ClientConnection
+    header: PullMessageRequestHeader
+    filter: MessageFilter
+    suspend_ms: int
+
+
+class PullProcessor:
+    """Checks pulls, answers them or has them held."""
+
+    def __init__(self, context: BrokerContext, commits: OffsetCommits) -> None:
+        self._context = context
+        self._config = context.config
+        self._log = context.log
+        self._state = context.state
+        self._commits = commits
+        self._subscriptions = PullSubscriptions(context.clients, context.sql_filters, context.config)
+        self._now_ms = context.environment.monotonic_ms
+        self._reader = QueueReader(context.log, transfer_limits(context.config, context.log), context.reads)
+        self._advice = ReadAdvice(
+            self._config, context.log, context.engine, self._now_ms, machine_memory_bytes()
+        )
+        self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, self._refuse, self._now_ms)
+        self._doubt_ms = 0 if context.engine is None else self._config.heartbeat_interval_ms
+        self._resets = context.offset_resets
+        self._resets.on_mark(self.waits.wake_queue)
+
+    def handle(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
+        """11 and 361. A peer that is gone, perhaps since it left too many answers unread, costs no read."""
+        if not connection.is_open:
+            return None
+        header = PullMessageRequestHeader.parse(request.ext_fields)
+        group = self._state.groups.get(header.consumer_group)
+        if group is None:
+            return self._handle_new_group(request, connection, header)
+        return self._handle_checked(request, connection, header, group)
+
+    def connection_closed(self, connection: ClientConnection) -> None:
+        self.waits.drop_connection(connection.connection_id)
+
+    async def _handle_new_group(
+        self, request: RemotingCommand, connection: ClientConnection, header: PullMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """The group is created if it may be. Where it cannot be created now, on a follower or while the disk
+        is full, it is served as a group with default values: reading needs no write.
+        """
+        try:
+            group = await self._state.ensure_group(header.consumer_group)
+        except StateChangeError:
+            group = SubscriptionGroupConfig(header.consumer_group)
+        if group is None:
+            remark = f"subscription group [{header.consumer_group}] does not exist"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return self._handle_checked(request, connection, header, group)
+
+    def _handle_checked(
+        self,
+        request: RemotingCommand,
+        connection: ClientConnection,
+        header: PullMessageRequestHeader,
+        group: SubscriptionGroupConfig,
+    ) -> RemotingCommand | None:
+        self._check(header, group)
+        wanted = self._subscriptions.wanted_by(header, group, connection)
+        self._context.running_groups.pulled(header.consumer_group)
+        counts = header.sys_flag & SYS_FLAG_COMMIT_OFFSET and header.commit_offset >= 0
+        if self._resets:
+            key = header.consumer_group, header.topic, header.queue_id
+            counts = counts and not self._resets.keeps_out(*key, header.commit_offset, self._now_ms())
+            if (moved := self._moved(request, header, header.queue_offset)) is not None:
+                return moved
+        if counts and self._log.is_writable():
+            self._commits.note(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        suspend_ms = 0 if request.is_oneway else self._suspend_ms(header)
+        pull = Pull(request, connection, header, wanted, suspend_ms)
+        return self._answer(pull, header.queue_offset, None)
+
+    def _check(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> None:
+        """PullMessageProcessor's checks, in its order. Raises RequestError."""
+        if not self._config.broker_permission & PERM_READ:
+            remark = f"the broker[{self._config.broker_ip}] pulling message is forbidden"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
+        if not group.consume_enable:
+            remark = f"subscription group no permission, {header.consumer_group}"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
+        topic = self._state.topics.get(header.topic)
+        if topic is None:
+            raise RequestError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!"
+            )
+        if not topic.perm & PERM_READ:
+            remark = f"the topic[{header.topic}] pulling message is forbidden"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+            )
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+
+    def _suspend_ms(self, header: PullMessageRequestHeader) -> int:
+        if not header.sys_flag & SYS_FLAG_SUSPEND:
+            return 0
+        if not self._config.long_polling_enable:
+            return self._config.short_polling_time_ms
+        return max(0, min(header.suspend_timeout_ms, SUSPEND_MAX_MS))
+
+    def _answer(self, pull: Pull, offset: int, deadline_ms: int | None) -> RemotingCommand | None:
+        """The answer, or None when the pull is held. `offset` is where reading begins; with a deadline the
+        pull was held before and may be held again until then.
+        """
+        header = pull.header
+        began_ms = self._now_ms()
+        try:
+            result = self._reader.read(
+                header.topic, header.queue_id, offset, pull.filter, header.max_msg_nums, header.max_msg_bytes
+            )
+        except DamagedRecordError:
+            return error_response(pull.request, ResponseCode.SYSTEM_BUSY, BEING_REPAIRED)
+        if result.status is ReadStatus.FOUND:
+            self._count(header, result, began_ms)
+            group = self._state.groups.get(header.consumer_group) if self._advice.is_enabled else None
+            next_id = self._advice.after(result.body, group)
+            return _response(pull.request, ResponseCode.SUCCESS, result, next_id)
+        # A leader that was cut off does not know what others have shown since.
+        is_final = (
+            self._log.is_writable() and self._log.shows_all_committed() and self._context.is_undisputed()
+        )
+        if deadline_ms is not None and self._waits_on(pull, result, deadline_ms):
+            return None
+        code = _code(result, offset, is_final)
+        suspend_ms = _suspend_ms(pull, result, code, is_final)
+        if code is ResponseCode.PULL_OFFSET_MOVED and result.status in _BEYOND and deadline_ms is None:
+            suspend_ms = self._doubt_ms
+        if suspend_ms:
+            if deadline_ms is None:
+                deadline_ms = self._now_ms() + suspend_ms
+            if self._hold(pull, offset, deadline_ms):
+                return None
+            return error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD)
+        if not is_final and result.status in _KEEPS_ASKED_OFFSET:
+            result = ReadResult(result.status, offset, result.min_offset, result.max_offset)
+        if is_final and result.status in _BEYOND and header.topic in self._state.deleted_at:
+            # Of the topic that was deleted: the consumer has nothing yet of the one made again.
+            result = replace(result, next_offset=result.min_offset)
+        return _response(pull.request, code, result)
+
+    def _count(self, header: PullMessageRequestHeader, result: ReadResult, began_ms: int) -> None:
+        self._context.statistics.got(
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            result.count,
+            len(result.body),
+            self._now_ms() - began_ms,
+        )
+
+    def _moved(
+        self, request: RemotingCommand, header: PullMessageRequestHeader, offset: int
+    ) -> RemotingCommand | None:
+        """The answer to a pull whose group was reset: go on there. None when it was not, or is there."""
+        key = header.consumer_group, header.topic, header.queue_id
+        target = self._resets.send(*key, offset, self._now_ms())
+        if target is None:
+            return None
+        queue = self._log.queues.get(header.topic, header.queue_id)
+        first, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        result = ReadResult(ReadStatus.OFFSET_RESET, target, first, end)
+        return _response(request, ResponseCode.PULL_OFFSET_MOVED, result)
+
+    def _waits_on(self, pull: Pull, result: ReadResult, deadline_ms: int) -> bool:
+        """Whether a pull that was woken is held again behind what it does not want: the table knows the tags
+        of new messages, but not their properties.
+        """
+        if result.status is not ReadStatus.NO_MATCHED_MESSAGE or result.next_offset < result.max_offset:
+            return False
+        return self._now_ms() < deadline_ms and self._hold(pull, result.next_offset, deadline_ms)
+
+    def _hold(self, pull: Pull, offset: int, deadline_ms: int) -> bool:
+        pull.request.ext_fields, pull.request.body = {}, b""  # its answer needs neither
+        key = (pull.header.topic, pull.header.queue_id)
+        return self.waits.hold(
+            HeldPull(key, offset, pull.filter, pull.connection.connection_id, deadline_ms, pull)
+        )
+
+    def _refuse(self, held: HeldPull[Pull]) -> None:
+        """Its place goes to a pull of another connection."""
+        pull = held.request
+        refusal = error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD)
+        self._context.router.answer(pull.request, pull.connection, refusal)
+
+    def _resume(self, held: HeldPull[Pull], may_hold: bool) -> None:
+        pull = held.request
+        if not pull.connection.is_open:
+            return
+        if not may_hold:
+            pull.suspend_ms = 0
+        answer = self._moved(pull.request, pull.header, held.offset) if self._resets else None
+        if answer is None:
+            answer = self._answer(pull, held.offset, held.deadline_ms)
+        if answer is not None:
+            self._context.router.answer(pull.request, pull.connection, answer)
+
+
+def _code(result: ReadResult, offset: int, is_final: bool) -> ResponseCode:
+    if not is_final:
+        return _FOLLOWER_CODES[result.status]
+    if result.status is ReadStatus.NO_MESSAGE_IN_QUEUE:
+        return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+    return _FINAL_CODES[result.status]
+
+
+def _suspend_ms(pull: Pull, result: ReadResult, code: ResponseCode, is_final: bool) -> int:
+    """How long the pull is to be held; 0 = it is answered now."""
+    if code is ResponseCode.PULL_NOT_FOUND:
+        return pull.suspend_ms
+    if not is_final and result.status is ReadStatus.OFFSET_TOO_SMALL:
+        return min(pull.suspend_ms, FOLLOWER_TOO_SMALL_SUSPEND_MS)
+    return 0
+
+
+def _response(
+    request: RemotingCommand, code: ResponseCode, result: ReadResult, next_id: str = LEADER_ID
+) -> RemotingCommand:
+    """All four header fields on every answer: the C++ client fails on a 19, 20 or 21 without them. `next_id`
+    is the node to pull from next; with the leader's, the client comes back as soon as its route names one.
+    """
+    ext = {
+        "suggestWhichBrokerId": next_id,
+        "nextBeginOffset": str(result.next_offset),
+        "minOffset": str(result.min_offset),
+        "maxOffset": str(result.max_offset),
+    }
+    return success_response(request, ext, result.body, result.status.value, code)
+
+
+def register(context: BrokerContext) -> None:
+    processor = PullProcessor(context, OffsetCommits.of(context))
+    context.router.register(RequestCode.PULL_MESSAGE, processor.handle)
+    context.router.register(RequestCode.LITE_PULL_MESSAGE, processor.handle)
+    context.close_listeners.append(processor.connection_closed)
+    context.waiting["pull_request"] = lambda: len(processor.waits)
+    context.services.append(processor.waits)

@@ -1,0 +1,111 @@
+"""Which node of the group a consumer should pull from next: the `suggestWhichBrokerId` of every answer.
+
+A consumer that is further behind than the memory of the leader's machine reaches would have it read cold
+files; with slaveReadEnable it is sent to a follower instead, and comes back when it has caught up
+(PullMessageProcessor's whichBrokerWhenConsumeSlowly). A follower shows committed messages only, though
+perhaps later than the leader; so one is suggested only while it is much closer to the leader's end than the
+consumer is, and it keeps the consumer only while it hears from a leader.
+"""
+
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.config import BrokerConfig
+from broker.state.groups import SubscriptionGroupConfig
+from broker.store.replication import ReplicationEngine
+from commitlog.log import MessageLog
+from commitlog.record import PHYSICAL_OFFSET_AT
+from dledger.core.types import PushState
+
+LEADER_ID = "0"
+LOOK_INTERVAL_MS = 1_000
+"""How often it is looked how far the followers are."""
+CLOSER_BY = 2
+"""A follower must be this many times closer to the end than the consumer."""
+_UNKNOWN_MEMORY_BYTES = 8 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Follower:
+    broker_id: int
+    lag_bytes: int
+
+
+def machine_memory_bytes() -> int:
+    """The machine's physical memory (StoreUtil.TOTAL_PHYSICAL_MEMORY_SIZE)."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return _UNKNOWN_MEMORY_BYTES
+
+
+def warm_bytes(config: BrokerConfig, memory_bytes: int) -> int:
+    """How far back from the log's end the machine's memory is taken to reach."""
+    return memory_bytes * config.memory_ratio_percent // 100
+
+
+class ReadAdvice:
+    """Decides for the pulls of one node."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        engine: ReplicationEngine | None,
+        now_ms: Callable[[], int],
+        memory_bytes: int,
+    ) -> None:
+        self.is_enabled = config.slave_read_enable and engine is not None
+        self._config = config
+        self._log = log
+        self._engine = engine
+        self._now_ms = now_ms
+        self._lag_max = warm_bytes(config, memory_bytes)
+        self._followers: list[_Follower] = []
+        self._looked_ms = -LOOK_INTERVAL_MS
+
+    def after(self, records: bytes, group: SubscriptionGroupConfig | None) -> str:
+        """The broker id to pull from after an answer with these records, at least one."""
+        if not self.is_enabled:
+            return LEADER_ID
+        first = int.from_bytes(records[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big")
+        lag_bytes = self._log.max_position - first
+        home = LEADER_ID if group is None else str(group.broker_id)
+        if lag_bytes <= self._lag_max:
+            return home
+        if not self._log.is_writable():
+            return str(self._config.follower_broker_id) if self._hears_leader() else LEADER_ID
+        return self._follower_for(lag_bytes, group) or home
+
+    def _hears_leader(self) -> bool:
+        engine = self._engine
+        leader_id = None if engine is None else engine.leader_id
+        is_other = leader_id is not None and leader_id != self._config.dledger_self_id
+        return is_other and engine is not None and engine.is_connected(leader_id or "")
+
+    def _follower_for(self, lag_bytes: int, group: SubscriptionGroupConfig | None) -> str | None:
+        """One that is far enough; the one the group names, or else always the same for a group."""
+        self._look()
+        fit = [each.broker_id for each in self._followers if each.lag_bytes * CLOSER_BY <= lag_bytes]
+        if not fit:
+            return None
+        if group is not None and group.which_broker_when_consume_slowly in fit:
+            return str(group.which_broker_when_consume_slowly)
+        name = "" if group is None else group.name
+        return str(fit[zlib.crc32(name.encode()) % len(fit)])
+
+    def _look(self) -> None:
+        now_ms = self._now_ms()
+        engine = self._engine
+        if engine is None or now_ms - self._looked_ms < LOOK_INTERVAL_MS:
+            return
+        self._looked_ms = now_ms
+        self._followers = [
+            _Follower(int(peer.id[1:]) + 1, peer.lag_bytes)
+            for peer in engine.status().peers
+            if peer.push_state is PushState.APPEND
+            and peer.lag_bytes is not None
+            and engine.is_connected(peer.id)
+        ]

@@ -1,0 +1,104 @@
+"""What the node stands on: process, event loop, disk, connections, and what waits in its tables.
+
+`/metrics` of one broker: what the node knows of itself at the moment it is asked, in Prometheus' text.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from broker.context import BrokerContext
+from broker.monitoring.group_lag import QueueEnds
+from broker.monitoring.http_server import MetricsServer
+from broker.monitoring.lags import ConsumerLags
+from broker.monitoring.node_figures import NodeFigures
+from broker.monitoring.traffic_figures import TrafficFigures
+from dledger.fs import disk_space
+from remoting.server import RemotingServer
+from telemetry.families import PREFIX, Row, counter, gauge, gauges, histogram
+from telemetry.loop_delay import LoopDelay
+
+
+class HostFigures:
+    """Asks the system when it is asked itself."""
+
+    def __init__(self, context: BrokerContext, server: RemotingServer, delay: LoopDelay) -> None:
+        self._context = context
+        self._server = server
+        self._delay = delay
+        self._process = ProcessCollector(namespace=PREFIX.removesuffix("_"), registry=None)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._disk()
+        yield from self._clients()
+        yield histogram("event_loop_delay_seconds", "How late the event loop is.", self._delay.seconds)
+        process: Iterable[Metric] = self._process.collect()
+        yield from process
+
+    def _disk(self) -> Iterator[Metric]:
+        config = self._context.config
+        space = disk_space(config.store_path_root_dir)
+        yield gauge("disk_used_ratio", "How full the disk of the store is, as df says it.", space.used_ratio)
+        yield gauge("disk_free_bytes", "What is free on it, without root's.", space.free_bytes)
+        full_ratio = config.disk_full_percent / 100
+        yield gauge("disk_full_ratio", "Fuller than this, and no messages are taken.", full_ratio)
+
+    def _clients(self) -> Iterator[Metric]:
+        server, context = self._server, self._context
+        yield gauge("connections", "Connections of clients.", server.connection_count)
+        yield counter("connections_refused", "Connections turned away at the bound.", server.turned_away)
+        yield gauge("clients", "Members of producer and consumer groups.", len(context.clients))
+        yield gauge("topics", "Topics there are.", len(context.state.topics))
+        rows: list[Row] = [((kind,), read()) for kind, read in sorted(context.waiting.items())]
+        yield gauges("waiting", "What waits, by kind; told where it is known.", ("kind",), rows)
+
+
+class Exporter(Collector):
+    """A service of the broker. Nothing is kept between two looks but which names are shown, and the lags."""
+
+    def __init__(self, context: BrokerContext, server: RemotingServer) -> None:
+        config = context.config
+        self._delay = LoopDelay()
+        self._lags = ConsumerLags(
+            lambda: context.state.offsets,
+            lambda: QueueEnds(context.state.topics.get, context.log.queues.get),
+            context.log.is_writable,
+            config.metrics_topics_max,
+        )
+        self._traffic = TrafficFigures(context, self._lags)
+        self._parts = (
+            NodeFigures(context),
+            self._traffic,
+            HostFigures(context, server, self._delay),
+        )
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        self._server = MetricsServer(self.render, config.metrics_address, config.metrics_port)
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Raises OSError when the address cannot be bound."""
+        await self._server.start()
+        await self._delay.start()
+
+    async def stop(self) -> None:
+        await self._server.stop()
+        await self._delay.stop()
+        await self._lags.stop()
+
+    async def render(self) -> bytes:
+        """The whole text."""
+        await self._lags.look()
+        await self._traffic.look()
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Collector."""
+        for part in self._parts:
+            yield from part.collect()

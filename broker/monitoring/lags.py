@@ -1,0 +1,83 @@
+"""How far consumer groups are behind, group by group: looked up when somebody asks, a stretch per turn of the
+loop.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.monitoring.group_lag import QueueEnds, topic_lag
+from broker.state.offsets import OffsetTable
+
+ROWS_PER_TURN_MAX: Final = 200
+"""(topic, group) pairs, each with all its queues: about a millisecond."""
+LOOK_INTERVAL_S: Final = 10.0
+"""With a million offsets a look costs a second of CPU, so who asks more often gets the same again."""
+
+Pair = tuple[str, str]
+
+
+class ConsumerLags:
+    """Lag (group_lag.py) of each group that has committed offsets. Only a node that takes messages
+    knows these and the queues' ends to the last; another has nothing to tell.
+    """
+
+    def __init__(
+        self,
+        offsets: Callable[[], OffsetTable],
+        ends: Callable[[], QueueEnds],
+        is_writable: Callable[[], bool],
+        pairs_max: int,
+    ) -> None:
+        self._offsets = offsets
+        self._ends = ends
+        self._is_writable = is_writable
+        self._pairs_max = pairs_max
+        self._looked_s = float("-inf")
+        self._looking: asyncio.Task[None] | None = None
+        self.shown: Mapping[Pair, int] = {}
+        """Of the (topic, group) pairs that are behind the most."""
+        self.other: int | None = None
+        """Of all others together; None while nothing is known."""
+
+    async def look(self) -> None:
+        """Bring `shown` and `other` up to date. Who comes meanwhile waits for the same look."""
+        if not self._is_writable():
+            self.forget()
+            return
+        if asyncio.get_running_loop().time() - self._looked_s < LOOK_INTERVAL_S:
+            return
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look(), name="consumer lags")
+        await asyncio.shield(self._looking)
+
+    def forget(self) -> None:
+        """What was known is known no more."""
+        self.shown, self.other, self._looked_s = {}, None, float("-inf")
+
+    async def _look(self) -> None:
+        try:
+            lags: dict[Pair, int] = {}
+            offsets, queue_ends = self._offsets(), self._ends()
+            for number, (topic, group) in enumerate(offsets.pairs(), 1):
+                ends = queue_ends.of(topic)
+                lag = None if ends is None else topic_lag(ends, offsets.queues(group, topic)).lag
+                if lag is not None:
+                    lags[topic, group] = lag
+                if number % ROWS_PER_TURN_MAX == 0:
+                    await asyncio.sleep(0)
+            if not self._is_writable():
+                self.forget()
+                return
+            top = heapq.nlargest(self._pairs_max, lags, key=lambda pair: (lags[pair], pair))
+            self.shown = {pair: lags[pair] for pair in sorted(top)}
+            self.other = sum(lags.values()) - sum(self.shown.values())
+            self._looked_s = asyncio.get_running_loop().time()
+        finally:
+            self._looking = None
+
+    async def stop(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)

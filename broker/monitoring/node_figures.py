@@ -1,0 +1,78 @@
+"""The node's place in its group: role, term, marks of the log, how far its peers are."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from broker.context import BrokerContext
+from broker.store.replication import ReplicationEngine
+from commitlog.log import MessageLog
+from dledger.core.status import NodeStatus
+from dledger.core.types import Role
+from telemetry.families import counter, gauge, gauges
+
+
+class NodeFigures:
+    """Reads engine and log at the moment it is asked: a node that leads no more has nothing of a leader."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def collect(self) -> Iterator[Metric]:
+        context, config = self._context, self._context.config
+        labels = {
+            "cluster": config.broker_cluster_name,
+            "group": config.group,
+            "broker": config.broker_name,
+            "node": config.dledger_self_id,
+            "durability": config.durability,
+        }
+        yield gauges("node_info", "Who this node is.", list(labels), [(list(labels.values()), 1)])
+        yield gauge("writable", "1: this node takes messages.", context.log.is_writable())
+        yield gauge("log_applied_index", "Last entry in the consume queues.", context.log.applied_index)
+        yield gauge("log_size_bytes", "Bytes of the log.", _size_bytes(context))
+        if context.engine is not None:
+            status = context.engine.status()
+            yield from _role(status)
+            yield from _marks(status)
+            yield from _peers(context.engine, status)
+
+
+def _size_bytes(context: BrokerContext) -> int:
+    log: MessageLog = context.log
+    end = context.end_position()
+    return (log.max_position if end is None else end) - log.min_position
+
+
+def _role(status: NodeStatus) -> Iterator[Metric]:
+    rows = [((role.value.lower(),), float(role is status.role)) for role in Role]
+    yield gauges("node_role", "1: the node has this role.", ("role",), rows)
+    yield gauge("term", "Term of the node.", status.term)
+    yield gauge("leader_known", "1: the node knows who leads.", status.leader_id is not None)
+    yield counter("elections", "Changes of leader that this node saw.", status.elections_total)
+    yield gauge("impaired", "1: it does not vote, or is not to lead.", status.impairment is not None)
+
+
+def _marks(status: NodeStatus) -> Iterator[Metric]:
+    yield gauge("log_begin_index", "First entry that is kept.", status.begin_index)
+    yield gauge("log_end_index", "Last entry, on the disk or not.", status.end_index)
+    yield gauge("log_persisted_index", "Last entry on this node's disk.", status.persisted_index)
+    yield gauge("log_committed_index", "Last entry known to be on a majority.", status.commit_index)
+
+
+def _peers(engine: ReplicationEngine, status: NodeStatus) -> Iterator[Metric]:
+    """What a leader knows; others have no lag to tell."""
+    peers = status.peers
+    label = ("peer",)
+    rows = [((peer.id,), float(engine.is_connected(peer.id))) for peer in peers]
+    yield gauges("peer_connected", "1: there is a connection to the peer.", label, rows)
+    entries = [((peer.id,), peer.lag_entries) for peer in peers]
+    yield gauges("peer_lag_entries", "Entries a follower is behind its leader.", label, entries)
+    size = [((peer.id,), peer.lag_bytes) for peer in peers]
+    yield gauges("peer_lag_bytes", "Bytes a follower is behind its leader.", label, size)
+    contact = [((peer.id,), _seconds(peer.last_contact_ms_ago)) for peer in peers]
+    yield gauges("peer_last_contact_seconds", "Since the leader heard of a follower.", label, contact)
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1_000

@@ -1,0 +1,112 @@
+"""How long the steps of a put take: measured of each, told in the log of those that were slow or failed.
+
+A line in the log names the put's first entry, which the replication engine's own lines name too, and the
+requests that were put together, each as CONNECTION-OPAQUE: the number of the connection here, and the number
+that the client gave the request.
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import islice
+from time import perf_counter
+from typing import Final
+
+from broker.send.turn import Turn
+from commitlog.log import PutStatus
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
+from telemetry.histogram import COUNTS, SIZES, Histogram
+
+LINES_PER_S_MAX: Final = 5
+"""A disk that stalls makes every put slow; those that are not told are counted in the next line."""
+REQUESTS_NAMED_MAX: Final = 8
+RANGES_MS: Final = (0, 9, 49, 99, 199, 499, 999, 1_999, 2_999, 3_999, 4_999, 9_999)
+"""The last whole millisecond of each of StoreStatsService's ranges; what takes longer is in one more."""
+
+logger = logging.getLogger(__name__)
+
+
+class PutWatch:
+    """Of the sends that clients ask for. One call for each put, however many messages it has."""
+
+    def __init__(self, slow_ms: int) -> None:
+        """`slow_ms`: a put that takes so long is told; 0: none is."""
+        self._slow_s = slow_ms / 1_000 if slow_ms else float("inf")
+        self.append = Histogram()
+        """Decoded requests, till they are laid out in the log."""
+        self.replicate = Histogram()
+        """From there till a majority has them."""
+        self.ack = Histogram()
+        """Decoded requests, till their answers are given to the connections."""
+        self.longest_s = 0.0
+        """What the slowest put took from end to end."""
+        self.by_ms = Histogram(RANGES_MS)
+        """The same as `ack`, in whole milliseconds and RocketMQ's ranges."""
+        self.messages = Histogram(COUNTS)
+        self.size_bytes = Histogram(SIZES)
+        self._second = -1
+        self._lines = 0
+        self._untold = 0
+
+    def done(self, turn: Turn, committed_s: float) -> None:
+        """A put is committed, since that moment, and answered."""
+        answered_s = perf_counter()
+        ack_s = answered_s - turn.begun_s
+        self.append.observe(turn.laid_out_s - turn.begun_s)
+        self.replicate.observe(committed_s - turn.laid_out_s)
+        self.ack.observe(ack_s)
+        if ack_s > self.longest_s:
+            self.longest_s = ack_s
+        self.by_ms.observe(int(ack_s * 1_000))
+        self.messages.observe(len(turn.messages))
+        self.size_bytes.observe(turn.body_bytes)
+        if ack_s >= self._slow_s:
+            self._tell(turn, "slow put", answered_s, committed_s)
+
+    def failed(self, turn: Turn, status: PutStatus) -> None:
+        """A put was laid out, but is not known to be committed."""
+        now_s = perf_counter()
+        self._tell(turn, f"failed put ({status.name})", now_s, now_s)
+
+    def _tell(self, turn: Turn, what: str, now_s: float, committed_s: float) -> None:
+        if not self._may_tell(int(now_s)):
+            self._untold += 1
+            return
+        untold, self._untold = self._untold, 0
+        result = turn.result
+        index, term = (-1, 0) if result is None else (result.first_index, result.term)
+        named = [f"{conn.connection_id}-{asked.opaque}" for conn, asked in _first(turn)]
+        steps = {
+            "append_ms": _ms(turn.laid_out_s - turn.begun_s),
+            "replicate_ms": _ms(committed_s - turn.laid_out_s),
+            "answer_ms": _ms(now_s - committed_s),
+        }
+        logger.warning(
+            "%s: %d messages from entry %d of term %d on: %.1f ms till laid out, %.1f ms till a majority had "
+            "them, %.1f ms till answered; requests %s%s",
+            *(what, len(turn.messages), index, term, *steps.values(), " ".join(named)),
+            f"; {untold} such puts before were not told" if untold else "",
+            extra={
+                "batch": index,
+                "batch_term": term,
+                "messages": len(turn.messages),
+                "body_bytes": turn.body_bytes,
+                "requests": named,
+                "untold": untold,
+                **steps,
+            },
+        )
+
+    def _may_tell(self, second: int) -> bool:
+        if second != self._second:
+            self._second, self._lines = second, 0
+        self._lines += 1
+        return self._lines <= LINES_PER_S_MAX
+
+
+def _first(turn: Turn) -> Iterator[tuple[Connection, RemotingCommand]]:
+    return islice(turn.sends(), REQUESTS_NAMED_MAX)
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1_000, 3)

@@ -1,0 +1,196 @@
+"""What looks at queues as a pop would, and takes nothing: PEEK_MESSAGE (200052), NOTIFICATION (200054), and
+POLLING_INFO (200055) (PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor).
+"""
+
+from dataclasses import dataclass
+
+from broker.consume.clients import ClientConnection
+from broker.consume.filters import MATCH_ALL
+from broker.consume.queue_reader import QueueReader, ReadStatus, transfer_limits
+from broker.context import BrokerContext
+from broker.pop.checks import MESSAGES_MAX, PopChecks
+from broker.pop.fetch import ANSWER_BYTES_MAX
+from broker.pop.held_pops import PopHolding
+from broker.pop.ledger import PopLedger
+from broker.pop.long_polling import Held
+from broker.pop.ops import LaneKey
+from broker.pop.service import BEING_REPAIRED, POLL_TIME_MAX_MS, PopService
+from broker.readiness import Readiness
+from broker.state.groups import SubscriptionGroupConfig
+from broker.state.state import StateChangeError
+from commitlog.errors import DamagedRecordError
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.headers.pop import (
+    NotificationRequestHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+)
+
+
+@dataclass(slots=True)
+class _Notice:
+    request: RemotingCommand
+    connection: ClientConnection
+    header: NotificationRequestHeader
+
+
+class PopLooks:
+    """The requests of one broker; owns the notifications that wait."""
+
+    def __init__(
+        self, context: BrokerContext, ledger: PopLedger, service: PopService, readiness: Readiness
+    ) -> None:
+        self._context = context
+        self._log = context.log
+        self._state = context.state
+        self._ledger = ledger
+        self._service = service
+        self._readiness = readiness
+        self._checks = PopChecks(context)
+        self._reader = QueueReader(context.log, transfer_limits(context.config, context.log), context.reads)
+        self._holding: PopHolding[_Notice] = PopHolding(
+            context.log, self._serve, self._time_out, lambda: None, context.environment.monotonic_ms
+        )
+        ledger.on_ready(self._on_ready)
+
+    def connection_closed(self, connection: Connection) -> None:
+        self._holding.waits.drop_connection(connection.connection_id)
+
+    async def start(self) -> None:
+        """The first notification that waits arms what there is to arm."""
+
+    async def stop(self) -> None:
+        self._holding.stop()
+
+    async def peek(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """200052: the messages that a pop would get, which stay where they are."""
+        header = PeekMessageRequestHeader.parse(request.ext_fields)
+        await self._check(header.consumer_group, header.topic, header.queue_id)
+        if not 0 < header.max_msg_nums <= MESSAGES_MAX:
+            remark = f"{header.max_msg_nums} messages are not between 1 and {MESSAGES_MAX}"
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+        bodies: list[bytes] = []
+        count = rest = 0
+        room = ANSWER_BYTES_MAX
+        keys = self._service.taker.lane_keys(header.consumer_group, header.topic, header.queue_id, False)
+        for key in keys:
+            start, end = self._stretch(key)
+            rest += max(end - start, 0)
+            if start >= end or count >= header.max_msg_nums or room <= 0:
+                continue
+            taken, body = self._read(key, start, header.max_msg_nums - count, room)
+            bodies.append(body)
+            count += taken
+            room -= len(body)
+        code = ResponseCode.SUCCESS if count else ResponseCode.PULL_NOT_FOUND
+        remark = "FOUND" if count else "NO_MESSAGE_IN_QUEUE"
+        ext = {"popTime": str(self._context.clock()), "restNum": str(rest)}
+        ext |= {"invisibleTime": "0", "reviveQid": "0"}
+        return success_response(request, ext, b"".join(bodies), remark, code)
+
+    async def notify(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand | None:
+        """200054: whether a pop would get a message, at the latest after `pollTime`."""
+        header = NotificationRequestHeader.parse(request.ext_fields)
+        await self._check(header.consumer_group, header.topic, header.queue_id)
+        notice = _Notice(request, connection, header)
+        if self._has_message(header):
+            return _notification(request, has_message=True)
+        if header.poll_time_ms <= 0:
+            return _notification(request)
+        held = Held(
+            header.consumer_group,
+            header.topic,
+            max(header.queue_id, -1),
+            connection.connection_id,
+            notice,
+        )
+        if not self._holding.hold(held, min(header.poll_time_ms, POLL_TIME_MAX_MS)):
+            return _notification(request, polling_full=True)
+        return None
+
+    async def polling_info(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
+        """200055: how many pops wait at a queue."""
+        header = PollingInfoRequestHeader.parse(request.ext_fields)
+        self._checks.place(await self._group(header.consumer_group), header.topic, header.queue_id)
+        waits = self._service.holding.waits
+        count = waits.count(header.consumer_group, header.topic, max(header.queue_id, -1))
+        return success_response(request, {"pollingNum": str(count)})
+
+    async def _check(self, group: str, topic: str, queue_id: int) -> None:
+        """Only the leader knows what is out. Raises RequestError."""
+        if self._ledger.table is None and not await self._readiness.wait():
+            raise self._readiness.refusal()
+        config = await self._group(group)
+        self._checks.place(config, topic, queue_id)
+        if self._ledger.table is None:
+            raise RequestError(ResponseCode.SYSTEM_BUSY, "what is out is being read; try again")
+
+    async def _group(self, name: str) -> SubscriptionGroupConfig:
+        try:
+            group = await self._state.ensure_group(name)
+        except StateChangeError:
+            group = None
+        if group is None:
+            remark = f"subscription group [{name}] does not exist"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return group
+
+    def _stretch(self, key: LaneKey) -> tuple[int, int]:
+        """From where to where a pop of the lane would read."""
+        queue = self._log.queues.get(key.topic, key.queue_id)
+        if queue is None:
+            return 0, 0
+        return max(self._service.taker.next_offset(key, queue), queue.min_offset), queue.max_offset
+
+    def _read(self, key: LaneKey, start: int, most: int, room: int) -> tuple[int, bytes]:
+        try:
+            result = self._reader.read(key.topic, key.queue_id, start, MATCH_ALL, most, room)
+        except DamagedRecordError:
+            raise RequestError(ResponseCode.SYSTEM_BUSY, BEING_REPAIRED) from None
+        return (result.count, result.body) if result.status is ReadStatus.FOUND else (0, b"")
+
+    def _has_message(self, header: NotificationRequestHeader) -> bool:
+        table = self._ledger.table
+        now_ms = self._context.environment.monotonic_ms()
+        keys = self._service.taker.lane_keys(header.consumer_group, header.topic, header.queue_id, False)
+        for key in keys:
+            lane = table.lanes.get(key) if table is not None else None
+            order = lane.order if lane is not None else None
+            if header.order and order is not None and order.pending:
+                if order.is_same_attempt(header.attempt_id) or order.free_at_ms(now_ms) <= now_ms:
+                    return True
+                continue
+            start, end = self._stretch(key)
+            if start < end:
+                return True
+        return False
+
+    def _serve(self, notice: _Notice) -> bool:
+        if not notice.connection.is_open:
+            return True
+        if not self._has_message(notice.header):
+            return False
+        self._answer(notice, has_message=True)
+        return True
+
+    def _time_out(self, notice: _Notice) -> None:
+        if notice.connection.is_open:
+            self._answer(notice, has_message=False)
+
+    def _answer(self, notice: _Notice, *, has_message: bool) -> None:
+        answer = _notification(notice.request, has_message=has_message)
+        self._context.router.answer(notice.request, notice.connection, answer)
+
+    def _on_ready(self, is_ready: bool) -> None:
+        if not is_ready:
+            self._holding.end_all(self._time_out)
+
+
+def _notification(
+    request: RemotingCommand, *, has_message: bool = False, polling_full: bool = False
+) -> RemotingCommand:
+    ext = {"hasMsg": str(has_message).lower(), "pollingFull": str(polling_full).lower()}
+    return success_response(request, ext)

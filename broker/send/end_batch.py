@@ -1,0 +1,71 @@
+"""LEDGERMQ_END_BATCH (65004): is the log's part of a batch what its writer has sent? And is the writer done?
+
+A task tells a leader only of the rows that it has. What an earlier try sent beyond them, or by partitions
+that there are no more, is known to nobody but whoever sees the whole batch: the driver, when all is
+acknowledged.
+"""
+
+from itertools import islice
+
+from broker.context import BrokerContext
+from broker.responses import committed_answer, invalid
+from broker.send.sequencing import Sequencing
+from broker.state.changes import EndWriter
+from broker.state.writers import WRITERS_MAX
+from broker.store.replication import leader_hint
+from commitlog.sequences import NO_DIGEST, PARTITION_MAX, digest_error, writer_error
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.headers.sequenced_send import BatchEnd
+
+SENTENCES_MAX = 3
+"""In an answer, about what differs."""
+
+
+class EndBatchProcessor:
+    """One broker's."""
+
+    def __init__(self, context: BrokerContext, sequencing: Sequencing) -> None:
+        self._context = context
+        self._sequencing = sequencing
+
+    async def end_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        end = _read(request.body)
+        if not self._context.log.is_writable():
+            hint = leader_hint(self._context.engine, self._context.config.dledger_self_id)
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, f"only the leader knows: {hint}")
+        if end.is_checked:
+            found = list(islice(self._sequencing.differences(end.batch_id, end.writers), SENTENCES_MAX))
+            if found:
+                remark = f"batch {end.batch_id}: {'; '.join(found)}"
+                raise RequestError(ResponseCode.LEDGERMQ_SEQUENCE_DIFFERS, remark)
+        over = [EndWriter(writer, tuple(written)) for writer, written in end.writers.items() if written]
+        if not (end.is_over and over):
+            return success_response(request)
+        return await committed_answer(request, self._context.state.propose(*over))
+
+
+def _read(body: bytes) -> BatchEnd:
+    try:
+        end = BatchEnd.parse(body)
+    except ValueError as error:
+        raise invalid(str(error)) from error
+    if sum(map(len, end.writers.values())) > WRITERS_MAX:
+        raise invalid(f"there are never more than {WRITERS_MAX} writers and partitions")
+    for writer, written in end.writers.items():
+        problem = writer_error(writer)
+        for partition, (_, digest) in written.items():
+            if not 0 <= partition <= PARTITION_MAX:
+                problem = f"a partition is a number up to {PARTITION_MAX}"
+            elif digest != NO_DIGEST:
+                problem = problem or digest_error(digest.decode())
+        if problem is not None:
+            raise invalid(problem)
+    return end
+
+
+def register(context: BrokerContext, sequencing: Sequencing) -> None:
+    processor = EndBatchProcessor(context, sequencing)
+    context.router.register(RequestCode.LEDGERMQ_END_BATCH, processor.end_batch)

@@ -1,0 +1,335 @@
+"""SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320) and LEDGERMQ_SEND_SEQUENCED (65003): the
+path of every produced message.
+
+All sends of a loop turn are checked in order of arrival, laid out with one MessageLog.put (a turn of more
+than PUT_MESSAGES_MAX messages: with several), and answered together when the log says that they are
+committed.
+
+A send whose topic is still to be created is held, with every later send to the same topic behind it, so that
+a connection's messages keep their order within a queue. At most heldSendsMax are held; one more is answered
+SYSTEM_BUSY. So is every send while those without an answer hold more than PENDING_BYTES_MAX.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from time import perf_counter
+
+from broker.context import BrokerContext
+from broker.responses import put_error
+from broker.send import end_batch
+from broker.send.admission import Admission, Admitted, NeedsTopic, UniqueKeys
+from broker.send.answers import SendAnswers
+from broker.send.sequenced import SequencedAdmission
+from broker.send.sequencing import SequenceRefusedError, Sequencing
+from broker.send.turn import PlainRun, SequencedSend, SingleSend, Turn
+from broker.state.state import StateChangeError
+from broker.state.topics import TopicConfig
+from broker.store.replication import leader_hint
+from broker.timer.rules import TimerRules
+from commitlog.log import PutResult, PutStatus
+from commitlog.sequences import stamp, writer_key
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import ONEWAY_FLAG, RemotingCommand
+from remoting.connection import Connection
+from remoting.errors import HeaderError, RequestError
+from remoting.headers.send import SendMessageRequestHeader, send_header
+from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.router import Batch
+
+LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
+"""In the remark of a writable leader's log that takes nothing."""
+PUT_MESSAGES_MAX = 2_000
+"""Most messages in one put (a larger batch send is put alone): a put is taken whole or not at all, and a turn
+full of batches should not fail as one.
+"""
+PENDING_BYTES_MAX = 256 * 1024 * 1024
+"""Bodies of sends that are held or not yet committed. The log's own bound counts messages, whatever their
+size.
+"""
+
+_Header = SendMessageRequestHeader | SequencedSendRequestHeader
+_Held = tuple[Connection, RemotingCommand, _Header]
+
+
+def register(context: BrokerContext) -> None:
+    processor = SendProcessor(context)
+    ordinary = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    context.router.register_batch((*ordinary, RequestCode.LEDGERMQ_SEND_SEQUENCED), processor.handle)
+    context.waiting["send_for_topic"] = lambda: processor.held_count
+    end_batch.register(context, processor.sequencing)
+
+
+class SendProcessor:
+    """Takes the sends of a turn; owns those that are held."""
+
+    def __init__(self, context: BrokerContext, pending_bytes_max: int = PENDING_BYTES_MAX) -> None:
+        config = context.config
+        self._pending_bytes_max = pending_bytes_max
+        self._context = context
+        self._log = context.log
+        self._statistics = context.statistics
+        self._counts = context.router.counts
+        self._watch = context.puts
+        self._answers = self._make_answers()
+        unique_keys = UniqueKeys.of_process(context.store_host, context.clock, context.environment.rng)
+        self._admission = Admission(
+            config,
+            context.state,
+            context.store_host,
+            unique_keys,
+            context.environment.rng,
+            lambda: context.may_prepare(),
+            timers=TimerRules(config, lambda: context.clock(), lambda out_ms: context.may_time(out_ms)),
+        )
+        self._sequenced_admission = SequencedAdmission(config, self._admission, context.store_host)
+        self.sequencing = Sequencing(context.log, lambda: context.state.writers, context.clock)
+        self._pending_bytes = 0
+        self._put_max = min(PUT_MESSAGES_MAX, config.pending_appends_max)
+        self._held: dict[str, list[_Held]] = {}
+        self._held_count = 0
+        context.state.on_topics_changed(self._admission.forget_topics)
+        context.state.on_settings_changed(self._take_settings)
+
+    def _make_answers(self) -> SendAnswers:
+        config = self._context.config
+        return SendAnswers(self._context.store_host, config.region_id, config.trace_on)
+
+    def _take_settings(self) -> None:
+        self._answers = self._make_answers()
+        self._admission.take_settings()
+
+    @property
+    def held_count(self) -> int:
+        """Sends that wait for the creation of their topics."""
+        return self._held_count
+
+    def handle(self, batches: Sequence[Batch]) -> None:
+        """All sends of one loop turn."""
+        status = PutStatus.PUT_OK
+        if not self._log.is_writable():
+            status = PutStatus.SERVICE_NOT_AVAILABLE
+        elif self._pending_bytes > self._pending_bytes_max:
+            status = PutStatus.OS_PAGE_CACHE_BUSY
+        if status is not PutStatus.PUT_OK:
+            self._refuse(((conn, request) for conn, requests in batches for request in requests), status)
+            return
+        turn = Turn()
+        for connection, requests in batches:
+            turn = self._take_all(connection, requests, turn)
+        self._put(turn)
+
+    def _take_all(self, connection: Connection, requests: list[RemotingCommand], turn: Turn) -> Turn:
+        """Admit, hold or refuse the sends of one connection; the turn that the next ones belong to."""
+        at, end = 0, len(requests)
+        while at < end:
+            count = self._take_plain(connection, requests, at, turn)
+            at += count
+            if len(turn.messages) >= self._put_max:
+                self._put(turn)
+                turn = Turn()
+            elif at < end:
+                turn = self._take_unread(connection, requests[at], turn)
+                at += 1
+        return turn
+
+    def _take_plain(
+        self, connection: Connection, requests: list[RemotingCommand], first: int, turn: Turn
+    ) -> int:
+        """Admit the sends from `first` on that have no rule of their own; how many these are."""
+        if self._held:
+            return 0
+        room = self._put_max - len(turn.messages)
+        count, body_bytes = self._admission.admit_plain(
+            requests, first, room, connection.born_host, turn.messages
+        )
+        if count:
+            turn.parts.append(PlainRun(connection, requests, first, first + count))
+            turn.body_bytes += body_bytes
+        return count
+
+    def _take_unread(self, connection: Connection, request: RemotingCommand, turn: Turn) -> Turn:
+        header: _Header
+        try:
+            if request.code == RequestCode.LEDGERMQ_SEND_SEQUENCED:
+                header = SequencedSendRequestHeader.parse(request.ext_fields)
+            else:
+                header = send_header(request)
+        except HeaderError as error:
+            connection.warn_once("send header", f"request code {request.code}: {error}")
+            self._answer_error(connection, request, ResponseCode.SYSTEM_ERROR, str(error))
+            return turn
+        return self._take((connection, request, header), turn)
+
+    def _take(self, item: _Held, turn: Turn) -> Turn:
+        """Admit, hold or refuse one send; the turn that the next one belongs to."""
+        connection, request, header = item
+        if self._held and header.topic in self._held:
+            self._hold(item)
+            return turn
+        try:
+            admitted = self._admit(header, request.body, connection.born_host)
+        except RequestError as error:
+            self._answer_error(connection, request, error.code, error.remark)
+            return turn
+        if isinstance(admitted, NeedsTopic):
+            self._hold(item, admitted.config)
+            return turn
+        if turn.messages and len(turn.messages) + len(admitted.messages) > self._put_max:
+            self._put(turn)
+            turn = Turn()
+        if isinstance(header, SequencedSendRequestHeader):
+            self._take_sequenced(connection, request, header, admitted, turn)
+        else:
+            turn.add(SingleSend(connection, request, admitted))
+        return turn
+
+    def _admit(self, header: _Header, body: bytes, born_host: bytes) -> Admitted | NeedsTopic:
+        if isinstance(header, SequencedSendRequestHeader):
+            return self._sequenced_admission.admit(header, body, born_host)
+        return self._admission.admit(header, body, born_host)
+
+    def _take_sequenced(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SequencedSendRequestHeader,
+        admitted: Admitted,
+        turn: Turn,
+    ) -> None:
+        """Add what is new of the send to the turn; answer, or let wait, what is not."""
+        key, sequence = writer_key(header.writer_id, header.partition), header.sequence
+        count = len(admitted.messages)
+        digests = self._sequenced_admission.digests(header, request.body)
+        try:
+            verdict = self.sequencing.admit(key, header.batch_id, sequence, count, digests)
+        except SequenceRefusedError as error:
+            self._answer_error(connection, request, error.code, error.remark, error.ext_fields)
+            return
+        if verdict.flight is not None:
+            del admitted.messages[: verdict.repeats]
+            new = digests[1 + verdict.repeats :]
+            stamp(admitted.messages, key, header.batch_id, sequence + verdict.repeats, new)
+            turn.add(SequencedSend(connection, request, admitted, verdict.repeats))
+            turn.flights.append(verdict.flight)
+            return
+        told = partial(self._answer_repeat, connection, request, count)
+        if verdict.original is not None:
+            verdict.original.waiting.append(told)
+        else:
+            told(verdict.status)
+
+    def _answer_repeat(
+        self, connection: Connection, request: RemotingCommand, count: int, status: PutStatus
+    ) -> None:
+        if status is not PutStatus.PUT_OK:
+            self._refuse([(connection, request)], status)
+        elif not request.flag & ONEWAY_FLAG:
+            connection.send_bytes(self._answers.sequenced(request, -1, count))
+
+    def _hold(self, item: _Held, to_create: TopicConfig | None = None) -> None:
+        """Put a send behind those of its topic; the first one begins the topic's creation."""
+        connection, request, header = item
+        if self._held_count >= self._context.config.held_sends_max:
+            remark = "too many sends wait for their topics' creation"
+            self._answer_error(connection, request, ResponseCode.SYSTEM_BUSY, remark)
+            return
+        self._held.setdefault(header.topic, []).append(item)
+        self._held_count += 1
+        self._pending_bytes += len(request.body)
+        if to_create is not None:
+            self._context.spawn(self._create_topic(header.topic, to_create))
+
+    async def _create_topic(self, topic: str, config: TopicConfig) -> None:
+        status = PutStatus.UNKNOWN_ERROR
+        try:
+            await self._context.state.ensure_topic_config(config)
+            status = PutStatus.PUT_OK
+        except StateChangeError as error:
+            status = error.status
+        finally:
+            self._release(topic, status)
+
+    def _release(self, topic: str, status: PutStatus) -> None:
+        items = self._held.pop(topic)
+        self._held_count -= len(items)
+        self._pending_bytes -= sum(len(request.body) for _, request, _ in items)
+        if status is not PutStatus.PUT_OK:
+            self._refuse([item[:2] for item in items], status)
+            return
+        turn = Turn()
+        for item in items:
+            turn = self._take(item, turn)
+        self._put(turn)
+
+    def _put(self, turn: Turn) -> None:
+        if not turn.messages:
+            return
+        result = self._log.put(turn.messages, partial(self._done, turn))
+        turn.laid_out_s = perf_counter()
+        if result.status is PutStatus.PUT_OK:
+            turn.result = result
+            self._pending_bytes += turn.body_bytes
+        else:
+            waiting = self.sequencing.take_back(turn.flights)
+            self._refuse(turn.sends(), result.status)
+            for told in waiting:
+                told(result.status)
+
+    def _done(self, turn: Turn, status: PutStatus) -> None:
+        done_s = perf_counter()
+        self._pending_bytes -= turn.body_bytes
+        for flight in turn.flights:
+            self.sequencing.finish(flight, status)
+        if status is not PutStatus.PUT_OK:
+            self._watch.failed(turn, status)
+            self._refuse(turn.sends(), status)
+            return
+        result = turn.result
+        assert result is not None, "a put was done before it returned"
+        first = 0
+        for part in turn.parts:
+            if isinstance(part, PlainRun):
+                frames, answers = self._answers.successes(part, result, first)
+                if answers:
+                    part.connection.send_bytes(frames, answers)
+            elif not part.request.flag & ONEWAY_FLAG:
+                part.connection.send_bytes(self._success(part, result, first))
+            first += part.message_count
+        self._watch.done(turn, done_s)
+
+    def _success(self, part: SingleSend, result: PutResult, first: int) -> bytes:
+        """The frame for a send whose first message is the result's number `first`."""
+        admitted, queue_offset = part.admitted, result.queue_offsets[first]
+        if isinstance(part, SequencedSend):
+            return self._answers.sequenced(part.request, queue_offset, part.repeats)
+        positions = result.positions[first : first + part.message_count]
+        return self._answers.success(
+            part.request,
+            admitted.queue_id,
+            admitted.unique_key,
+            positions,
+            queue_offset,
+            admitted.recall_handle,
+        )
+
+    def _refuse(self, sends: Iterable[tuple[Connection, RemotingCommand]], status: PutStatus) -> None:
+        code, remark = put_error(status)
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            own_id = self._context.config.dledger_self_id
+            hint = LEADER_REFUSES if self._log.is_writable() else leader_hint(self._context.engine, own_id)
+            remark = f"{remark}; {hint}"
+        for connection, request in sends:
+            self._answer_error(connection, request, code, remark)
+
+    def _answer_error(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        code: int,
+        remark: str,
+        ext: Mapping[str, str] | None = None,
+    ) -> None:
+        self._statistics.puts_failed += 1
+        self._counts.refuse(request.code, code)
+        if not request.flag & ONEWAY_FLAG:
+            connection.send_bytes(self._answers.error(request, code, remark, ext))

@@ -1,0 +1,196 @@
+"""Opens the log a configuration asks for: a member of a replica group, or the plain log of one node."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.config import MESSAGE_BYTES_MAX, BrokerConfig
+from broker.store.replication import LogMeasures, ReplicationEngine
+from commitlog.commit_log import CommitLog
+from commitlog.consume_queues import ConsumeQueueConfig
+from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term_start_record
+from commitlog.entry import HEADER_BYTES, write_physical_offset
+from commitlog.entry_files import EntryStoreConfig
+from commitlog.entry_store import EntryStore, open_entry_store
+from commitlog.indexer import MessageLogConfig
+from commitlog.log import MessageLog
+from commitlog.log_removal import LogRemoval
+from commitlog.record import RECORD_BYTES_MIN, CorruptRecordError, record_size
+from commitlog.record_files import RecordStoreConfig
+from commitlog.record_reader import store_timestamp_of
+from commitlog.recovery import CorruptLogError
+from dledger.core.config import Config
+from dledger.core.types import DamagedEntryError
+from dledger.environment import Environment
+from dledger.impairment import ImpairmentFile
+from dledger.persister import Durability
+from dledger.server import DLedgerServer
+
+logger = logging.getLogger(__name__)
+
+SMALL_PUSHES_MAX: Final = 2
+"""One that a follower's disk is busy with, and one that waits there already for its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLog:
+    """A log, recovered but not started. `last_index` is the last entry found on the disk, -1 for none."""
+
+    log: MessageLog
+    engine: ReplicationEngine | None
+    last_index: int
+    end_position: Callable[[], int | None]
+    measures: LogMeasures
+    position_of: Callable[[int], int]
+    """Where an entry begins; of a plain log, whose entries have no numbers but these, itself."""
+    removal: LogRemoval | None = None
+    """None for a log that keeps everything."""
+    stored_ms_of: Callable[[int], int | None] = lambda index: None
+    """When an entry was stored (ms since 1970), committed or not; None when it cannot be read."""
+
+
+def open_log(
+    config: BrokerConfig,
+    store_host: bytes,
+    environment: Environment,
+    on_fatal: Callable[[BaseException], None],
+) -> OpenedLog:
+    """Recover what is on the disk. `on_fatal` is called once when the node must stop.
+
+    Raises CorruptLogError, CorruptHardStateError, OSError.
+    """
+    message_config = MessageLogConfig(
+        queues=ConsumeQueueConfig(file_bytes=config.queue_file_bytes),
+        message_bytes_max=MESSAGE_BYTES_MAX,
+        delay_levels_ms=config.delay_levels_ms,
+    )
+    if config.enable_dledger:
+        return _open_group_log(config, message_config, store_host, environment, on_fatal)
+    record_config = RecordStoreConfig(
+        file_bytes=config.data_file_bytes, pending_messages_max=config.pending_appends_max
+    )
+    log = CommitLog(
+        config.store_path_root_dir,
+        message_config,
+        record_config,
+        on_fatal=on_fatal,
+        fs=environment.fs,
+        clock=environment.wall_clock_ms,
+    )
+    measures = LogMeasures(log.dispatch_seconds, log.write_measures)
+    return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position, measures, lambda index: index)
+
+
+def _open_group_log(
+    config: BrokerConfig,
+    message_config: MessageLogConfig,
+    store_host: bytes,
+    environment: Environment,
+    on_fatal: Callable[[BaseException], None],
+) -> OpenedLog:
+    directory = store_directory(config.store_path_root_dir, config.dledger_self_id)
+    entries = open_entry_store(
+        directory,
+        EntryStoreConfig(
+            data_file_bytes=config.data_file_bytes,
+            index_file_bytes=config.index_file_bytes,
+            cache_bytes_max=config.entry_cache_bytes,
+            disk_full_ratio=config.disk_full_percent / 100,
+        ),
+        write_physical_offset,
+        environment.fs,
+        lambda: environment.monotonic_ms() / 1000,
+        on_damage=_damage_marker(directory, environment) if len(config.peers) > 1 else None,
+    )
+    last_index = entries.end_index
+    try:
+        engine = _make_engine(config, entries, store_host, environment)
+        log = DLedgerCommitLog(
+            engine,
+            entries,
+            config.store_path_root_dir,
+            message_config,
+            on_fatal=on_fatal,
+            fs=environment.fs,
+            clock=environment.wall_clock_ms,
+        )
+        log.set_on_damaged(engine.on_damaged)
+    except BaseException:
+        entries.close()
+        raise
+    measures = LogMeasures(log.dispatch_seconds, engine.write_measures)
+    position_of = entries.position_of
+    return OpenedLog(
+        log,
+        engine,
+        last_index,
+        lambda: entries.end_position,
+        measures,
+        position_of,
+        log.removal,
+        lambda index: stored_ms(entries, index),
+    )
+
+
+def stored_ms(entries: EntryStore, index: int) -> int | None:
+    """By the clock of the leader it came from. For the loop: no more is read than the record's first bytes,
+    not checked by its CRC.
+    """
+    if not entries.begin_index <= index <= entries.end_index:
+        return None
+    try:
+        head = bytes(entries.read(entries.position_of(index) + HEADER_BYTES, RECORD_BYTES_MIN))
+        record_size(head)  # raises where no record is
+        return store_timestamp_of(head) if len(head) == RECORD_BYTES_MIN else None
+    except (CorruptRecordError, CorruptLogError, DamagedEntryError, OSError):
+        return None
+
+
+def _damage_marker(directory: Path, environment: Environment) -> Callable[[str], None]:
+    """Recovery drops what is damaged and what follows: the node then must not vote before it is healed."""
+    mark = ImpairmentFile(environment.fs, directory, environment)
+
+    def on_damage(reason: str) -> None:
+        logger.error("the log is damaged, and cut there; the group has to fill it up again: %s", reason)
+        mark.mark(reason, is_vote_lost=False)
+
+    return on_damage
+
+
+def _make_engine(
+    config: BrokerConfig, entries: EntryStore, store_host: bytes, environment: Environment
+) -> DLedgerServer:
+    self_id = config.dledger_self_id
+    return DLedgerServer(
+        engine_config(config),
+        listen=(config.bind_address, config.own_peer.port),
+        peers={peer.id: (peer.host, peer.port) for peer in config.peers},
+        store=entries,
+        state_dir=entries.directory,
+        term_start_body=lambda term: term_start_record(
+            term, self_id, store_host, environment.wall_clock_ms()
+        ),
+        durability=Durability(config.durability),
+        client_address=config.broker_address,
+        environment=environment,
+    )
+
+
+def engine_config(config: BrokerConfig) -> Config:
+    """The part of the configuration that the replication engine has."""
+    return Config(
+        group=config.group,
+        self_id=config.dledger_self_id,
+        peers=tuple(peer.id for peer in config.peers),
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        election_timeout_min_ms=config.election_timeout_min_ms,
+        election_timeout_max_ms=config.election_timeout_max_ms,
+        wait_ack_timeout_ms=config.wait_ack_timeout_ms,
+        pending_appends_max=config.pending_appends_max,
+        throttle_bytes_per_s=config.peer_push_quota or None,
+        throttle_lag_bytes=config.peer_push_throttle_point,
+        small_pushes_max=SMALL_PUSHES_MAX,
+        preference=lambda: config.preferred_leader_id,
+    )

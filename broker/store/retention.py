@@ -1,0 +1,250 @@
+"""The time by which it is judged what is old: the wall clock's, unless that was just set ahead.
+
+What retention lets go does not come back, and a clock that jumps by days is wrong more often than right.
+
+Deletes what is old: files of the log, files of the queues that led there, what is left of deleted topics.
+
+The leader decides what may go because of its age and puts that into the log (TrimLog), so that all nodes
+delete alike; each does so as soon as its own disk can do without. A node whose disk is nearly full deletes
+its oldest files by itself. Before anything goes the state is in a later part of the log, as a checkpoint.
+See docs/retention.md and docs/decisions/0019-retention.md.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.state.changes import TrimLog
+from broker.state.checkpoints import PART_BYTES_MAX
+from broker.store.retention_pins import earliest_hold
+from broker.store.topic_retention import TopicRetention
+from commitlog.errors import DamagedRecordError
+from commitlog.log import PutStatus
+from commitlog.log_removal import LogRemoval, OldFile
+from dledger.core.types import NO_INDEX
+
+STEP_MAX_MS: Final = 60_000
+"""A clock moves on by no more than this beyond the time that passed, unless it is set."""
+DOUBT_MS: Final = 24 * 3_600_000
+"""A clock that was set ahead is believed after this: an operator sees the warning, or time puts it right."""
+
+logger = logging.getLogger(__name__)
+
+
+class RetentionClock:
+    """Compares two clocks each time it is asked, so that it has to be asked regularly. A machine that slept
+    has a clock that was set.
+    """
+
+    def __init__(self, wall_ms: Callable[[], int], monotonic_s: Callable[[], float]) -> None:
+        self._wall_ms = wall_ms
+        self._monotonic_s = monotonic_s
+        self._last: tuple[int, float] | None = None
+        """What the two clocks said when it was asked last."""
+        self._doubt: tuple[int, float] | None = None
+        """The time to go on from, and when that was."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        wall_ms, at_s = self._wall_ms(), self._monotonic_s()
+        if self._last is not None:
+            expected_ms = self._last[0] + _ms(at_s - self._last[1])
+            if self._doubt is None and wall_ms > expected_ms + STEP_MAX_MS:
+                ahead_s = (wall_ms - expected_ms) // 1_000
+                logger.warning("the clock was set ahead by %d s: nothing is old by it for a day", ahead_s)
+                self._doubt = expected_ms, at_s
+        self._last = wall_ms, at_s
+        if self._doubt is None:
+            return wall_ms
+        passed_ms = _ms(at_s - self._doubt[1])
+        believed_ms = self._doubt[0] + passed_ms
+        if passed_ms < DOUBT_MS and wall_ms > believed_ms + STEP_MAX_MS:
+            return believed_ms
+        self._doubt = None
+        return wall_ms
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1_000)
+
+
+FILES_PER_ROUND: Final = 10
+QUEUES_PER_TURN: Final = 200
+PARTS_PER_FILE: Final = 8
+"""A part of a checkpoint takes at most this share of a data file."""
+CHECKPOINT_SHARE: Final = 8
+"""A checkpoint is written when the log has grown by so many times the size of the last one."""
+
+
+class Retention:
+    """One node's. `round` at the interval; the other methods are for requests of operators."""
+
+    def __init__(self, context: BrokerContext, removal: LogRemoval) -> None:
+        self._context = context
+        self._removal = removal
+        self._topics = TopicRetention(context)
+        self._clock = RetentionClock(lambda: context.clock(), lambda: asyncio.get_running_loop().time())
+        self._task: asyncio.Task[None] | None = None
+        self._round_under_way = asyncio.Lock()
+        self._cleaned_position = -1
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="retention")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._context.config.clean_interval_ms / 1000)
+            try:
+                await self.round()
+            except (OSError, DamagedRecordError) as error:
+                # A file of the log that cannot be written stops the node; damage is being repaired.
+                logger.warning("nothing is deleted now: %s", error)
+            except Exception:
+                logger.exception("nothing is deleted now")
+
+    # -- what operators ask for ----------------------------------------------------------------------------
+
+    async def delete_expired(self, force: bool = False) -> int:
+        """DELETE_EXPIRED_COMMITLOG: delete the files whose time is over, whatever the hour; with `force` also
+        those that a follower still needs. How many files went here; other nodes follow.
+        """
+        return await self.round(is_asked_for=True, is_forced=force)
+
+    async def clean_queues(self) -> int:
+        """Delete the queue files that lead to nothing; of how many queues. CLEAN_EXPIRED_CONSUMEQUEUE."""
+        async with self._round_under_way:
+            return await self._clean_queues()
+
+    async def clean_unused_topics(self) -> int:
+        """On the leader: delete what is left of topics that are gone; of how many. CLEAN_UNUSED_TOPIC."""
+        async with self._round_under_way:
+            return await self._topics.delete_strays()
+
+    async def round(self, *, is_asked_for: bool = False, is_forced: bool = False) -> int:
+        """Look once at all there is to do; how many files of the log were deleted. Raises OSError."""
+        async with self._round_under_way:
+            self._topics.show()
+            now_ms = self._clock.now_ms()
+            if self._context.log.is_writable():
+                await self._write_checkpoint_if_due()
+                covered = self._removal.position_of(self._context.state.base.covered_index + 1)
+                for write_anew in self._context.log_rewriters:
+                    write_anew(covered)
+                await self._topics.decide(now_ms)
+                await self._topics.delete_strays()
+                await self._decide(now_ms, is_asked_for, is_forced)
+            removed = await self._remove()
+            if self._removal.begin_position != self._cleaned_position:
+                self._cleaned_position = self._removal.begin_position
+                await self._clean_queues()
+                await self._topics.drop_stale_offsets()
+            return removed
+
+    # -- the leader ----------------------------------------------------------------------------------------
+
+    async def _write_checkpoint_if_due(self) -> None:
+        """One for each data file, soon after it was begun: then all files before it can go."""
+        removal, state = self._removal, self._context.state
+        file_bytes = removal.file_bytes
+        begin = removal.position_of(state.base.covered_index + 1)
+        end = removal.position_of(state.base.known_index + 1)
+        grown_bytes = removal.end_position - end
+        is_in_same_file = removal.end_position // file_bytes == begin // file_bytes
+        if is_in_same_file or grown_bytes < max(file_bytes // 2, CHECKPOINT_SHARE * (end - begin)):
+            return
+        part_bytes = min(PART_BYTES_MAX, file_bytes // PARTS_PER_FILE)
+        status = await state.write_checkpoint(part_bytes)
+        if status is not PutStatus.PUT_OK:
+            logger.info("no checkpoint was written (%s), tried again", status.name)
+
+    async def _decide(self, now_ms: int, is_asked_for: bool, is_forced: bool) -> None:
+        """Say to all nodes what may go because its time is over."""
+        config = self._context.config
+        is_short = self._used_percent() >= config.disk_max_used_percent
+        if not (is_short or is_asked_for or self._is_hour()):
+            return
+        spared_index = None if is_short or is_forced else self._slowest_index()
+        oldest_kept_ms = now_ms - config.file_reserved_hours * 3_600_000
+        position = 0
+        for number, file in enumerate(self._removable()):
+            is_spared = spared_index is not None and file.next_index > spared_index + 1
+            is_old = file.newest_ms is not None and file.newest_ms < oldest_kept_ms
+            if not is_old or is_spared or number >= FILES_PER_ROUND:
+                break
+            position = file.end_position
+        if position > self._context.state.trim_position:
+            logger.info("the log may begin at position %d: what is before is old", position)
+            await self._context.state.propose(TrimLog(position))
+
+    def _slowest_index(self) -> int:
+        """Up to here every follower has the log."""
+        status = self._context.log.status()
+        ends = [peer.match_index for peer in status.peers] if status is not None else []
+        return min((NO_INDEX if end is None else end for end in ends), default=1 << 62)
+
+    def _is_hour(self) -> bool:
+        now = datetime.fromtimestamp(self._context.clock() / 1000)  # noqa: DTZ006 (an hour of the place's own day)
+        return now.hour in self._context.config.delete_hours
+
+    def _used_percent(self) -> float:
+        return 100 * self._removal.used_ratio()
+
+    # -- every node ----------------------------------------------------------------------------------------
+
+    def _removable(self) -> Iterator[OldFile]:
+        """The oldest files that this node can do without: state and queues are on its disk without them, the
+        next checkpoint is behind them, and nobody holds them.
+        """
+        state = self._context.state
+        index_max = min(state.saved_covered_index, self._removal.dispatched_index(), state.applied_index) + 1
+        hold = earliest_hold(self._context)
+        for file in self._removal.old_files():
+            if file.next_index > index_max or (hold is not None and file.end_position > hold):
+                return
+            yield file
+
+    async def _remove(self) -> int:
+        removed = 0
+        while removed < FILES_PER_ROUND:
+            file = self._next_to_go()
+            if file is None:
+                break
+            removed += await self._removal.remove_before(file)
+        if removed:
+            logger.info("deleted %d files: the log begins at %d", removed, self._removal.begin_position)
+        return removed
+
+    def _next_to_go(self) -> OldFile | None:
+        file = next(self._removable(), None)
+        if file is None or file.end_position <= self._context.state.trim_position:
+            return file
+        config = self._context.config
+        if not config.clean_forcibly_enable or self._used_percent() < config.disk_clean_percent:
+            return None
+        logger.warning("the disk is %.0f %% full: deleting the oldest file", self._used_percent())
+        return file
+
+    async def _clean_queues(self) -> int:
+        queues = self._context.log.queues
+        cut = 0
+        for number, queue in enumerate(list(queues), 1):
+            if queues.get(queue.topic, queue.queue_id) is queue:
+                cut += queues.cut_files(queue)
+            if number % QUEUES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return cut
+
+
+def register(context: BrokerContext) -> None:
+    if context.removal is None:
+        return  # a plain log keeps everything
+    context.retention = Retention(context, context.removal)
+    context.services.append(context.retention)
