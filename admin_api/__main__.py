@@ -10,7 +10,7 @@ from typing import Final
 
 from admin_api.app import create_app
 from admin_api.audit.log import AuditError, AuditLog
-from admin_api.http_server import BoundedConfig, Server, fitted
+from admin_api.http_server import Server, fit_to_open_files, server_config
 from admin_api.security.policy import Policy, PolicyError, policy_for
 from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens
 from admin_api.settings import Settings, SettingsError, with_environment
@@ -76,10 +76,10 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def _serve(args: argparse.Namespace, wanted: Settings, policy: Policy, audit: AuditLog) -> int:
-    settings, backlog = fitted(wanted)
+    settings, backlog = fit_to_open_files(wanted)
     app = create_app(settings, policy=policy, audit_log=audit)
     tls = {"ssl_certfile": args.tls_cert, "ssl_keyfile": args.tls_key}
-    config = BoundedConfig(app, settings, backlog, host=args.host, port=args.port, **tls)
+    config = server_config(app, settings, backlog, host=args.host, port=args.port, **tls)
     try:
         config.load()
     except OSError as error:
