@@ -20,7 +20,7 @@ from broker.store.replication import leader_hint
 from broker.transactions.half import HALF_QUEUE_ID, producer_group_of
 from broker.transactions.ledger import Decision, TransactionLedger
 from broker.transactions.window import Ending
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
 from commitlog.record import (
