@@ -13,8 +13,8 @@ from typing import IO
 
 import pytest
 
-from admin_api.audit.log import EFFECTS_MAX, TEXT_MAX, AuditEntry, AuditError, AuditLog, AuditOutcome
 from admin_api.audit import log as audit
+from admin_api.audit.log import EFFECTS_MAX, TEXT_MAX, AuditEntry, AuditError, AuditLog, AuditOutcome
 from admin_api.schema import EffectView
 
 

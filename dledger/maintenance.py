@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dledger.core.node import Node
 from dledger.core.ports import LogStore
 from dledger.core.types import DamagedEntryError
-from dledger.persister import Persister
+from dledger.writer import DiskWriter
 
 _CHECKPOINT_INTERVAL_MS = 3_000
 _INTERVAL_S = 1.0
@@ -23,14 +23,14 @@ class ScrubLimits:
     pause_ms: int = 60_000
 
 
-class Upkeep:
+class Maintenance:
     """One task on the event loop. `fail` is called once with what must stop the node."""
 
     def __init__(
         self,
         node: Node,
         store: LogStore,
-        persister: Persister,
+        writer: DiskWriter,
         now_ms: Callable[[], int],
         limits: ScrubLimits,
         on_damaged: Callable[[DamagedEntryError], None],
@@ -38,7 +38,7 @@ class Upkeep:
     ) -> None:
         self._node = node
         self._store = store
-        self._persister = persister
+        self._writer = writer
         self._now_ms = now_ms
         self._limits = limits
         self._on_damaged = on_damaged
@@ -69,7 +69,7 @@ class Upkeep:
         self._store.begin_at(begin_index)
         self._node.log_begins_at(begin_index)
         try:
-            return await self._persister.run(self._store.remove_files)
+            return await self._writer.run(self._store.remove_files)
         except OSError as error:
             self._fail(error)
             raise
@@ -81,7 +81,7 @@ class Upkeep:
         self._checkpointed_index = committed
         end_index = self._node.end_index
         try:
-            await self._persister.run(lambda: self._store.save_checkpoint(end_index, committed))
+            await self._writer.run(lambda: self._store.save_checkpoint(end_index, committed))
         except OSError as error:
             self._fail(error)
 
@@ -90,7 +90,7 @@ class Upkeep:
         left_bytes = self._limits.bytes_per_s
         while left_bytes > 0:
             step_bytes = min(left_bytes, _SCRUB_STEP_BYTES)
-            scrubbed = await self._persister.run(lambda: self._store.scrub(step_bytes))  # noqa: B023 (awaited)
+            scrubbed = await self._writer.run(lambda: self._store.scrub(step_bytes))  # noqa: B023 (awaited)
             for error in scrubbed.damaged:
                 self._on_damaged(error)
             left_bytes -= max(scrubbed.read_bytes, 1)

@@ -6,7 +6,7 @@ from dledger.core.messages import AppendRequest
 from dledger.core.ports import LogReader
 
 
-class Pushes:
+class PushCache:
     """Of one leadership. Peers that keep up get the same entries in the same pump."""
 
     def __init__(self, term: int, config: Config, log: EpochCache, reader: LogReader) -> None:

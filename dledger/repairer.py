@@ -23,7 +23,7 @@ _PAUSE_S = 1.0
 """Between two rounds in which no peer could help."""
 
 
-class Healer:
+class Repairer:
     """The damaged ranges that are known, and one request under way. Everything runs on the event loop."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 What gathers on the event loop while one batch is being made durable goes to disk together as the next
 batch: one pwrite run and one fdatasync, however many messages it holds. Batches never overlap, so what a
-batch promises (`after`) is sent only when everything before it is durable too.
+batch durable_state (`after`) is sent only when everything before it is durable too.
 """
 
 import asyncio
@@ -11,16 +11,134 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+import native
 from dledger.core.messages import AppendResponse
 from dledger.core.output import Envelope, Output
 from dledger.core.ports import LogStore
 from dledger.core.types import HardState, ResponseCode
-from dledger.loan import Loan
-from dledger.promises import Promises
-from dledger.steps import StepWriter
-from dledger.write_measures import WriteMeasures
+from dledger.durable_state import DurableState
+from telemetry.histogram import COUNTS, SIZES, Histogram
+
+
+class WriteMetrics:
+    """Of one log. Trips that failed are not among them."""
+
+    def __init__(self) -> None:
+        self.seconds = Histogram()
+        """Write and sync; the write alone where an acknowledgement does not wait for the disk."""
+        self.entries = Histogram(COUNTS)
+        self.size_bytes = Histogram(SIZES)
+
+    def written(self, took_s: float, entries: int, size_bytes: int) -> None:
+        """A trip has ended. `entries` 0: what it brought is not known, or nothing new."""
+        self.seconds.observe(took_s)
+        if entries:
+            self.entries.observe(entries)
+            self.size_bytes.observe(size_bytes)
+
+
+class DirectAck:
+    """One frame that the thread may send by `fd`. Nobody else writes to the connection before `stop`.
+
+    `write`: how the loop sends what is left of a frame that the connection had no room for.
+    """
+
+    def __init__(self, fd: int, frame: bytes, write: Callable[[bytes], None]) -> None:
+        self.fd = fd
+        self.frame = frame
+        self.is_sent = False
+        """After `stop`: the thread sent it. Otherwise it is as if it had never been asked to."""
+        self._write = write
+        self._take_back: Callable[[], int] | None = None
+
+    def begin(self, take_back: Callable[[], int]) -> None:
+        """The thread has it. `take_back` stops it, and tells how many bytes it had sent by then."""
+        self._take_back = take_back
+
+    def stop(self) -> None:
+        """The thread sends nothing from now on."""
+        if self._take_back is None:
+            return
+        sent_bytes, self._take_back = self._take_back(), None
+        self.is_sent = sent_bytes > 0
+        if 0 < sent_bytes < len(self.frame):
+            self._write(self.frame[sent_bytes:])
+
+
+_WRITER: Final[Callable[[], Any] | None] = native.function("_log", "Writer")
+
+
+class NativeWriter:
+    """One job at a time, on the event loop that `submit` is first called on.
+
+    A job is a list of steps, carried out in order up to the first that fails: (descriptor, position, buffers)
+    writes all buffers back to back, a bare descriptor is synced, and one (socket, bytes) may be among them:
+    it is sent, unless `take_back` came before.
+
+    That a job has ended is told by whoever comes first: the loop, if the job failed or `await_end` asked for
+    that, or a call of `look`.
+    """
+
+    @staticmethod
+    def make(on_done: Callable[[OSError | None], None]) -> "NativeWriter | None":
+        """None where there is no compiled code. `on_done` is called on the loop, once for each job."""
+        return None if _WRITER is None else NativeWriter(_WRITER(), on_done)
+
+    def __init__(self, writer: Any, on_done: Callable[[OSError | None], None]) -> None:
+        self._writer = writer
+        self._on_done = on_done
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_busy = False
+        """Whether a job is under way."""
+        self.took_s = 0.0
+        """How long the job took that ended last, unless it failed."""
+
+    def submit(self, steps: list[Any]) -> None:
+        """Begin a job; the one before it must have ended."""
+        assert not self.is_busy, "a job is under way"
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._writer.fileno(), self._on_signal)
+        self._writer.submit(steps, True)
+        self.is_busy = True
+
+    def take_back(self) -> int:
+        """Stop the job's answer; how many bytes of it were sent before that."""
+        taken: int = self._writer.take_back()
+        return taken
+
+    def await_end(self) -> None:
+        """Have the end of the job under way told as soon as it comes."""
+        if self.is_busy and not self._writer.await_end():
+            assert self._loop is not None, "a job without a loop"
+            self._loop.call_soon(self.look)
+
+    def look(self) -> None:
+        """Tell of the job if it has ended."""
+        if self.is_busy and self._writer.is_done():
+            self._finish()
+
+    def _on_signal(self) -> None:
+        self._writer.clear()
+        self.look()
+
+    def _finish(self) -> None:
+        self.is_busy = False
+        try:
+            self.took_s = self._writer.finish()
+        except OSError as error:
+            self._on_done(error)
+        else:
+            self._on_done(None)
+
+    def close(self) -> None:
+        """End the thread. No job may be under way."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._writer.fileno())
+        self._writer.close()
+
 
 Result = TypeVar("Result")
 
@@ -50,32 +168,32 @@ class Batch:
     """How long the trip took, known at its end."""
 
 
-class Persister:
+class DiskWriter:
     """Owns the writer thread. All methods are called on the event loop."""
 
     def __init__(
         self,
         store: LogStore,
-        promises: Promises,
+        durable_state: DurableState,
         durability: Durability,
         on_persisted: Callable[[Batch], None],
         on_error: Callable[[BaseException], None],
-        lend: Callable[[Envelope], Loan | None] = lambda envelope: None,
+        direct_ack: Callable[[Envelope], DirectAck | None] = lambda envelope: None,
     ) -> None:
-        """`lend`: a way for the thread to send an acknowledgement by itself, if there is one."""
+        """`direct_ack`: a way for the thread to send an acknowledgement by itself, if there is one."""
         self._store = store
-        self._promises = promises
+        self._durable_state = durable_state
         self._durability = durability
         self._on_persisted = on_persisted
         self._on_error = on_error
-        self.measures = WriteMeasures()
+        self.metrics = WriteMetrics()
         self._on_disk: tuple[int | None, int] = (None, 0)
         """Where the log ended that the last trip brought to the disk: index and position."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
         self._gathering = Batch()
-        self._steps = StepWriter.make(self._stepped)
-        self._lend = lend
-        self._loan: Loan | None = None
+        self._native = NativeWriter.make(self._stepped)
+        self._direct_ack_for = direct_ack
+        self._direct_ack: DirectAck | None = None
         self._batch: Batch | None = None
         self._busy: asyncio.Future[None] | None = None
         self._visits = 0
@@ -136,20 +254,21 @@ class Persister:
         """Whether the batch is an ordinary one that the compiled thread writes; it never runs beside the
         other.
         """
-        if self._steps is None or self._visits or batch.hard_state is not None or batch.is_healed:
+        if self._native is None or self._visits or batch.hard_state is not None or batch.is_healed:
             return False
         steps = self._store.steps_of(batch.writes, self._is_synced)
         if steps is None:
             return False
-        self._loan = self._lend(batch.after[0]) if len(batch.after) == 1 else None
-        if self._loan is not None:
+        direct_ack = self._direct_ack_for(batch.after[0]) if len(batch.after) == 1 else None
+        self._direct_ack = direct_ack
+        if direct_ack is not None:
             syncs = [place for place, step in enumerate(steps) if type(step) is int]
-            steps.insert(syncs[-1] + 1 if syncs else len(steps), (self._loan.fd, self._loan.frame))
-        self._steps.submit(steps)
-        if self._loan is not None:
-            self._loan.begin(self._steps.take_back)
+            steps.insert(syncs[-1] + 1 if syncs else len(steps), (direct_ack.fd, direct_ack.frame))
+        self._native.submit(steps)
+        if direct_ack is not None:
+            direct_ack.begin(self._native.take_back)
         elif batch.after:
-            self._steps.await_end()  # they leave when the loop hears of it
+            self._native.await_end()  # they leave when the loop hears of it
         return True
 
     def _is_next_waiting(self, batch: Batch) -> bool:
@@ -160,13 +279,13 @@ class Persister:
 
     def look(self) -> None:
         """See whether the batch under way has ended: the compiled thread does not say so unasked."""
-        if self._steps is not None:
-            self._steps.look()
+        if self._native is not None:
+            self._native.look()
 
     def await_end(self) -> None:
         """Somebody waits for the batch under way: its end is to be told at once."""
-        if self._steps is not None:
-            self._steps.await_end()
+        if self._native is not None:
+            self._native.await_end()
 
     @property
     def _is_synced(self) -> bool:
@@ -175,10 +294,10 @@ class Persister:
     def _stepped(self, error: OSError | None) -> None:
         batch = self._batch
         assert batch is not None, "steps without a batch"
-        assert self._steps is not None
-        batch.took_s = self._steps.took_s
+        assert self._native is not None
+        batch.took_s = self._native.took_s
         failure: BaseException | None = error
-        loan, self._loan = self._loan, None
+        direct_ack, self._direct_ack = self._direct_ack, None
         try:
             self._store.stepped(batch.writes, self._is_synced, error)
         except Exception as broken:  # noqa: BLE001 (as in _finish, which tells of it)
@@ -187,15 +306,15 @@ class Persister:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        if loan is not None:
-            loan.stop()
-            if loan.is_sent:
+        if direct_ack is not None:
+            direct_ack.stop()
+            if direct_ack.is_sent:
                 batch.after.clear()
         self._finish(batch, failure)
 
     def _write(self, batch: Batch) -> None:
         if batch.hard_state is not None:
-            self._promises.save(batch.hard_state)
+            self._durable_state.save(batch.hard_state)
         if batch.writes is not None:
             begun_s = time.perf_counter()
             self._store.write(batch.writes, sync=self._is_synced)
@@ -204,7 +323,7 @@ class Persister:
             # What it was given again was on the disks of others for long: the sync that brings it here.
             self._store.save_checkpoint(batch.last_index, batch.commit_index)
         if batch.is_healed:
-            self._promises.heal()
+            self._durable_state.heal()
 
     def _written(self, future: "asyncio.Future[None]", batch: Batch) -> None:
         self._busy = None
@@ -220,18 +339,18 @@ class Persister:
                 raise failure
             if batch.writes is not None:
                 self._store.written(batch.writes)
-                self._measure(batch)
+                self._observe(batch)
             self._on_persisted(batch)
         except Exception as error:  # noqa: BLE001 (the loop would only log it, and the node go on half done)
             self._failed = True
             self._on_error(error)
 
-    def _measure(self, batch: Batch) -> None:
+    def _observe(self, batch: Batch) -> None:
         """Of the first trip, and of a log that was cut meanwhile, only the time is known."""
         end_index, end_position = self._on_disk
         self._on_disk = batch.last_index, batch.end_position
         entries = 0 if end_index is None else max(batch.last_index - end_index, 0)
-        self.measures.written(batch.took_s, entries, max(batch.end_position - end_position, 0))
+        self.metrics.written(batch.took_s, entries, max(batch.end_position - end_position, 0))
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Runs work on the writer thread, after the batch that is under way. Raises what work raises."""
@@ -250,19 +369,19 @@ class Persister:
         self._visits -= 1
 
     async def _steps_end(self) -> None:
-        while self._steps is not None and self._steps.is_busy:
+        while self._native is not None and self._native.is_busy:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
-            self._steps.await_end()
+            self._native.await_end()
             await waiter
 
     async def stop(self) -> None:
         """Waits for the batch under way; nothing is accepted after it."""
         self._failed = True
         await self._steps_end()
-        if self._steps is not None:
-            self._steps.close()
-            self._steps = None
+        if self._native is not None:
+            self._native.close()
+            self._native = None
         if self._busy is not None:
             await asyncio.gather(self._busy, return_exceptions=True)
         self._thread.shutdown(wait=True)
