@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dledger.clock import monotonic_ms
-
 from broker.config import BrokerConfig, config_from
 from broker.consume.feature import consumers_of
 from broker.feature import Feature, install, join, make_core
@@ -15,7 +13,7 @@ from broker.store.message_log import OpenedLog
 from broker.store.replication import LogMeasures
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
-from dledger.environment import Environment
+from dledger.environment import Environment, monotonic_ms
 from dledger.server import DLedgerServer
 from remoting.connection import Connection
 from remoting.router import Router
