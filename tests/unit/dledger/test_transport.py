@@ -186,6 +186,7 @@ class Peer:
         """So many messages, the handshake not counted."""
         async with asyncio.timeout(WAIT_S):
             await until(lambda: self.reader is not None)
+            assert self.reader is not None
             while len(self._found) <= count:
                 self._found += self._decoder.feed(await self.reader.read(1 << 16))
         return self._found[1:]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.support.broker_context import FakeEngine
 
 from broker.pop.ops import POP_TOPIC
 from broker.state.changes import DeleteTopic, PutGroup
