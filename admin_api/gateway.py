@@ -39,7 +39,7 @@ class Breaker:
         return self._silent_since_s is not None
 
     def pause_left_s(self, now_s: float) -> float:
-        """How long it is left alone yet; 0 when it may be looked at again."""
+        """How long it is not asked yet; 0 when it may be probed again."""
         return max(0.0, self._asked_again_at_s - now_s) if self.is_silent else 0.0
 
     def heard(self, now_s: float) -> None:
@@ -181,7 +181,7 @@ class Gateway:
         return self._line_of(address).version
 
     def is_silent(self, address: str) -> bool:
-        """Whether it gave no answer in time when it was last asked; not where it refused the connection."""
+        """Whether it did not answer in time when it was last asked; not where it refused the connection."""
         return self._line_of(address).breaker.is_silent
 
     async def ask_each(self, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> Gathered[K, T]:
@@ -237,7 +237,7 @@ class Gateway:
         left_s = line.breaker.pause_left_s(self._now_s())
         if left_s == 0.0 and line.probe is None:
             line.probe = asyncio.create_task(self._probe(address, line))
-        raise AskError(address, f"{address} gave no answer in time and is left alone for a moment")
+        raise AskError(address, f"{address} did not answer in time and is not asked for a moment")
 
     async def _probe(self, address: str, line: _Line) -> None:
         """Any answer will do; stock brokers refuse this request, and thereby live."""

@@ -52,7 +52,7 @@ def answer(view: Schema) -> Response:
 
 def problems(**said: str) -> dict[int | str, dict[str, Any]]:
     """`problems(e404="No such topic.")` for a route's `responses=`; 503 is in all of them."""
-    told = {"e503": "The name server or the brokers that would know give no answer.", **said}
+    told = {"e503": "The name server or the brokers that would know do not answer.", **said}
     return {int(key[1:]): {"model": Problem, "description": text} for key, text in told.items()}
 
 
@@ -88,13 +88,13 @@ CHANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "content": {"application/json": {"example": _RESULT_EXAMPLE.model_dump(mode="json", by_alias=True)}}
     },
-    400: _problem("It makes no sense, however the cluster is."),
+    400: _problem("The request is invalid in any state of the cluster."),
     403: _problem("The token's role is not enough."),
     404: _problem("It does not exist."),
     409: _problem("The situation changed since the preview, or brokers refuse the change.", ChangeProblem),
     428: _problem("It is destructive and not confirmed; `result` has the preview.", ChangeProblem),
     502: _problem("Brokers failed, nothing was done; `result` has the reasons.", ChangeProblem),
-    503: _problem("Nobody who could do it gives an answer."),
+    503: _problem("The brokers that could do it do not answer."),
 }
 
 

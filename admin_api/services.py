@@ -150,7 +150,7 @@ class Services:
         return BrokerChanger(self.gateway, self.directory, self.brokers)
 
     def make_all(self) -> None:
-        """Imports and makes every service now, for a process that answers whoever asks first."""
+        """Imports and makes every service now, so that the first request does not wait for it."""
         for name, part in vars(type(self)).items():
             if isinstance(part, cached_property):
                 getattr(self, name)

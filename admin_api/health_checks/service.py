@@ -22,7 +22,7 @@ from broker.admin.types import NodeStatusMessage
 
 T = TypeVar("T")
 DLQS_MAX: Final = 200
-"""Dead letter queues looked at; each costs a few requests."""
+"""Dead letter queues that are checked; each costs a few requests."""
 LISTENER_LIMIT_S: Final = 1.0
 """How long a connection to a silent one may take."""
 Check = Callable[[Facts], Iterator[Finding]]

@@ -55,7 +55,7 @@ async def test_attributes_that_a_broker_would_forget_are_refused() -> None:
     async with asking(brokers) as client:
         attributes = {"attributes": {"message.type": "FIFO"}}
         problem = answered(await client.post("/topics", json={"name": "new", **attributes}), 409)
-        assert problem["detail"] == "broker-a keeps no attributes of topics: RocketMQ does from 5.0 on."
+        assert problem["detail"] == "broker-a does not store topic attributes: RocketMQ does from 5.0 on."
         answered(await client.post("/topics", json={"name": "new"}))
         answered(await client.patch("/topics/new", json=attributes), 409)
         brokers.brokers[ADDRESS].topics["TBW102"]["attributes"] = {}
