@@ -22,13 +22,14 @@ from admin_api.security.actor import Role
 from admin_api.services import Services
 
 
-def services_of(request: Request) -> Services:
+async def services_of(request: Request) -> Services:
+    """A coroutine, as all dependencies here: FastAPI calls plain functions in a thread."""
     services = request.app.state.services
     assert isinstance(services, Services)
     return services
 
 
-def page_wanted(
+async def page_wanted(
     page: Annotated[int, Query(ge=1, le=PAGE_MAX, description="counted from 1")] = 1,
     page_size: Annotated[
         int, Query(alias="pageSize", ge=1, le=PAGE_SIZE_MAX, description="items of one page")
@@ -139,7 +140,7 @@ class Make:
         return answer(result)
 
 
-def _make(
+async def _make(
     request: Request,
     dry_run: Annotated[
         bool | None,

@@ -81,6 +81,14 @@ class TopicChanger:
         return tables
 
 
+@dataclass(frozen=True, slots=True)
+class _PlannedPut:
+    """What a preview found: the masters, and by broker the changed topic with the attributes to send."""
+
+    masters: Mapping[str, str]
+    changed: Mapping[str, tuple[TopicConfig, str]]
+
+
 @dataclass(slots=True)
 class PutTopic:
     """Creates the topic or edits it, on each broker on its own."""
@@ -89,7 +97,7 @@ class PutTopic:
     topic: str
     spec: TopicSpec
     action: Action
-    _tables: Tables | None = field(default=None, init=False)
+    _planned: "_PlannedPut | None" = field(default=None, init=False)
     """Of the preview: execution uses the same, even if other brokers answer by then."""
 
     @property
@@ -98,7 +106,7 @@ class PutTopic:
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, InvalidError, ChangeRefusedError, AskError."""
-        tables = self._tables = await self.changer.look(self.topic)
+        tables = await self.changer.look(self.topic)
         wanted = self._wanted(tables)
         known = tables.of(self.topic)
         effects: list[Effect] = []
@@ -108,21 +116,19 @@ class PutTopic:
             effects += _effects(broker, before, config)
             losses += () if before is None else _losses(broker, before, config)
         warnings = (*losses, *(() if effects else ("Nothing would change.",)))
+        changed = {broker: each for broker, each in wanted.items() if known.get(broker) != each[0]}
+        self._planned = _PlannedPut(tables.masters, changed)
         silent = tables.troubles if self.spec.brokers is None else ()
         return Preview(self.action, self.topic, tuple(effects), warnings, bool(losses), left_out=silent)
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
-        tables = self._tables
-        assert tables is not None, "carried out without a preview"
+        planned = self._planned
+        assert planned is not None, "carried out without a preview"
         source = TopicSource(self.changer.gateway)
-        known = tables.of(self.topic)
-        wanted = self._wanted(tables)
-        outcomes = []
-        for broker, (config, attributes) in wanted.items():
-            if known.get(broker) != config:
-                outcomes.append(
-                    await _outcome(broker, source.put(tables.masters[broker], config, attributes))
-                )
+        outcomes = [
+            await _outcome(broker, source.put(planned.masters[broker], config, attributes))
+            for broker, (config, attributes) in planned.changed.items()
+        ]
         self.changer.tables.forget()
         return outcomes
 
