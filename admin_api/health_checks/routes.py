@@ -116,4 +116,4 @@ async def get_doctor(
     200: `isWell` says whether a finding is an error, and what could not be checked is in `problems`."""
     services = request.app.state.services
     assert isinstance(services, Services)
-    return await services.doctor.examine(sample_ms)
+    return await services.health_checks.examine(sample_ms)
