@@ -96,7 +96,7 @@ async def test_one_unknown_is_404_and_with_a_silent_broker_503() -> None:
         assert problem["detail"] == "The topic nowhere does not exist."
         brokers.hanging = {B}
         problem = answered(await client.get("/topics/nowhere"), 503)
-    assert "cannot be said" in problem["detail"]
+    assert "is unknown" in problem["detail"]
 
 
 async def test_where_no_broker_is_listed_nobody_can_say_whether_a_topic_exists() -> None:
