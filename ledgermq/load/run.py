@@ -1,7 +1,9 @@
-"""A run of the load generator: so many sends in flight (closed loop), or so many a second (arrival rate).
+"""A run of the load generator: a fixed number of sends in flight (closed loop), or a fixed rate (arrival
+rate).
 
-With an arrival rate every send has a time at which it is due, and its latency counts from then: a stalled
-broker cannot hide its stall by keeping the generator from sending (no coordinated omission).
+With an arrival rate every send has a due time, and its latency counts from then: a stalled broker cannot hide
+its stall by keeping the generator from sending (no coordinated omission). Latencies are counted in buckets
+whose width grows with the value, as in HdrHistogram: exact to 0.1 %.
 """
 
 import gc
@@ -9,14 +11,58 @@ import math
 import selectors
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
-from ledgermq.load.frames import SLOTS_MAX, Target, slot_frames
-from ledgermq.load.histogram import Histogram
-from ledgermq.load.pipe import Pipe
+from ledgermq.load.frames import SLOTS_MAX, Pipe, Target, slot_frames
+
+_EXACT_BITS = 10
+"""Values keep this many leading bits: a bucket is at most 1/1024 of its value wide."""
+CURVE_SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 0.99999)
+
+
+class Histogram:
+    """Counts of values in µs. Memory depends on the spread of the values, not on how many there are."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self._max_us = 0
+        self.total = 0
+
+    def add(self, value_us: int, count: int = 1) -> None:
+        """Take `count` latencies of `value_us`; negative ones count as 0."""
+        value_us = max(0, value_us)
+        shift = max(0, value_us.bit_length() - _EXACT_BITS)
+        self._counts[value_us >> shift << shift] += count
+        self._max_us = max(self._max_us, value_us)
+        self.total += count
+
+    def percentile_ms(self, share: float) -> float | None:
+        """The smallest latency that at least `share` of all do not exceed; None of none."""
+        return next(self._percentiles_ms((share,)), None)
+
+    def summary_ms(self) -> dict[str, float | None]:
+        """p50, p99, p99.9 and the maximum."""
+        marks = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
+        return {name: self.percentile_ms(share) for name, share in marks.items()}
+
+    def curve(self) -> list[tuple[float, float]]:
+        """Pairs of share and latency in ms, for a plot of the tail; ends with the maximum."""
+        shares = [share for share in CURVE_SHARES if self.total * (1 - share) >= 1]
+        return list(zip([*shares, 1.0], self._percentiles_ms((*shares, 1.0)), strict=False))
+
+    def _percentiles_ms(self, shares: tuple[float, ...]) -> Iterator[float]:
+        ordered = iter(sorted(self._counts.items()))
+        seen, value = 0, 0
+        for share in shares if self.total else ():
+            rank = max(1, -int(-share * self.total // 1))
+            while seen < rank:
+                value, count = next(ordered)
+                seen += count
+            yield (self._max_us if rank == self.total else value) / 1000
+
 
 DRAIN_LIMIT_S = 10.0
 SERIES_S = 0.5
@@ -85,7 +131,7 @@ class Run:
         self._late = 0
         self._due_s = 0.0
         self._started_s = self._warm_s = self._end_s = 0.0
-        self._parked: list[tuple[Pipe, bytes]] = []
+        self._parked: list[tuple[Pipe, int]] = []
         self._pipes = self._connect(address, targets)
 
     def _connect(self, address: tuple[str, int], targets: Sequence[Target]) -> deque[Pipe]:
@@ -168,25 +214,25 @@ class Run:
             self._selector.modify(pipe.socket, wanted, pipe)
             pipe.watched = wanted
 
-    def _begin(self, pipe: Pipe, keys: Sequence[bytes], start_s: float) -> None:
-        pipe.starts.update(dict.fromkeys(keys, start_s))
-        pipe.send(keys)
+    def _begin(self, pipe: Pipe, slots: Sequence[int], start_s: float) -> None:
+        pipe.starts.update(dict.fromkeys(slots, start_s))
+        pipe.send(slots)
 
     def _take_answers(self, pipe: Pipe) -> None:
         answers = pipe.receive()
         now_s = perf_counter()
-        keys = answers.acknowledged
-        self._count([pipe.starts[key] for key in keys], now_s)
-        for key, code in answers.failed:
+        slots = answers.acknowledged
+        self._count([pipe.starts[slot] for slot in slots], now_s)
+        for slot, code in answers.failed:
             self._errors[f"code {code}"] += 1
-            del pipe.starts[key]
-            self._parked.append((pipe, key))
+            del pipe.starts[slot]
+            self._parked.append((pipe, slot))
         if self._load.rate or now_s >= self._end_s:
-            for key in keys:
-                del pipe.starts[key]
-            pipe.idle += keys
-        elif keys:
-            self._begin(pipe, keys, now_s)
+            for slot in slots:
+                del pipe.starts[slot]
+            pipe.idle += slots
+        elif slots:
+            self._begin(pipe, slots, now_s)
 
     def _count(self, starts: list[float], now_s: float) -> None:
         """Answers that came in one read share their end; many share their start as well, often all."""
@@ -202,26 +248,26 @@ class Run:
 
     def _send_parked(self, now_s: float) -> None:
         parked, self._parked = self._parked, []
-        for pipe, key in parked:
+        for pipe, slot in parked:
             if pipe.is_open:
-                self._begin(pipe, [key], now_s)
+                self._begin(pipe, [slot], now_s)
                 self._watch(pipe)
 
     def _send_due(self, now_s: float) -> None:
         """Everything due by now, spread over the connections; what finds no free slot stays due."""
-        for pipe, key in self._parked:
-            pipe.idle.append(key)
+        for pipe, slot in self._parked:
+            pipe.idle.append(slot)
         self._parked.clear()
         interval_s = 1 / self._load.rate
         for pipe in self._pipes:
-            keys: list[bytes] = []
+            slots: list[int] = []
             share = math.ceil((now_s - self._due_s) * self._load.rate / len(self._pipes))
-            while pipe.idle and pipe.is_open and self._due_s <= now_s and len(keys) < max(1, share):
-                keys.append(key := pipe.idle.pop())
-                pipe.starts[key] = self._due_s
+            while pipe.idle and pipe.is_open and self._due_s <= now_s and len(slots) < max(1, share):
+                slots.append(slot := pipe.idle.pop())
+                pipe.starts[slot] = self._due_s
                 self._due_s += interval_s
-            if keys:
-                pipe.send(keys)
+            if slots:
+                pipe.send(slots)
                 self._watch(pipe)
         self._pipes.rotate(-1)
         self._late += self._due_s <= now_s

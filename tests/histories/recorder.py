@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from ledgermq.client.consumer import decode_records
-from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer, SendReceipt
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ClientError, RemotingError
 from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,

@@ -17,7 +17,7 @@ from tests.node_simulation.invariants import node_of
 from tests.node_simulation.script import FILES, TOPIC, Client, Script
 
 if TYPE_CHECKING:
-    from broker.context import BrokerContext
+    from broker.feature import Core
     from tests.node_simulation.machine import Machine
 
 QUIET = "QUIET"
@@ -36,10 +36,10 @@ EAGER = PATIENT | {"disk_max_used_percent": 0}
 """Nobody is waited for."""
 
 
-def context_of(machine: Machine) -> BrokerContext:
+def context_of(machine: Machine) -> Core:
     assert machine.process is not None, f"{machine.name} is down"
     assert machine.process.broker is not None, f"{machine.name} is starting"
-    return machine.process.broker.context
+    return machine.process.broker.core
 
 
 def is_serving(machine: Machine) -> bool:
@@ -62,7 +62,7 @@ def flush_queues(script: Script) -> None:
     """Otherwise they go to the disk each ten seconds."""
     for machine in script.world.nodes.values():
         if is_serving(machine):
-            context_of(machine).log._index._flusher.flush_soon()  # type: ignore[attr-defined]
+            context_of(machine).log._flusher.flush_soon()  # type: ignore[attr-defined]
 
 
 async def send(client: Client, topic: str, value: str, size_bytes: int = 40) -> RemotingCommand | None:

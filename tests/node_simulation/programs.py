@@ -9,8 +9,8 @@ from broker.__main__ import serve_until
 from broker.app import Broker
 from broker.config import BrokerConfig
 from broker.store.store_lock import StoreLockedError
-from commitlog.recovery import CorruptLogError
-from dledger.hard_state import CorruptHardStateError
+from commitlog.errors import CorruptLogError
+from dledger.durable_state import CorruptHardStateError
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
 from tests.node_simulation.machine import Process

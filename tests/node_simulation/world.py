@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.config import BrokerConfig, config_from
-from commitlog.errors import DamagedQueueError, DamagedRecordError
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError, DamagedQueueError, DamagedRecordError
 from dledger.core.types import NO_INDEX
 from tests.histories.checker import check
 from tests.node_simulation.clients import History
@@ -204,7 +203,7 @@ class World:
             leader is not None
             and leader.process is not None
             and leader.process.broker is not None
-            and leader.process.broker.context.log.is_writable()
+            and leader.process.broker.core.log.is_writable()
         )
 
     def is_converged(self) -> bool:

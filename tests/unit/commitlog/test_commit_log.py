@@ -11,10 +11,10 @@ import pytest
 from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.dispatch import DispatchBatch, DispatchRequest
+from commitlog.errors import CorruptLogError
 from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, decode_record
-from commitlog.recovery import CorruptLogError
 from tests.support.memory_fs import MemoryFs
 
 STORE = Path("/store")
@@ -108,7 +108,7 @@ async def test_puts_made_while_a_round_syncs_share_the_next_one() -> None:
         bench.put(b"x")
     await bench.settle(21)
     assert fs.sync_count - before <= 2
-    writes = bench.log.write_measures
+    writes = bench.log.write_metrics
     assert (writes.entries.sum, writes.entries.count) == (21, writes.seconds.count)
     assert writes.size_bytes.sum == bench.log.end_position
     await bench.log.stop()
