@@ -273,7 +273,7 @@ async def test_edit_that_takes_from_consumers_is_previewed_and_confirmed() -> No
         answered(await client.patch("/topics/orders", params=confirmed, json=spec))
     assert preview["isDryRun"] is True
     assert preview["warnings"] == [
-        "broker-a: consumers no longer get what is in the queues 1 to 3.",
+        "broker-a: consumers no longer receive the messages in queues 1 to 3.",
         "broker-a: producers can no longer send to it.",
     ]
     row = brokers.brokers[A].topics["orders"]
