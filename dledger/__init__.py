@@ -20,16 +20,18 @@ Entries are numbered from 0 by their index. Each carries the term of the leader 
 committed entries are visible to the host. The index of the last one is the commit index (Kafka's high
 watermark):
 
-    begin_index                 commit_index                  end_index
-        |                            |                            |
-        v                            v                            v
-        0    1    2    3    4    5   6    7    8    9    10   11  12
-     +----+----+----+----+----+----+----+----+----+----+----+----+----+
-     | t1 | t1 | t1 | t2 | t2 | t2 | t4 | t4 | t4 | t4 | t4 | t4 | t4 |
-     +----+----+----+----+----+----+----+----+----+----+----+----+----+
-        ^              ^              ^                        ^
-     epoch (1, 0)   epoch (2, 3)   epoch (4, 6)          persisted_index: this node's own disk has it up to
-     here
+    begin_index              commit_index   persisted_index  end_index
+         |                        |              |              |
+         v                        v              v              v
+         0    1    2    3    4    5    6    7    8    9    10   11
+      +----+----+----+----+----+----+----+----+----+----+----+----+
+      | t1 | t1 | t1 | t2 | t2 | t2 | t4 | t4 | t4 | t4 | t4 | t4 |
+      +----+----+----+----+----+----+----+----+----+----+----+----+
+        ^              ^              ^
+    epoch (1, 0)   epoch (2, 3)   epoch (4, 6)
+
+This node's own disk has the log up to persisted_index. A leader's commit index may be ahead of it: then a
+majority of the others has the entries.
 
 Two rules follow from how entries are created and stored (Raft 5.3, Log Matching):
 
@@ -79,24 +81,20 @@ A leader says something to each peer at least every 250 ms. A follower that hear
 900 to 1,500 ms, or 1 to 50 ms after its connection to the leader closed, starts an election. It has two
 rounds:
 
-1. Pre-vote (thesis 9.6): "would you vote for me in term T + 1?" Nothing changes at either side, so a node
-that was cut off
-   from the others can ask as often as it likes and disturbs no leader when it returns.
+1. Pre-vote (thesis 9.6): "would you vote for me in term T + 1?" Nothing changes on either side, so a node
+   that was cut off from the others can ask as often as it likes and disturbs no leader when it returns.
 2. Vote (Raft 5.2): with the pre-votes of a majority the node raises its term, votes for itself, makes both
-durable, and
-   asks for votes.
+   durable, and asks for votes.
 
 A voter refuses
 
 - while it has heard its leader within the last 900 ms, the *lease* (thesis 4.2.3), unless the connection to
-  that leader closed
-  or the leader itself asked for the election;
+  that leader closed or the leader itself asked for the election;
 - a candidate whose log is less complete: the last term decides, then the length (Raft 5.4.1). A committed
-  entry is on
-  a majority, a vote comes from a majority, the two have a member in common: so every leader has all committed
-  entries;
-- a second candidate in the same term; and always, if it may have forgotten an earlier vote (see Impaired
-  nodes).
+  entry is on a majority, and a vote comes from a majority; the two have a member in common. So every leader
+  has all committed entries;
+- a second candidate in the same term;
+- always, if it may have forgotten an earlier vote (see Impaired nodes).
 
 A vote leaves the voter only after it is durable: a node that forgot its vote in a crash could vote twice.
 
@@ -114,27 +112,25 @@ EntryHandler, the parts of DLedgerEntryPusher. The four requests together are Ra
 
 A leader has one dispatcher for each peer. It starts in COMPARE:
 
-                   the peer's log is a prefix of the leader's
-            +-----------------------------------------------------+
-            |                                                     v
-        COMPARE ---- the peer has entries the leader lacks --> TRUNCATE --> APPEND
-            ^                                                     |          |
-            +---- the peer's log changed meanwhile ---------------+          |
-            +---- INCONSISTENT_STATE, connection closed, entries removed ----+
+            the peer's log is a prefix of the leader's
+        +---------------------------------------------------+
+        |                                                   v
+    COMPARE -- the peer has entries that --> TRUNCATE --> APPEND
+      ^  ^     the leader lacks                  |          |
+      |  +------ the peer's log changed ---------+          |
+      +-- INCONSISTENT_STATE, connection closed, entries ---+
+          that the peer needs were removed
 
 - COMPARE: "do you have the entry (index, term)?" The answer says where the follower's log begins and ends,
-  the term of
-  its end, and its last entry that can still match. Each round skips a whole term of one side or the other.
-- TRUNCATE: "drop what you have from this index on". It names the end of the log that it is meant for: a late
-  one does
-  nothing to a log that has changed since. A follower never truncates below its commit index.
-- APPEND: entries, and the term of the entry before them. The follower accepts them only at its end, and only
-  if that term is
-  equal: then its whole log is a prefix of the leader's (Log Matching). Many pushes are under way at the same
-  time.
-- COMMIT: the leader's commit index, once a second, while there is nothing else to say. Every other request of
-  a leader
-  carries it too.
+  the term of its end, and its last entry that can still match. Each round skips a whole term of one side or
+  the other.
+- TRUNCATE: "drop what you have from this index on". It names the end of the log that it is meant for: a
+  late one does nothing to a log that has changed since. A follower never truncates below its commit index.
+- APPEND: entries, and the term of the entry before them. The follower appends them only at its end, and
+  only if that term is equal: then its whole log is a prefix of the leader's (Log Matching). Many pushes are
+  under way at the same time.
+- COMMIT: the leader's commit index, once a second, while there is nothing else to send. Every other request
+  of a leader carries it too.
 
 A follower acknowledges a push when *its disk* has it. The acknowledgement is cumulative: "my disk has your
 log up to index N".
@@ -165,7 +161,7 @@ out in this order:
 
     1  log_ops              into the store, in memory
     2  send_now             pushes and everything else that promises nothing about this node's disk
-    3  hard_state, log      written and synced: one write and one fdatasync for all that gathered meanwhile
+    3  hard_state, log      written and synced: one write and one fdatasync for everything collected meanwhile
     4  send_after_persist   votes, requests for votes, acknowledgements, answers to COMPARE and TRUNCATE
     5  Node.persisted()     the leader's own watermark
 
@@ -206,25 +202,25 @@ Entries that are damaged in place are something else: the node knows which entri
 The modules
 ===========
 
-    core/            the protocol without I/O: no clock, thread, file or socket. Messages and the time in,
-    `Output` out
-      node           one member: role, term, vote, commit index; passes each message to one of the parts below
-      election       the election timer, the rules for a vote, the count of a ballot
-      leadership     what exists only while leading; one dispatcher for each peer
-      dispatcher     COMPARE, TRUNCATE and APPEND to one peer
-      flow_control   how much may be pushed to a peer that is far behind
-      push_cache     a range that several peers get is read once
-      handler        the follower's side of replication
-      commit         the quorum's index; appends that wait for their commit
-      epochs         begin, end and terms of the log
-      repair         how an impaired node comes to vote again
-      messages, output, events, status, config, ports, types   values and interfaces
-    server           the asyncio driver of a node: one turn of the event loop, timers, the host's interface
-    writer           the writer thread: group commit of log and vote, acknowledgements after the sync
-    durable_state    the files of term, vote and the mark of an impairment transport, codec connections
-    between the members, and the frames on them (docs/formats/replication_protocol.md) repairer
-    fetches damaged entries from peers maintenance      disk space, checkpoints, reading the log for damage
-    environment, fs  the seams to clocks, random numbers and files, so that whole nodes run in a simulation
+    core/              the protocol without I/O: messages and the time in, `Output` out
+      node             one member: role, term, vote, commit index; passes each message to a part below
+      election         the election timer, the rules for a vote, the count of a ballot
+      leadership       what exists only while leading; one dispatcher for each peer
+      dispatcher       COMPARE, TRUNCATE and APPEND to one peer
+      flow_control     how much may be pushed to a peer that is far behind
+      push_cache       a range that several peers get is read once
+      handler          the follower's side of replication
+      commit           the quorum's index; appends that wait for their commit
+      epochs           begin, end and terms of the log
+      repair           how an impaired node comes to vote again
+      messages, output, events, status, config, ports, types: values and interfaces
+    server             the asyncio driver of a node: turns of the event loop, timers, the host's interface
+    writer             the writer thread: group commit of log and vote, acknowledgements after the sync
+    durable_state      the files of term, vote and the mark of an impairment
+    transport, codec   connections between the members, and their frames
+    repairer           fetches damaged entries from peers
+    maintenance        disk space, checkpoints, retention, reading the log for damage
+    environment, fs    the interfaces to clocks, random numbers and files; a simulation has its own
 
 docs/dledger.md has the details, each with the golden trace that shows it (tests/golden/dledger).
 """
