@@ -7,10 +7,9 @@ durable too.
 
 Two threads can carry out a batch, never both at the same time:
 
-- `NativeWriter`, where the C extension is there: the ordinary batch, which only writes and syncs log files.
-  Its thread never
-  needs the interpreter's lock, so it is not held up by Python code of the event loop. After the sync it sends
-  a single acknowledgement itself (`DirectAck`), without a turn of the loop.
+- `NativeWriter`, where the C extension is there: an ordinary batch, which only writes and syncs log files.
+  Its thread never needs the interpreter's lock, so Python code on the event loop does not delay it. After the
+  sync it sends a single acknowledgement itself (`DirectAck`), without a turn of the loop.
 - a Python thread: batches with a vote or the end of an impairment, and all other work on the log's files
   (`DiskWriter.run`).
 """
@@ -93,7 +92,7 @@ class NativeWriter:
     are sent, unless `cancel_send` was called before.
 
     The end of a job is reported once: by the event loop if the job failed or `await_end` was called, else by
-    the next call of `poll`. A wake-up of the loop for each job would cost more than the sync on a fast disk.
+    the next call of `poll`. Most jobs need not wake the loop: its next turn sees their end.
     """
 
     @staticmethod
@@ -269,8 +268,7 @@ class DiskWriter:
 
     def _submit_steps(self, batch: Batch) -> bool:
         """Hands an ordinary batch to the native thread; False when the Python thread has to carry it out."""
-        # `_visits`: work of `run` is queued for the Python thread. Two threads must not write at the same
-        # time.
+        # `_visits`: `run` has work for the Python thread. Two threads must not write at the same time.
         if self._native is None or self._visits or batch.hard_state is not None or batch.is_healed:
             return False
         steps = self._store.steps_of(batch.writes, self._is_synced)
@@ -327,8 +325,7 @@ class DiskWriter:
             if not waiter.done():
                 waiter.set_result(None)
         if direct_ack is not None:
-            # Not yet the loop's turn to write on that connection: first it must know what the thread has
-            # sent.
+            # The loop must know what the thread has sent before it writes on that connection again.
             direct_ack.stop()
             if direct_ack.is_sent:
                 batch.after.clear()
@@ -380,8 +377,7 @@ class DiskWriter:
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Runs work on the Python writer thread, after the current batch. Raises what work raises."""
-        # Counted before the native thread's job ends, so that no further job starts there until the work is
-        # done.
+        # Counted before the native thread's job ends, so that no further job starts there before the work.
         self._visits += 1
         try:
             await self._native_end()
