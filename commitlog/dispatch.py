@@ -11,7 +11,6 @@ the record's place in the log only.
 """
 
 import logging
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, overload
@@ -20,11 +19,8 @@ import native
 from commitlog.consume_queue import UNIT
 from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
 from commitlog.record import (
-    BORN_HOST_V6,
-    MAGIC_V1,
     PROPERTY_DELAY,
     PROPERTY_TAGS,
-    STORE_HOST_V6,
     CorruptRecordError,
     Message,
     Record,
@@ -34,6 +30,7 @@ from commitlog.record import (
 )
 from commitlog.sequences import SequenceRun, sequence_runs
 from dledger.core.types import NO_INDEX
+from remoting.record_layout import BORN_HOST_V6, MAGIC_V1, STORE_HOST_V6, TOPIC_AT, fields_struct
 
 STATE_TOPIC: Final = "rmq_sys_LEDGERMQ_STATE"
 """The only topic whose records can delete topics."""
@@ -219,8 +216,9 @@ TOPIC_FORBIDDEN: Final = frozenset("/\\\0")
 NAMES_KNOWN_MAX: Final = 100_000
 """Topics and tags remembered at most; then all are forgotten and learnt anew."""
 
-# size magic . queueId . queueOffset . sysFlag . . storeTime . . . bodySize, with two IPv4 hosts
-_FIELDS: Final = struct.Struct(">iI4xi4xq8xi8x8xq8x4x8xi")
+_FIELDS: Final = fields_struct(
+    "size", "magic", "queue_id", "queue_offset", "sys_flag", "store_timestamp_ms", "body_bytes"
+)
 _TAGS_KEY: Final = PROPERTY_TAGS + b"\x01"
 _TAGS_KEY_INSIDE: Final = b"\x02" + _TAGS_KEY
 _HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
@@ -291,7 +289,7 @@ class Dispatcher:
         codes = self._codes
         for start, index in zip(starts, indexes, strict=True):
             size, magic, queue_id, queue_offset, sys_flag, stored_ms, body_bytes = fields_at(data, start)
-            topic_at = start + 89 + body_bytes
+            topic_at = start + TOPIC_AT + body_bytes
             if magic != MAGIC_V1 or sys_flag & _HOSTS_V6 or body_bytes < 0 or topic_at > len(data):
                 request = self._parse_other(data, start, position, index)
                 if request is not None:

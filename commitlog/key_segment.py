@@ -30,19 +30,17 @@ from isal import isal_zlib
 
 import native
 from commitlog.dispatch import RecordStretch
-from commitlog.record import (
+from commitlog.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK, CorruptRecordError, Record, decode_record
+from commitlog.segments import file_name
+from dledger.fs import Buffer, Fs
+from remoting.record_layout import (
     BORN_HOST_V6,
     MAGIC_V1,
     RECORD_BYTES_MIN,
     STORE_HOST_V6,
-    TRANSACTION_MASK,
-    TRANSACTION_ROLLBACK,
-    CorruptRecordError,
-    Record,
-    decode_record,
+    TOPIC_AT,
+    fields_struct,
 )
-from commitlog.segments import file_name
-from dledger.fs import Buffer, Fs
 
 UNIT_BYTES: Final = 8
 HASH_BYTES: Final = 4
@@ -53,8 +51,7 @@ PROPERTY_KEYS: Final = b"KEYS"
 PROPERTY_UNIQUE: Final = b"UNIQ_KEY"
 _UNIQUE: Final = PROPERTY_UNIQUE + b"\x01"
 _KEYS: Final = PROPERTY_KEYS + b"\x01"
-# size magic . sysFlag . storeTime . bodySize; with two IPv4 hosts
-_FIELDS: Final = struct.Struct(">iI28xi16xq20xi")
+_FIELDS: Final = fields_struct("size", "magic", "sys_flag", "store_timestamp_ms", "body_bytes")
 _HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 _FIND: Final = native.function("_log", "key_units")
 
@@ -113,7 +110,7 @@ def _keyed_parts(data: bytes, start: int) -> tuple[bytes, bytes, int]:
     if len(data) - start < RECORD_BYTES_MIN:
         return b"", b"", 0
     size, magic, sys_flag, stored_ms, body_bytes = _FIELDS.unpack_from(data, start)
-    topic_at = start + _FIELDS.size + 1 + body_bytes
+    topic_at = start + TOPIC_AT + body_bytes
     end = start + size
     if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         return b"", b"", stored_ms

@@ -27,7 +27,8 @@ from commitlog.entry import (
     has_right_crcs,
 )
 from commitlog.errors import CorruptLogError
-from commitlog.record import MAGIC_V1, MAGIC_V2, CorruptRecordError, decode_record
+from commitlog.record import CorruptRecordError, decode_record
+from remoting.record_layout import MAGIC_V1, MAGIC_V2
 
 FILLER_MAGIC: Final = 0xCBD43194
 """The blank at the end of a plain commit log's file: int32 size, then this."""

@@ -24,14 +24,8 @@ from isal import isal_zlib
 
 import native
 from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
-from commitlog.record import (
-    BORN_HOST_V6,
-    MAGIC_V1,
-    STORE_HOST_V6,
-    CorruptRecordError,
-    Message,
-    decode_record,
-)
+from commitlog.record import CorruptRecordError, Message, decode_record
+from remoting.record_layout import BORN_HOST_V6, MAGIC_V1, STORE_HOST_V6, fields_struct
 
 SEQUENCED: Final = -1
 """The prepared transaction offset of a sequenced record."""
@@ -65,8 +59,7 @@ _VALUE: Final = re.compile(
 _DIGEST: Final = re.compile(r"[0-9a-f]{16}\Z")
 _WRITER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _ROW: Final = struct.Struct(">II")
-# magic, sysFlag, prepared transaction offset; with two IPv4 hosts
-_FIELDS: Final = struct.Struct(">4xI28xi36xq")
+_FIELDS: Final = fields_struct("magic", "sys_flag", "prepared_transaction_offset")
 _HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 _FIND: Final = native.function("_log", "sequence_runs")
 
