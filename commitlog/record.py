@@ -154,7 +154,9 @@ def _two_byte_size(topic_bytes: int) -> bytes:
 
 
 def own_words(data: bytes | bytearray | memoryview) -> tuple[int, int]:
-    """(TOTALSIZE, PHYSICALOFFSET) of what is taken for a record; (0, -1) when it is too short for one."""
+    """(TOTALSIZE, PHYSICALOFFSET) of bytes that should be a record; (0, -1) when they are too short for
+    one.
+    """
     if len(data) < RECORD_BYTES_MIN:
         return 0, -1
     size, position = _OWN_WORDS.unpack_from(data)
@@ -223,5 +225,5 @@ def encode_ordinary(
     )
     if found is None:
         return None
-    packed, entry_bytes, offsets, taken = found
-    return PackedBodies(packed, len(offsets), entry_bytes), offsets, taken
+    packed, entry_bytes, offsets, next_offsets = found
+    return PackedBodies(packed, len(offsets), entry_bytes), offsets, next_offsets
