@@ -24,14 +24,14 @@ import orjson
 from bench.processes import end_on_signals
 from bench.results_file import save
 from bench.waiting import kills, memory_mib
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
-from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.consume import QueryConsumerOffsetRequestHeader
 from remoting.headers.fields import RequestHeader
 from remoting.headers.send import SendMessageRequestHeader
+from remoting.headers.topics import CreateTopicRequestHeader
 from tests.integration.cluster import Cluster
 
 GROUP = "BenchManyTopics"

@@ -10,15 +10,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.headers.fields import RequestHeader, request_header
-
-
-@request_header
-class ViewBrokerStatsRequestHeader(RequestHeader):
-    """Code 315."""
-
-    stats_name: str
-    stats_key: str
+from remoting.headers.brokers import ViewBrokerStatsRequestHeader
 
 
 class StatsAdmin:

@@ -13,13 +13,13 @@ from functools import partial
 
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError
-from remoting.headers.admin import CreateTopicRequestHeader, TopicRequestHeader
 from remoting.headers.consume import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from remoting.headers.fields import RequestHeader
+from remoting.headers.topics import CreateTopicRequestHeader, TopicRequestHeader
 from tests.histories.operations import Crash, Outcome, Queue
 from tests.histories.recorder import NOT_DONE
 from tests.node_simulation.clients import History, RecordingClient

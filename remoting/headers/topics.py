@@ -1,6 +1,17 @@
-"""Typed headers of the requests that administrators send to a broker. Pure."""
+"""Typed headers by which topics are created, deleted and asked about. Pure."""
 
-from remoting.headers.fields import Int, RequestHeader, request_header
+from remoting.headers.fields import Int, Long, RequestHeader, request_header
+
+
+@request_header
+class QueryConsumeQueueRequestHeader(RequestHeader):
+    """Code 321."""
+
+    topic: str
+    queue_id: Int
+    index: Long
+    count: Int
+    consumer_group: str = ""
 
 
 @request_header
@@ -23,11 +34,3 @@ class CreateTopicRequestHeader(RequestHeader):
     topic_sys_flag: Int = 0
     order: bool = False
     attributes: str = ""
-
-
-@request_header
-class DeleteSubscriptionGroupRequestHeader(RequestHeader):
-    """Code 207."""
-
-    group_name: str
-    clean_offset: bool = False
