@@ -62,7 +62,7 @@ def test_queues_that_keep_what_was_deleted_are_found(monkeypatch: pytest.MonkeyP
 
 
 def test_a_leader_that_goes_on_at_the_old_offsets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = QueueOffsets.take
+    take = QueueOffsets.assign
     monkeypatch.setattr(QueueOffsets, "take", lambda self, batch, deleted=(): take(self, batch))
     with pytest.raises(InvariantError, match="has offset"):
         run_seeds(CALM)
