@@ -20,7 +20,6 @@ from broker.state.topics import PERM_WRITE, TopicConfig, dlq_topic, retry_topic
 from broker.timer.delay_levels import PROPERTY_DELAY, effective_level, to_scheduled
 from commitlog.log import PutStatus
 from commitlog.record import (
-    STORE_HOST_V6,
     Message,
     MessageIllegalError,
     Record,
@@ -33,6 +32,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
 from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
+from remoting.record_layout import STORE_HOST_V6
 from remoting.router import HandlerResult
 
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"

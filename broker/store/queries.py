@@ -13,7 +13,7 @@ from broker.context import BrokerContext
 from broker.state.state import ReplicatedState
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
-from commitlog.key_index import KeyIndex, KeyUpkeep
+from commitlog.key_index import KeyIndex, KeyMaintenance
 from commitlog.key_segment import PROPERTY_UNIQUE, key_hash, keys_of
 from commitlog.log import MessageLog
 from commitlog.record import CorruptRecordError, Record, decode_record
@@ -221,5 +221,5 @@ def make_queries(context: BrokerContext) -> KeyQueries:
     store = context.config.store_path_root_dir
     index = KeyIndex(context.environment.fs, store, context.log, end_position=context.end_position())
     context.log.add_listener(index.on_batch)
-    context.services.append(KeyUpkeep(index))
+    context.services.append(KeyMaintenance(index))
     return KeyQueries(index, context.log, lambda: context.state.deleted_at)

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from commitlog.entry import HEADER_BYTES
-from commitlog.record import BORN_HOST_V6, STORE_HOST_V6
+from remoting.record_layout import BORN_HOST_V6, STORE_HOST_V6
 from rocketmq_spark.log.record_columns import RecordColumns
 
 _HEADER: Final = (

@@ -8,20 +8,23 @@ import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
-from commitlog.record import (
+from commitlog.record import CorruptRecordError, decode_record
+from remoting.record_layout import (
+    AT,
+    BODY_AT,
     BORN_HOST_V6,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
     MAGIC_V1,
     MAGIC_V2,
     RECORD_BYTES_MIN,
     STORE_HOST_V6,
-    CorruptRecordError,
-    decode_record,
 )
 from rocketmq_spark.log.stretch import Int64s
 from rocketmq_spark.source.records import RECORD_HEAD, Records, take
 
 HEAD_BYTES: Final = RECORD_HEAD.itemsize
-_V6_MORE_BYTES: Final = 12
+_V6_MORE_BYTES: Final = HOST_V6_BYTES - HOST_V4_BYTES
 _WIDTHS: Final = {">i8": 8, ">i4": 4, ">u2": 2, "u1": 1}
 
 
@@ -69,7 +72,7 @@ class RecordColumns:
         sys_flags = heads["sys_flag"]
         born_more = np.where(sys_flags & BORN_HOST_V6, _V6_MORE_BYTES, 0)
         more = born_more + np.where(sys_flags & STORE_HOST_V6, _V6_MORE_BYTES, 0)
-        body = self.starts + 88 + more
+        body = self.starts + BODY_AT + more
         is_v2 = heads["magic"] == MAGIC_V2
         is_whole = (heads["magic"] == MAGIC_V1) | is_v2
         is_whole &= (heads["size"] == self.sizes) & (self.sizes >= RECORD_BYTES_MIN + more + is_v2)
@@ -86,9 +89,9 @@ class RecordColumns:
         properties_bytes = self._number(properties - 2, ">u2", is_whole)
         is_whole &= properties + properties_bytes == ends
         return _Places(
-            store_ms=self.starts + 56 + born_more,
-            store_host=self.starts + 64 + born_more,
-            reconsume=self.starts + 72 + more,
+            store_ms=self.starts + AT["store_timestamp_ms"] + born_more,
+            store_host=self.starts + AT["store_host"] + born_more,
+            reconsume=self.starts + AT["reconsume_times"] + more,
             body=body,
             body_bytes=body_bytes,
             topic=topic,
@@ -114,7 +117,7 @@ class RecordColumns:
             flag=heads["flag"].astype(np.int32),
             sys_flag=heads["sys_flag"].astype(np.int32),
             reconsume_times=self._number(places.reconsume, ">i4", places.is_whole).astype(np.int32),
-            born_ms=heads["born_ms"].astype(np.int64),
+            born_ms=heads["born_timestamp_ms"].astype(np.int64),
             store_ms=self.store_ms,
             born_host_at=self.starts + HEAD_BYTES,
             store_host_at=places.store_host,

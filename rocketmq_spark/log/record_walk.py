@@ -6,8 +6,9 @@ from typing import Final
 import numpy as np
 
 from commitlog.entry import BLANK_BYTES
-from commitlog.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, CorruptRecordError, decode_record
+from commitlog.record import CorruptRecordError, decode_record
 from commitlog.recovery import FILLER_MAGIC, MORE, find_record, scan_records
+from remoting.record_layout import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from rocketmq_spark.log.discovery import Log
 from rocketmq_spark.log.entries import Taken
 from rocketmq_spark.log.record_columns import RecordColumns

@@ -5,8 +5,9 @@ import ipaddress
 import numpy as np
 import pyarrow as pa
 
-from commitlog.record import BORN_HOST_V6, STORE_HOST_V6, offset_msg_id
-from rocketmq_spark.source.records import HOST_V4_BYTES, HOST_V6_BYTES, Flags, Ints, Records, take
+from commitlog.record import offset_msg_id
+from remoting.record_layout import BORN_HOST_V6, HOST_V4_BYTES, HOST_V6_BYTES, STORE_HOST_V6
+from rocketmq_spark.source.records import Flags, Ints, Records, take
 from rocketmq_spark.source.slices import slices
 
 _HEX_DIGITS = np.frombuffer(b"0123456789ABCDEF", np.uint8)

@@ -2,42 +2,49 @@
 
 A pull's answer holds records back to back, each of its own length. Only the walk from one to the next is a
 loop; every field is then read for all records by one numpy operation. The layout is that of
-`commitlog.record`.
+`remoting.record_layout`.
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.record import BORN_HOST_V6, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, STORE_HOST_V6
+from remoting.record_layout import (
+    BORN_HOST_V6,
+    FIELDS,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    STORE_HOST_V6,
+    Field,
+)
 from rocketmq_spark.errors import CorruptDataError
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-HOST_V4_BYTES: Final = 8
-HOST_V6_BYTES: Final = 20
 RUN_MIN: Final = 64
 """A look at so many records at once costs about as much as a walk over the half of them."""
-RECORD_HEAD: Final = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">u4"),
-        ("body_crc", ">u4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_ms", ">i8"),
-    ]
+
+
+def _dtype_of(fields: Sequence[Field]) -> np.dtype[np.void]:
+    return np.dtype([(field.name, f">{field.code}") for field in fields])
+
+
+_BORN_HOST, _STORE_HOST = (
+    next(number for number, field in enumerate(FIELDS) if field.name == name)
+    for name in ("born_host", "store_host")
 )
+RECORD_HEAD: Final = _dtype_of(FIELDS[:_BORN_HOST])
 """Up to the born host, whose length depends on sysFlag."""
-_TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_bytes", ">i4")])
+_TAIL: Final = _dtype_of(FIELDS[_STORE_HOST + 1 :])
 """From behind the store host to the body."""
 _TIME = np.dtype(">i8")
 _read_size = struct.Struct(">i").unpack_from
@@ -112,7 +119,7 @@ def find_records(data: bytes) -> Records:
         flag=head["flag"].astype(np.int32),
         sys_flag=sys_flag,
         reconsume_times=tail["reconsume_times"].astype(np.int32),
-        born_ms=head["born_ms"].astype(np.int64),
+        born_ms=head["born_timestamp_ms"].astype(np.int64),
         store_ms=take(raw, store_time_at, _TIME.itemsize).view(_TIME).ravel().astype(np.int64),
         born_host_at=born_host_at,
         store_host_at=store_host_at,
