@@ -16,7 +16,7 @@ from remoting.record_layout import (
     fields_struct,
     head_struct,
 )
-from rocketmq_spark.source.records import RECORD_HEAD
+from rocketmq_spark.records.fields import RECORD_HEAD
 
 
 def test_fields_follow_each_other_and_have_the_widths_of_their_codes() -> None:
