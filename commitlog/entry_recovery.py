@@ -238,7 +238,7 @@ def _walk_entries(files: EntryFiles, walk: _Walk, unsynced_bytes_max: int) -> No
         scan = scan_entries(data, walk.position, walk.index, walk.term, room)
         doubt = _repair_index(files, walk.index, scan.units, data)
         if doubt is not None:
-            _stand_before(walk, doubt, scan.units)
+            _end_before(walk, doubt, scan.units)
             raise CorruptLogError(
                 f"{files.data.path_of(walk.position)}: position {walk.position}: {doubt[1]}"
             )
@@ -305,7 +305,7 @@ def _doubtful_term(found: bytes, units: bytes, data: Buffer, synced_index: int) 
     return None
 
 
-def _stand_before(walk: _Walk, doubt: _Doubt, units: bytes) -> None:
+def _end_before(walk: _Walk, doubt: _Doubt, units: bytes) -> None:
     """Put the end of the walk before the doubtful one of the entries just scanned."""
     walk.position = UNIT.unpack_from(units, doubt[0] * UNIT_BYTES)[1]
     walk.index += doubt[0]

@@ -16,9 +16,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
-from commitlog.dispatch import Applied, DispatchBatch, RecordStretch
+from commitlog.dispatch import DispatchBatch, RecordStretch
 from commitlog.errors import DamagedRecordError
 from commitlog.key_segment import (
     DIRECTORY,
@@ -29,6 +29,7 @@ from commitlog.key_segment import (
     load_segments,
     write_segment,
 )
+from commitlog.log import MessageLog
 from dledger.core.types import NO_INDEX
 from dledger.fs import Fs
 
@@ -52,20 +53,6 @@ class KeyIndexConfig:
     4 GiB that a unit's position can tell apart."""
 
 
-class KeyedLog(Protocol):
-    """What the key index asks of the log."""
-
-    @property
-    def min_position(self) -> int: ...
-
-    @property
-    def applied_index(self) -> int: ...
-
-    def batch_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]: ...
-
-    def end_of(self, index: int) -> int: ...
-
-
 class KeyIndex:
     """The segments. All methods are for the loop's thread; code that changes or reads files holds the lock
     `files`.
@@ -75,7 +62,7 @@ class KeyIndex:
         self,
         fs: Fs,
         store: Path,
-        log: KeyedLog,
+        log: MessageLog,
         config: KeyIndexConfig | None = None,
         end_position: int | None = None,
     ) -> None:

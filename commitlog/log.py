@@ -7,15 +7,12 @@ group). All methods are called on the event loop's thread.
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from commitlog.dispatch import DispatchBatch
+from commitlog.consume_queues import ConsumeQueues
+from commitlog.dispatch import Applied, DispatchBatch
 from commitlog.record import Message
-
-if TYPE_CHECKING:
-    from commitlog.consume_queues import ConsumeQueues
-    from commitlog.dispatch import Applied
-    from dledger.core.status import NodeStatus
+from dledger.core.status import NodeStatus
 
 
 class PutStatus(enum.Enum):
@@ -59,7 +56,7 @@ class MessageLog(Protocol):
     """A log of messages with its consume queues."""
 
     @property
-    def queues(self) -> "ConsumeQueues":
+    def queues(self) -> ConsumeQueues:
         """The consume queues, which hold all messages up to `applied_index`."""
 
     @property
@@ -138,7 +135,7 @@ class MessageLog(Protocol):
     def replay_from(self, index: int) -> None:
         """Before start(): give the listeners the messages from `index` on again, dispatched before or not."""
 
-    def batch_from(self, index: int, last_index: int) -> "tuple[DispatchBatch, Applied]":
+    def batch_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         """Messages that were dispatched already, from one entry to at most another, to build derived data
         again: a bounded stretch, and where it ends. Raises DamagedRecordError.
         """
@@ -152,5 +149,5 @@ class MessageLog(Protocol):
     async def stop(self) -> None:
         """Stop serving, with the queues on disk and a checkpoint that a quick start needs."""
 
-    def status(self) -> "NodeStatus | None":
+    def status(self) -> NodeStatus | None:
         """The replication engine's view of itself; None for a log without one."""
