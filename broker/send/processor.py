@@ -30,7 +30,7 @@ from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import TopicConfig
 from broker.timer.rules import TimerRules
 from commitlog.log import MessageLog, PutResult, PutStatus
-from commitlog.sequences import writer_key
+from commitlog.sequences import stamp_sequences, writer_key
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.connection import Connection

@@ -33,6 +33,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
 from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
+from remoting.record_layout import STORE_HOST_V6
 from remoting.router import HandlerResult, Router
 
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"

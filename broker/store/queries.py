@@ -13,7 +13,7 @@ from broker.feature import Core, Feature
 from broker.state.state import ReplicatedState
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
-from commitlog.key_index import KeyIndex
+from commitlog.key_index import KeyIndex, KeyMaintenance
 from commitlog.key_segment import PROPERTY_UNIQUE, key_hash, keys_of
 from commitlog.log import MessageLog
 from commitlog.record import CorruptRecordError, Record, decode_record

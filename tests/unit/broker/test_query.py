@@ -12,6 +12,7 @@ from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TRACE_TOPIC, TopicConfig
 from broker.store import queries as key_queries
 from broker.store import queries as query_processor
+from commitlog.key_index import KeyMaintenance
 from commitlog.key_segment import key_hash
 from commitlog.record import Message, decode_record
 from remoting.codes import RequestCode, ResponseCode
