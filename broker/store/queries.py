@@ -20,7 +20,7 @@ from commitlog.record import CorruptRecordError, Record, decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers.queries import QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.headers.consume import QueryMessageRequestHeader, ViewMessageRequestHeader
 
 RECORDS_READ_MAX: Final = 4_096
 """Records one query looks at; beyond that it is answered with what was found."""

@@ -2,7 +2,7 @@
 Pure.
 
 A header class lists its fields once, with their types; the name on the wire is the camel-case form of the
-field's name, unless the field says another. A field without a default is required. Fields we do not name are
+field's name, unless the field names another. A field without a default is required. Fields we do not name are
 ignored: clients of version 5 and their hooks add some of their own.
 """
 
