@@ -15,10 +15,11 @@ from broker.monitoring.put_watch import PutWatch
 from broker.monitoring.statistics import BrokerStatistics
 from broker.sql92.filters import SqlFilters
 from broker.state.state import ReplicatedState
-from broker.store.replication import LogMeasures, ReplicationEngine
+from broker.store.replication import LogMeasures
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
 from dledger.environment import Environment
+from dledger.server import DLedgerServer
 from remoting.client.aio import RemotingClient
 from remoting.connection import Connection
 from remoting.router import Router
@@ -60,7 +61,7 @@ class BrokerContext:
     """How many things of each kind wait for something; None while that is not known. Processors add theirs.
     """
     environment: Environment = field(default_factory=Environment)
-    engine: ReplicationEngine | None = None
+    engine: DLedgerServer | None = None
     """The replication engine beside the log; None for a plain log."""
     end_position: Callable[[], int | None] = lambda: None
     """First byte after the log's last entry, committed or not; None when not known."""

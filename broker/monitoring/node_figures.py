@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from broker.context import BrokerContext
-from broker.store.replication import ReplicationEngine
 from commitlog.log import MessageLog
 from dledger.core.status import NodeStatus
 from dledger.core.types import Role
+from dledger.server import DLedgerServer
 from telemetry.families import counter, gauge, gauges
 
 
@@ -60,7 +60,7 @@ def _marks(status: NodeStatus) -> Iterator[Metric]:
     yield gauge("log_committed_index", "Last entry known to be on a majority.", status.commit_index)
 
 
-def _peers(engine: ReplicationEngine, status: NodeStatus) -> Iterator[Metric]:
+def _peers(engine: DLedgerServer, status: NodeStatus) -> Iterator[Metric]:
     """What a leader knows; others have no lag to tell."""
     peers = status.peers
     label = ("peer",)

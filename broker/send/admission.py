@@ -54,7 +54,7 @@ from commitlog.record import (
     format_properties,
     parse_properties,
 )
-from dledger.clock import wall_clock_ms
+from dledger.environment import wall_clock_ms
 from native import function
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand

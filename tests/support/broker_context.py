@@ -12,6 +12,7 @@ from broker.state.state import ReplicatedState
 from commitlog.record import host_bytes
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
+from dledger.server import DLedgerServer
 from remoting.client.aio import RemotingClient
 from remoting.router import Router
 from tests.support.fake_log import FakeLog
@@ -20,8 +21,8 @@ NOW_MS = 1_700_000_000_000
 
 
 @dataclass(slots=True)
-class FakeEngine:
-    """Implements ReplicationEngine."""
+class FakeEngine(DLedgerServer):
+    """The part of an engine that the broker itself asks; nothing runs."""
 
     term: int = 3
     leader_id: str | None = "n0"
