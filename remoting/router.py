@@ -246,9 +246,9 @@ class Router:
             self.answer(request, connection, result)
 
     def answer(self, request: RemotingCommand, connection: Answered, answer: RemotingCommand) -> None:
-        """Send an answer with the request's opaque and serialize type; nothing to a
-        oneway. Every answer leaves here, at once or late, and is counted here when it refuses; only sends are
-        answered in frames that are encoded together, and counted there (broker/send/processor.py).
+        """Send an answer with the request's opaque and serialize type; nothing for a oneway request. Every
+        answer is sent here, at once or later, and counted if it refuses; only answers to sends are encoded
+        together and counted elsewhere (broker/send/processor.py).
         """
         self._count(request, answer.code)
         if request.is_oneway:

@@ -80,7 +80,7 @@ def _ip(text: str) -> Ip:
 
 
 def pid_with(inodes: Collection[str]) -> int | None:
-    """A process that has one of these sockets; None when it ended, is another user's, or not found in time."""
+    """A process that has one of these sockets; None if it ended, is another user's or not found in time."""
     end_s = time.monotonic() + _SEARCH_S
     wanted = {f"socket:[{inode}]" for inode in inodes}
     for process in Path("/proc").glob("[0-9]*") if wanted else ():
