@@ -1,8 +1,12 @@
 """Where a topic's queues are, on all brokers of the cluster, by the name servers (TopicRouteInfoManager)."""
 
+from collections.abc import Callable
 from typing import Final
 
-from broker.context import BrokerContext
+from broker.background import Spawn
+from broker.config import BrokerConfig
+from broker.state.state import ReplicatedState
+from remoting.client.aio import RemotingClient
 from remoting.client.route_table import RouteTable
 from remoting.client.routes import RouteCache
 from remoting.errors import ClientError
@@ -18,11 +22,18 @@ BrokerQueues = tuple[tuple[str, int], ...]
 class TopicRoutes:
     """The routes that one broker requested lately."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._now_ms = context.environment.monotonic_ms
-        namesrv = context.config.namesrv_addr
-        self._routes = RouteTable(context.remoting_client, namesrv, REQUEST_TIMEOUT_S, context.spawn)
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        client: RemotingClient,
+        now_ms: Callable[[], int],
+        spawn: Spawn,
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._now_ms = now_ms
+        self._routes = RouteTable(client, config.namesrv_addr, REQUEST_TIMEOUT_S, spawn)
         self._cache: RouteCache[BrokerQueues] = RouteCache(VALID_S)
 
     async def queues(self, topic: str) -> BrokerQueues | None:
@@ -44,7 +55,7 @@ class TopicRoutes:
         return found
 
     def _own(self, topic: str) -> BrokerQueues | None:
-        config = self._context.state.topics.get(topic)
+        config = self._state.topics.get(topic)
         if config is None:
             return None
-        return ((self._context.config.broker_name, config.read_queue_nums),)
+        return ((self._config.broker_name, config.read_queue_nums),)

@@ -193,7 +193,7 @@ class DeletionWorkload:
         return shown
 
     def _check_node(self, name: str, broker: Broker) -> None:
-        log = broker.context.log
+        log = broker.core.log
         if log.applied_index < self.history.checker.commit_index:
             return
         expected = self.expected()

@@ -129,7 +129,7 @@ class SequencedWorkload:
     def _states(self) -> Iterator[tuple[str, ReplicatedState]]:
         for machine in self.history.checker.machines.values():
             if machine.process is not None and machine.process.broker is not None:
-                yield machine.name, machine.process.broker.context.state
+                yield machine.name, machine.process.broker.core.state
 
     def check(self) -> None:
         """Every row once and in order in the committed log, and every table as the log says."""
