@@ -18,14 +18,8 @@ from broker.timer.delay_levels import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPI
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import PutStatus
-from commitlog.record import (
-    STORE_HOST_V6,
-    CorruptRecordError,
-    Message,
-    Record,
-    decode_record,
-    parse_properties,
-)
+from commitlog.record import CorruptRecordError, Message, Record, decode_record, parse_properties
+from remoting.record_layout import STORE_HOST_V6
 
 BATCH_MESSAGES_MAX = 500
 BATCH_BYTES_MAX = 1024 * 1024
