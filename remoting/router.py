@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from remoting.codes import ResponseCode
-from remoting.command import RESPONSE_FLAG, RemotingCommand, error_response
+from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, error_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, HeaderError, RequestError
 
@@ -139,7 +139,7 @@ class Router:
                 batches.setdefault(batch_handler, []).append((connection, requests))
             else:
                 self._sort_out(connection, requests, batches)
-        if not self._is_continuing:
+        if self._waiting and not self._is_continuing:
             self._handle_waiting()
         for batch_handler, batch in batches.items():
             self._handle_batch(batch_handler, batch)
@@ -168,8 +168,6 @@ class Router:
 
     def _handle_waiting(self) -> None:
         waiting = self._waiting
-        if not waiting:
-            return
         loop = asyncio.get_running_loop()
         end_s = loop.time() + TURN_S_MAX
         while waiting:
@@ -252,8 +250,9 @@ class Router:
         answer is sent here, at once or later, and counted if it refuses; only answers to sends are encoded
         together and counted elsewhere (broker/send/processor.py).
         """
-        self._count(request, answer.code)
-        if request.is_oneway:
+        if answer.code:
+            self._count(request, answer.code)
+        if request.flag & ONEWAY_FLAG:
             return
         answer.opaque = request.opaque
         answer.flag |= RESPONSE_FLAG
@@ -266,9 +265,8 @@ class Router:
             connection.send(error_response(request, ResponseCode.SYSTEM_ERROR, str(error)))
 
     def _count(self, request: RemotingCommand, answer_code: int) -> None:
-        if answer_code:
-            is_known = request.code in self._handlers or request.code in self._batch_handlers
-            self.counts.refuse(request.code if is_known else UNKNOWN, answer_code)
+        is_known = request.code in self._handlers or request.code in self._batch_handlers
+        self.counts.refuse(request.code if is_known else UNKNOWN, answer_code)
 
     def _fail(self, request: RemotingCommand, connection: Connection, error: BaseException) -> None:
         if isinstance(error, RequestError):
