@@ -1,6 +1,6 @@
 """The half that both message logs share: everything that reads, by way of their Indexer."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from commitlog.consume_queues import ConsumeQueues
 from commitlog.dispatch_batch import DispatchBatch
@@ -61,9 +61,13 @@ class IndexedLog:
         """As MessageLog."""
         return self._index.reader.record_at(position)
 
-    def add_listener(self, listener: DispatchListener) -> None:
+    def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
         """As MessageLog."""
-        self._index.add_listener(listener)
+        self._index.add_listener(listener, topics)
+
+    def remove_listener(self, listener: DispatchListener) -> None:
+        """As MessageLog."""
+        self._index.remove_listener(listener)
 
     def give_again(self, listener: DispatchListener, index: int) -> None:
         """As MessageLog."""

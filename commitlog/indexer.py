@@ -1,6 +1,6 @@
 """What every message log has beside its bytes: consume queues, their upkeep, the listeners, the reading."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -104,9 +104,13 @@ class Indexer:
         """For the queues' search by time."""
         return self.reader.store_timestamp_at(position)
 
-    def add_listener(self, listener: DispatchListener) -> None:
+    def add_listener(self, listener: DispatchListener, topics: Collection[str] | None) -> None:
         """As MessageLog.add_listener."""
-        self._reput.add_listener(listener)
+        self._reput.add_listener(listener, topics)
+
+    def remove_listener(self, listener: DispatchListener) -> None:
+        """As MessageLog.remove_listener."""
+        self._reput.remove_listener(listener)
 
     def replay_from(self, index: int) -> None:
         """As MessageLog.replay_from."""

@@ -8,7 +8,7 @@ millions of entries does not hold up anything else.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from commitlog.consume_queues import ConsumeQueues
@@ -58,7 +58,8 @@ class Reput:
         self._on_queued = on_queued
         self._on_applied = on_applied
         self._on_error = on_error
-        self._listeners: list[DispatchListener] = []
+        self._listeners: dict[DispatchListener, frozenset[str] | None] = {}
+        """With the topics that each wants; None: all."""
         self._next: asyncio.Handle | None = None
         self._is_stopped = False
         self._waits_for_index = NO_INDEX
@@ -68,11 +69,16 @@ class Reput:
         self._behind: tuple[DispatchListener, Applied] | None = None
         """A listener that goes over what the others have taken already, and how far it is."""
 
-    def add_listener(self, listener: DispatchListener) -> None:
-        """Have `listener` given every stretch from now on. It may read the records: when it raises
-        DamagedRecordError it is given the stretch again after a while, and must pass over what it has taken.
+    def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
+        """Call `listener` with every stretch from now on, or with those that hold one of these topics. It may
+        read the records: when it raises DamagedRecordError it gets the stretch again after a while, and must
+        pass over what it has applied.
         """
-        self._listeners.append(listener)
+        self._listeners[listener] = None if topics is None else frozenset(topics)
+
+    def remove_listener(self, listener: DispatchListener) -> None:
+        """It gets at most the stretch that is being dispatched."""
+        self._listeners.pop(listener, None)
 
     def replay_from(self, index: int, position: int) -> None:
         """Begin with this entry, which stands at `position`; the queues are not given what they have."""
@@ -152,7 +158,12 @@ class Reput:
         self.applied = applied
         self._on_queued()
         if batch:
-            self._untold = [(listener, batch) for listener in self._listeners]
+            topics = batch.topics
+            self._untold = [
+                (listener, batch)
+                for listener, wanted in self._listeners.items()
+                if wanted is None or not wanted.isdisjoint(topics)
+            ]
         self._tell()
         if not self._untold:
             self.seconds.observe(time.perf_counter() - begun_s)

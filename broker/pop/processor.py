@@ -15,7 +15,15 @@ def register(context: BrokerContext) -> None:
     readiness = Readiness(
         context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
     )
-    ledger = PopLedger(context, OffsetCommits.of(context))
+    ledger = PopLedger(
+        context.config,
+        context.log,
+        context.state,
+        OffsetCommits.of(context),
+        context.store_host,
+        context.clock,
+        context.environment.monotonic_ms,
+    )
     revival = Revival(context, ledger)
     service = PopService(context, ledger, revival, readiness)
     looks = PopLooks(context, ledger, service, readiness)
@@ -25,7 +33,7 @@ def register(context: BrokerContext) -> None:
     context.router.register(RequestCode.POLLING_INFO, looks.polling_info)
     context.close_listeners += [service.connection_closed, looks.connection_closed]
     context.log_holds.append(lambda: snapshot_hold(context.log))
-    context.log_rewriters.append(ledger.write_anew)
+    context.log_rewriters.append(ledger.rewrite_before)
     context.waiting["pop"] = lambda: None if ledger.table is None else ledger.table.in_flight
     context.waiting["pop_request"] = lambda: len(service.holding.waits)
     context.services += [revival, looks, service, ledger]

@@ -132,9 +132,11 @@ def _figures(journal: TimerJournal, delivery: TimerDelivery, rates: RateMeter) -
 
 
 def register(context: BrokerContext) -> None:
-    journal = TimerJournal(context)
-    recalls = Recalls(context.log, journal, lambda: context.clock())
-    delivery = TimerDelivery(context, journal, recalls)
+    journal = TimerJournal(context.config, context.log, context.environment.fs)
+    recalls = Recalls(context.log, journal, context.clock)
+    delivery = TimerDelivery(
+        context.config, context.log, context.state, context.store_host, context.clock, journal, recalls
+    )
     context.may_time = TimerRoom(context.config, journal.index).may_time
     context.router.register(RequestCode.RECALL_MESSAGE, RecallProcessor(context, recalls).handle)
     context.log_holds.append(journal.hold)

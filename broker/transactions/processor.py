@@ -61,7 +61,7 @@ def _position_of(message_id: str) -> int:
 
 
 def register(context: BrokerContext) -> None:
-    ledger = TransactionLedger(context)
+    ledger = TransactionLedger(context.config, context.log, context.state, context.store_host, context.clock)
     ends, checks = EndTransactions(context, ledger), TransactionChecks(context, ledger)
     readiness = Readiness(
         context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms

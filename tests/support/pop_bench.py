@@ -63,7 +63,15 @@ class PopBench:
         commits = OffsetCommits.of(context)
         offsets.register(context)
         readiness = Readiness(log, context.engine, "n0", lambda: self.now_ms)
-        self.ledger = PopLedger(context, commits)
+        self.ledger = PopLedger(
+            context.config,
+            log,
+            context.state,
+            commits,
+            context.store_host,
+            context.clock,
+            context.environment.monotonic_ms,
+        )
         self.revival = Revival(context, self.ledger)
         self.service = PopService(context, self.ledger, self.revival, readiness)
         self.looks = PopLooks(context, self.ledger, self.service, readiness)

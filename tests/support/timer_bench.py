@@ -38,9 +38,17 @@ class TimerBench:
         self.context = context
         self.now_ms = NOW_MS
         context.clock = lambda: self.now_ms
-        self.journal = TimerJournal(context)
+        self.journal = TimerJournal(context.config, log, context.environment.fs)
         self.recalls = Recalls(log, self.journal, context.clock)
-        self.delivery = TimerDelivery(context, self.journal, self.recalls)
+        self.delivery = TimerDelivery(
+            context.config,
+            log,
+            context.state,
+            context.store_host,
+            context.clock,
+            self.journal,
+            self.recalls,
+        )
         context.may_time = TimerRoom(context.config, self.journal.index).may_time
         self.recall_processor = RecallProcessor(context, self.recalls)
         self.sends = SendProcessor(context)
@@ -99,7 +107,7 @@ class TimerBench:
         """Bodies delivered when it is so many ms after the start."""
         self.now_ms = self.log.now_ms = NOW_MS + offset_ms
         before = len(self.delivered)
-        self.delivery.look()
+        self.delivery.deliver_due()
         await self.settle()
         return [message.body for message in self.messages[before:]]
 
@@ -119,7 +127,8 @@ class TimerBench:
     @property
     def timer_ms(self) -> int | None:
         """When the timer fires, after the start."""
-        return None if self.delivery._timer is None else self.delivery._timer_due_ms - NOW_MS
+        due_ms = self.delivery._timer.due_ms
+        return None if due_ms is None else due_ms - NOW_MS
 
     @property
     def deliveries(self) -> list[Deliveries]:

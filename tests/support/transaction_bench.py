@@ -40,7 +40,7 @@ class TransactionBench:
         """How far the wall clock was set ahead, or back."""
         context.clock = lambda: self.now_ms + self.wall_step_ms
         context.environment = replace(context.environment, monotonic_ms=lambda: self.now_ms)
-        self.ledger = TransactionLedger(context)
+        self.ledger = TransactionLedger(context.config, log, context.state, context.store_host, context.clock)
         self.ends = EndTransactions(context, self.ledger)
         self.checks = TransactionChecks(context, self.ledger)
         context.may_prepare = self.ledger.has_room

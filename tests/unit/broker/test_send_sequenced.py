@@ -211,8 +211,10 @@ async def test_a_message_may_be_delayed_and_its_delivery_is_an_ordinary_message(
     assert (await bench.answer(sequenced_send(0, [b"a"], properties=properties))).code == 0
     (waiting,) = bench.stored
     assert (waiting.topic, numbers_of([waiting])) == (SCHEDULE_TOPIC, [0])
-    delivery = DelayDelivery(bench.context)
-    bench.context.clock = lambda: NOW_MS + 2_000
+    context = bench.context
+    delivery = DelayDelivery(
+        context.config, context.log, context.state, context.store_host, lambda: NOW_MS + 2_000
+    )
     await delivery.start()
     delivery.deliver_due()
     await bench.settle()
