@@ -25,7 +25,7 @@ from bench.many_topics import IN_FLIGHT, LIMIT_S, Asker, make_topics
 from bench.processes import end_on_signals
 from bench.results_file import save
 from remoting.codes import RequestCode
-from remoting.headers import UpdateConsumerOffsetRequestHeader
+from remoting.headers.consume import UpdateConsumerOffsetRequestHeader
 from tests.integration.cluster import Cluster
 
 GROUP, TOPIC = "BenchGroup00000", "BenchTopic00000"

@@ -26,7 +26,7 @@ from broker.send.turn import Turn
 from commitlog.log import PutResult, PutStatus
 from dledger.write_measures import WriteMeasures
 from ledgermq.load.run import Load, LoadResult
-from remoting.counts import RequestCounts
+from remoting.router import RequestCounts
 from telemetry.histogram import Histogram
 from tests.integration.cluster import Cluster
 

@@ -29,10 +29,10 @@ LIMIT_S = 30.0
 STEPS = {
     "read and decode frames": (
         *("remoting/frame.py", "remoting/connection.py", "remoting/command.py"),
-        *("remoting/command_reader.py", "remoting/holdings.py"),
+        *("remoting/command_reader.py", "remoting/memory_limit.py"),
     ),
-    "route requests": ("remoting/inbox.py", "remoting/router.py", "remoting/server.py"),
-    "parse headers": ("remoting/headers.py", "remoting/header_fields.py"),
+    "route requests": ("remoting/router.py", "remoting/router.py", "remoting/server.py"),
+    "parse headers": ("remoting/headers/consume.py", "remoting/headers/fields.py"),
     "broker": ("broker/",),
     "lay out records": ("commitlog/record.py", "commitlog/entry.py", "commitlog/entry_store.py"),
     "log and queues": ("commitlog/",),

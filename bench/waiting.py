@@ -27,7 +27,7 @@ from commitlog.record import Record, format_properties, get_property
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from tests.integration.cluster import Cluster
 from tests.integration.streams import Stream, read_topic
 from tests.integration.waiting import wait_for

@@ -1,9 +1,11 @@
 """All consume queues of a node: made from the log, kept in files, made again when those cannot be trusted.
 
-Units gather in memory. Every flush writes and syncs them and then says in a checkpoint up to which entry the
-queues are complete. At the start the units behind the checkpoint are dropped, and the log gives them again.
+Units gather in memory. Every few seconds a flush, in a thread beside the event loop, writes and syncs them
+and then records in a checkpoint up to which entry the queues are complete. At the start the units behind the
+checkpoint are dropped, and the log is dispatched again from there.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -19,9 +21,10 @@ from commitlog.consume_queue import (
     UNIT_BYTES,
     ConsumeQueue,
     QueuedLog,
+    UnitFiles,
     UnitWrites,
 )
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedQueueError, DamagedRecordError
 from commitlog.queue_checkpoint import (
     NOTHING,
@@ -30,10 +33,9 @@ from commitlog.queue_checkpoint import (
     QueueExtent,
     decode_queue_checkpoint,
     encode_queue_checkpoint,
+    read_version_2,
 )
-from commitlog.queue_checkpoint_v2 import read_version_2
 from commitlog.record import CorruptRecordError, decode_record
-from commitlog.unit_files import UnitFiles
 from dledger.fs import Fs, read_replaced_file, replace_file
 
 logger = logging.getLogger(__name__)
@@ -422,3 +424,69 @@ class ConsumeQueues:
     def _write_checkpoint(self, applied: Applied | None) -> None:
         extents = () if applied is None else self._extents.values()
         replace_file(self._fs, self._checkpoint, encode_queue_checkpoint(applied or Applied(), extents))
+
+
+class QueueFlusher:
+    """One flush at a time: at the interval, when the queues are full, and at the end."""
+
+    def __init__(
+        self,
+        queues: ConsumeQueues,
+        queued: Callable[[], Applied],
+        on_flushed: Callable[[], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self._queues = queues
+        self._queued = queued
+        self._on_flushed = on_flushed
+        self._on_error = on_error
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to flush at the interval."""
+        self._task = asyncio.create_task(self._run(), name="consume queue flush")
+
+    def flush_soon(self) -> None:
+        """Flush without waiting for the interval."""
+        self._wanted.set()
+
+    async def stop(self) -> None:
+        """Flush a last time. Raises OSError."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        await self._flush()
+
+    async def _run(self) -> None:
+        interval_s = self._queues.config.flush_interval_ms / 1000
+        while True:
+            try:
+                async with asyncio.timeout(interval_s):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            try:
+                await self._flush()
+            except Exception as error:  # noqa: BLE001 (a top loop: a queue that cannot be written stops the node)
+                self._on_error(error)
+                return
+            self._on_flushed()
+
+    async def _flush(self) -> None:
+        writes = None
+        for writes in self._queues.take_writes_in_parts(self._queued()):
+            if writes is None:
+                await asyncio.sleep(0)
+        if writes is None:
+            return
+        # Not cancelled half way: the last flush must not meet this one in the files.
+        work = asyncio.ensure_future(asyncio.to_thread(self._queues.write, writes))
+        try:
+            await asyncio.shield(work)
+        finally:
+            await asyncio.wait([work])
+            if not work.cancelled() and work.exception() is None:
+                self._queues.written(writes)

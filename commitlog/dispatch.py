@@ -1,18 +1,25 @@
-"""From committed records to what the consume queues and the listeners are told of them.
+"""Parses committed records into what the derived indexes need: many records in one call, as one batch.
 
-Reads of each record only the fields that an index needs, many records in one call.
+A record of the state topic can delete topics: a topic's queues hold only what is in the log behind the last
+of these. Such a record is a change of the replicated state (broker/state). It names the topics in the
+property LEDGERMQ_DELETED as well, so that a log knows them without decoding the change. No client can write
+one: clients may not send to that system topic. A record written before this property existed deletes nothing.
+
+The leader assigns queue offsets before anything is committed. So it begins a deleted topic's queues at 0 in
+the step that appends the record, and every node empties them when dispatch reaches the record: both depend on
+the record's place in the log only.
 """
 
 import logging
 import struct
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, overload
 
 import native
 from commitlog.consume_queue import UNIT
-from commitlog.deletions import STATE_TOPIC, Deletion, deletions_in
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest, QueueRun
 from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
+from commitlog.key_segment import RecordStretch
 from commitlog.record import (
     BORN_HOST_V6,
     MAGIC_V1,
@@ -20,13 +27,150 @@ from commitlog.record import (
     PROPERTY_TAGS,
     STORE_HOST_V6,
     CorruptRecordError,
+    Message,
     Record,
     decode_record,
     get_property,
     tags_code,
 )
-from commitlog.record_keys import RecordStretch
-from commitlog.sequences import sequence_runs
+from commitlog.sequences import SequenceRun, sequence_runs
+
+STATE_TOPIC: Final = "rmq_sys_LEDGERMQ_STATE"
+"""The only topic whose records can delete topics."""
+PROPERTY_DELETED: Final = b"LEDGERMQ_DELETED"
+"""The names of the topics, with SEPARATOR between them."""
+SEPARATOR: Final = ","
+NAMES_BYTES_MAX: Final = 16 * 1024
+"""What the names in one record come to at most: a record has less than 32 KiB of properties."""
+
+Deletion = tuple[int, str]
+"""The position of the record, and the topic."""
+
+
+def stamp(message: Message, topics: Sequence[str]) -> None:
+    """Make the message a record that deletes these topics."""
+    assert message.topic == STATE_TOPIC, message.topic
+    assert not any(SEPARATOR in topic for topic in topics), topics
+    names = SEPARATOR.join(topics).encode()
+    assert len(names) <= NAMES_BYTES_MAX, f"{len(names)} bytes of names"
+    message.properties = b"%b\x01%b\x02%b" % (PROPERTY_DELETED, names, message.properties)
+
+
+def topics_deleted_by(properties: bytes) -> list[str]:
+    """What a record with these properties deletes, if it is one of STATE_TOPIC."""
+    names = get_property(properties, PROPERTY_DELETED)
+    return [] if not names else names.decode(errors="replace").split(SEPARATOR)
+
+
+def deletions_in(data: Buffer, position: int, places: Sequence[tuple[int, int]]) -> Iterator[Deletion]:
+    """What the records of STATE_TOPIC at these places, (position, size), delete, in their order; `data` is
+    the part of the log that stands at `position`.
+    """
+    view = memoryview(data)
+    for at, size in places:
+        raw = bytes(view[at - position : at - position + size])
+        if PROPERTY_DELETED not in raw:
+            continue  # nearly all: offsets that consumers commit
+        try:
+            record = decode_record(raw)
+        except CorruptRecordError:
+            continue
+        for topic in topics_deleted_by(record.properties):
+            yield at, topic
+
+
+@dataclass(slots=True)
+class DispatchRequest:
+    """One committed message, as the derived indexes and waiting pulls need it."""
+
+    index: int
+    """The entry's number in the replicated log; in a plain log, which has none, the position of the
+    record's last byte."""
+    topic: str
+    queue_id: int
+    queue_offset: int
+    position: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    sys_flag: int
+
+
+QueueRun = tuple[str, int, int, bytes]
+"""Messages of one queue with offsets that follow each other: topic, queue id, the first one's offset, and the
+units of its consume queue. A plain tuple: with thousands of queues there is one for nearly each message."""
+
+
+class DispatchBatch(Sequence[DispatchRequest]):
+    """Messages in log order. Where they came as runs, each one is made only for whoever looks at it."""
+
+    def __init__(
+        self,
+        count: int,
+        last_index: int,
+        runs: Sequence[QueueRun] | None,
+        make: Callable[[], Sequence[DispatchRequest]],
+        sequences: Sequence[SequenceRun] = (),
+        stretch: RecordStretch | None = None,
+    ) -> None:
+        self.last_index = last_index
+        """Of the last message."""
+        self.runs = runs
+        """All messages by queue; None when they are of any kind and in no such order."""
+        self.sequences = sequences
+        """What writers numbered, in log order."""
+        self.stretch = stretch
+        """The records themselves; None where they are not at hand."""
+        self.deletions: Sequence[Deletion] = ()
+        """Topics that records of the stretch delete, in log order."""
+        self._count = count
+        self._make = make
+        self._made: Sequence[DispatchRequest] | None = None
+        self._topics: frozenset[str] | None = None
+
+    @staticmethod
+    def of(
+        requests: Sequence[DispatchRequest],
+        sequences: Sequence[SequenceRun] = (),
+        stretch: RecordStretch | None = None,
+        deletions: Sequence[Deletion] = (),
+    ) -> "DispatchBatch":
+        """A batch of messages of any kind."""
+        last_index = requests[-1].index if requests else -1
+        batch = DispatchBatch(len(requests), last_index, None, lambda: requests, sequences, stretch)
+        batch.deletions = deletions
+        return batch
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of the messages."""
+        if self._topics is None:
+            if self.runs is not None:
+                self._topics = frozenset([run[0] for run in self.runs])
+            else:
+                self._topics = frozenset([one.topic for one in self._all()])
+        return self._topics
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[DispatchRequest]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, at: int) -> DispatchRequest: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[DispatchRequest]: ...
+
+    def __getitem__(self, at: int | slice) -> DispatchRequest | Sequence[DispatchRequest]:
+        return self._all()[at]
+
+    def _all(self) -> Sequence[DispatchRequest]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
 
 logger = logging.getLogger(__name__)
 

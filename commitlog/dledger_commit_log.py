@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Final, Protocol
 import orjson
 
 from commitlog.cold_reads import NoRecordError
-from commitlog.deletions import stamp
-from commitlog.dispatch import Dispatcher
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch, Dispatcher, stamp
 from commitlog.entry import HEADER_BYTES, Buffer, entry_position, write_physical_offset
 from commitlog.entry_store import EntryStore
 from commitlog.errors import DamagedRecordError, PositionError
-from commitlog.indexed_log import IndexedLog
-from commitlog.indexer import Indexer, MessageLogConfig
+from commitlog.indexed_log import (
+    STRETCH_BYTES_MAX,
+    STRETCH_ENTRIES_MAX,
+    IndexedLog,
+    Indexer,
+    MessageLogConfig,
+)
 from commitlog.log import PutResult, PutStatus
 from commitlog.log_removal import LogRemoval
 from commitlog.queue_checkpoint import Applied
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
-from commitlog.reput import STRETCH_BYTES_MAX, STRETCH_ENTRIES_MAX
 from dledger.clock import wall_clock_ms
 from dledger.core.status import NodeStatus
 from dledger.core.types import DamagedEntryError, ResponseCode, Role

@@ -11,11 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from commitlog.checkpoint import SMALL_FILE_BYTES_MAX, Checkpoint, LogBegin, check_format, decode_checkpoint
+from commitlog.checkpoint import (
+    SMALL_FILE_BYTES_MAX,
+    Checkpoint,
+    LogBegin,
+    SyncMark,
+    check_format,
+    decode_checkpoint,
+)
 from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, Buffer, blank
 from commitlog.recovery import CorruptLogError
 from commitlog.segments import Segments
-from commitlog.sync_mark import SyncMark
 from dledger.core.types import NO_INDEX
 from dledger.fs import Fs, OsFs, read_replaced_file, replace_file
 

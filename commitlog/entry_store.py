@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commitlog.batch_read import Gatherer
 from commitlog.checkpoint import LogBegin, decode_log_begin, encode_format
 from commitlog.cold_reads import ColdReader
 from commitlog.entry import (
@@ -31,11 +32,9 @@ from commitlog.entry import (
     place_entry,
     verify_entries,
 )
-from commitlog.entry_cache import Chunk, EntryCache
+from commitlog.entry_chunks import Chunk, EntryCache, EntryLayout
 from commitlog.entry_files import AppendOp, EntryFiles, EntryStoreConfig, Op, ResetOp, TruncateOp
-from commitlog.entry_layout import EntryLayout
 from commitlog.entry_recovery import RecoveredLog, recover
-from commitlog.gathering import Gatherer
 from commitlog.scrubber import Scrubber
 from dledger.core.types import NO_INDEX, CorruptRangeError, EntryRange, Epoch, LogState, Scrubbed
 from dledger.fs import DiskWatch, Fs, OsFs, replace_file

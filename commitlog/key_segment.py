@@ -1,19 +1,168 @@
-"""One stretch of the log in the key index: its units in memory while it grows, sorted into buckets for its
-file.
+"""A segment of the key index: the keys of one stretch of the log, in memory while it grows, then in a file.
 
-A bucket has the units whose hashes begin with its number, in the order of the log. It is searched from its
-end, the newest first, and only as far as the times asked for reach.
+A message is found, within its topic, by its UNIQ_KEY and by each word of its KEYS (RocketMQ's IndexService).
+
+    unit: CRC-32 of topic # key 4 | position of the record, its low 32 bits 4        (big-endian)
+
+CRC-32 distinguishes any two keys of one length that differ in four neighbouring bytes only, as the ids of one
+producer do; other collisions are found by reading the records.
+
+A file is under `<store>/keyindex`, written once, and sorted into buckets. A bucket has the units whose hashes
+begin with its number, in the order of the log. It is searched from its end, the newest first, and only as far
+as the requested times reach.
+
+    header 76 | spans, 24 each | rows, 8 each | units, 8 each             (docs/formats/key_index.md)
+
+A file is named by the 20-digit index of its first entry. It is not synced: each part has a CRC. A file torn
+by a power failure is dropped, and its stretch of the log is read again.
 """
 
+import errno
+import logging
+import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from isal import isal_zlib
 
 import native
-from commitlog.record_keys import HASH_BYTES, NEVER, POSITION_MASK, UNIT_BYTES, KeyUnits
+from commitlog.entry import HEADER_BYTES, entry_starts
+from commitlog.record import (
+    BORN_HOST_V6,
+    MAGIC_V1,
+    RECORD_BYTES_MIN,
+    STORE_HOST_V6,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    CorruptRecordError,
+    Record,
+    decode_record,
+)
+from commitlog.segments import file_name
+from dledger.fs import Buffer, Fs
+
+UNIT_BYTES: Final = 8
+HASH_BYTES: Final = 4
+POSITION_MASK: Final = 0xFFFFFFFF
+NEVER: Final = (2**63 - 1, -(2**63))
+"""Earliest and latest time of nothing."""
+PROPERTY_KEYS: Final = b"KEYS"
+PROPERTY_UNIQUE: Final = b"UNIQ_KEY"
+_UNIQUE: Final = PROPERTY_UNIQUE + b"\x01"
+_KEYS: Final = PROPERTY_KEYS + b"\x01"
+# size magic . sysFlag . storeTime . bodySize; with two IPv4 hosts
+_FIELDS: Final = struct.Struct(">iI28xi16xq20xi")
+_HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+_FIND: Final = native.function("_log", "key_units")
+
+KeyUnits = tuple[bytes, int, int]
+"""Units in log order; earliest and latest store time of the records they are of. A plain tuple, since the
+compiled function makes it.
+"""
+
+
+@dataclass(slots=True)
+class RecordStretch:
+    """Committed records that stand together in the log, all of a stretch of it."""
+
+    begin_index: int
+    """The stretch begins with this entry; where the log begins behind it, with the log."""
+    last_index: int
+    position: int
+    """Where `data` stands in the log."""
+    data: Buffer
+    header_bytes: int = HEADER_BYTES
+    """Of the entry around each record; 0: the records stand back to back."""
+
+    @property
+    def end_position(self) -> int:
+        """First byte behind the stretch."""
+        return self.position + len(self.data)
+
+    def key_units(self) -> KeyUnits:
+        """The keys of the records."""
+        if _FIND is not None:
+            found: KeyUnits | None = _FIND(self.data, self.header_bytes, self.position)
+            if found is not None:
+                return found
+        raw = bytes(self.data)
+        return units_of(raw, self._starts(raw), self.position)
+
+    def _starts(self, raw: bytes) -> Sequence[int]:
+        if self.header_bytes:
+            return [start + self.header_bytes for start in entry_starts(raw)]
+        starts = []
+        at = 0
+        while at < len(raw):
+            starts.append(at)
+            at += int.from_bytes(raw[at : at + 4], "big")
+        return starts
+
+
+def units_of(data: bytes, starts: Iterable[int], position: int) -> KeyUnits:
+    """The keys of the records at data[start], where data[0] stands at `position` in the log."""
+    units = bytearray()
+    earliest_ms, latest_ms = NEVER
+    for start in starts:
+        topic, properties, stored_ms = _keyed_parts(data, start)
+        keys = list(_keys_in(properties))
+        if not keys:
+            continue
+        low = (position + start & POSITION_MASK).to_bytes(4, "big")
+        for key in keys:
+            units += isal_zlib.crc32(b"%b#%b" % (topic, key)).to_bytes(HASH_BYTES, "big") + low
+        earliest_ms = min(earliest_ms, stored_ms)
+        latest_ms = max(latest_ms, stored_ms)
+    return bytes(units), earliest_ms, latest_ms
+
+
+def keys_of(record: Record) -> Iterator[bytes]:
+    """What a message can be found by: its own id, and each word of its keys. Nothing for one that was rolled
+    back.
+    """
+    if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+        yield from _keys_in(record.properties)
+
+
+def _keys_in(properties: bytes) -> Iterator[bytes]:
+    for piece in properties.split(b"\x02"):
+        if piece.startswith(_UNIQUE):
+            if len(piece) > len(_UNIQUE):
+                yield piece[len(_UNIQUE) :]
+        elif piece.startswith(_KEYS):
+            yield from filter(None, piece[len(_KEYS) :].split(b" "))
+
+
+def _keyed_parts(data: bytes, start: int) -> tuple[bytes, bytes, int]:
+    """Topic, properties and store time of a record; no properties where it is not to be found by any."""
+    if len(data) - start < RECORD_BYTES_MIN:
+        return b"", b"", 0
+    size, magic, sys_flag, stored_ms, body_bytes = _FIELDS.unpack_from(data, start)
+    topic_at = start + _FIELDS.size + 1 + body_bytes
+    end = start + size
+    if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        return b"", b"", stored_ms
+    is_ordinary = magic == MAGIC_V1 and not sys_flag & _HOSTS_V6 and body_bytes >= 0
+    if is_ordinary and topic_at + 2 <= end <= len(data):
+        properties_at = topic_at + data[topic_at - 1] + 2
+        topic = data[topic_at : properties_at - 2]
+        properties_bytes = int.from_bytes(data[properties_at - 2 : properties_at], "big", signed=True)
+        if topic.isascii() and properties_at + properties_bytes == end:
+            return topic, data[properties_at:end], stored_ms
+    try:
+        record = decode_record(data, start)
+    except CorruptRecordError:
+        return b"", b"", stored_ms  # the dispatching says so
+    return record.topic.encode(), record.properties, record.store_timestamp_ms
+
+
+def key_hash(topic: str, key: str) -> bytes:
+    """The first half of the units of this key."""
+    return isal_zlib.crc32(f"{topic}#{key}".encode(errors="surrogatepass")).to_bytes(HASH_BYTES, "big")
+
 
 UNITS_PER_BUCKET: Final = 128
 """About so many: what a search reads and checks of each file, 1 KiB."""
@@ -225,3 +374,185 @@ def sort_in_python(pieces: Sequence[bytes], bits: int) -> tuple[bytes, bytes]:
         end += len(units) // UNIT_BYTES
         rows += end.to_bytes(4, "big") + bucket_crc(number, bytes(units)).to_bytes(4, "big")
     return bytes(rows), b"".join(buckets)
+
+
+logger = logging.getLogger(__name__)
+
+DIRECTORY: Final = "keyindex"
+MAGIC: Final = b"LMQ_KEYS"
+VERSION: Final = 1
+NAME_DIGITS: Final = 20
+# magic version bits units spans | begin, last index | positions | times | CRC of the spans, CRC of this
+_HEADER: Final = struct.Struct(">8sHHIIqqqqqqII")
+_SPAN: Final = struct.Struct(">qqq")
+_CRC_BYTES: Final = 4
+_UINT32: Final = struct.Struct(">I")
+_ROW: Final = struct.Struct(">II")
+
+
+class DamagedKeyFileError(Exception):
+    """A file of the key index does not hold what was written."""
+
+
+class SealedSegment:
+    """A segment in its file. It keeps no file open, and in memory only what the header says."""
+
+    def __init__(
+        self, fs: Fs, path: Path, extent: Extent, bits: int, span_count: int, spans_crc: int
+    ) -> None:
+        self.path = path
+        self.extent = extent
+        self._fs = fs
+        self._bits = bits
+        self._span_count = span_count
+        self._spans_crc = spans_crc
+        self._rows_at = _HEADER.size + span_count * _SPAN.size
+        self._units_at = self._rows_at + (ROW_BYTES << bits)
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the file is."""
+        return self._units_at + self.extent.unit_count * UNIT_BYTES
+
+    def newest(self, word: bytes, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """As OpenSegment.newest. Reads the file with the first position.
+
+        Raises DamagedKeyFileError, OSError.
+        """
+        fd = self._open()
+        try:
+            spans = () if self.extent.is_within(begin_ms, end_ms) else self._spans(fd)
+            units = self._bucket(fd, bucket_of(word, self._bits))
+        finally:
+            self._fs.close(fd)
+        window = window_of(self.extent, spans, begin_ms, end_ms)
+        yield from newest(units, word, self.extent.begin_position, window)
+
+    def read_all(self) -> tuple[Sequence[Span], bytes]:
+        """Spans and units, checked. Raises DamagedKeyFileError, OSError."""
+        fd = self._open()
+        try:
+            rows = self._read(fd, self._rows_at, ROW_BYTES << self._bits)
+            units = self._read(fd, self._units_at, self.extent.unit_count * UNIT_BYTES)
+            begin = 0
+            for number, (end, crc) in enumerate(_ROW.iter_unpack(rows)):
+                if bucket_crc(number, units[begin * UNIT_BYTES : end * UNIT_BYTES]) != crc or end < begin:
+                    raise self._damage(f"bucket {number} does not have its CRC")
+                begin = end
+            return self._spans(fd), units
+        finally:
+            self._fs.close(fd)
+
+    def _open(self) -> int:
+        fd = self._fs.open(self.path)
+        if self._fs.size(fd) != self.size_bytes:
+            self._fs.close(fd)
+            raise self._damage(f"it does not have {self.size_bytes} bytes")
+        return fd
+
+    def _spans(self, fd: int) -> list[Span]:
+        data = self._read(fd, _HEADER.size, self._span_count * _SPAN.size)
+        if isal_zlib.crc32(data) != self._spans_crc:
+            raise self._damage("the spans do not have their CRC")
+        return [Span(*each) for each in _SPAN.iter_unpack(data)]
+
+    def _bucket(self, fd: int, bucket: int) -> bytes:
+        # The row before says where the bucket begins. What stands before the first row means nothing here.
+        data = self._read(fd, self._rows_at + bucket * ROW_BYTES - ROW_BYTES, 2 * ROW_BYTES)
+        (before, _), (end, crc) = _ROW.iter_unpack(data)
+        begin = before if bucket else 0
+        if not begin <= end <= self.extent.unit_count:
+            raise self._damage(f"bucket {bucket} goes from unit {begin} to {end}")
+        units = self._read(fd, self._units_at + begin * UNIT_BYTES, (end - begin) * UNIT_BYTES)
+        if bucket_crc(bucket, units) != crc:
+            raise self._damage(f"bucket {bucket} does not have its CRC")
+        return units
+
+    def _read(self, fd: int, at: int, size_bytes: int) -> bytes:
+        try:
+            data = self._fs.pread(fd, size_bytes, at) if size_bytes else b""
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise self._damage(str(error.strerror)) from error
+        if len(data) != size_bytes:
+            raise self._damage("it ends too early")
+        return data
+
+    def _damage(self, reason: str) -> DamagedKeyFileError:
+        return DamagedKeyFileError(f"{self.path}: {reason}")
+
+
+def write_segment(fs: Fs, directory: Path, segment: OpenSegment) -> SealedSegment:
+    """Put a segment into its file, in place of one that begins with the same entry. Raises OSError."""
+    extent, spans = segment.extent, segment.spans
+    bits = bucket_bits(extent.unit_count)
+    rows, units = sort_units(segment.pieces, bits)
+    packed_spans = b"".join(_SPAN.pack(*span) for span in spans)
+    spans_crc = isal_zlib.crc32(packed_spans)
+    header = _header(extent, bits, len(spans), spans_crc)
+    path = directory / file_name(extent.begin_index)
+    _write(fs, path, [header, packed_spans, rows, units])
+    return SealedSegment(fs, path, extent, bits, len(spans), spans_crc)
+
+
+def _header(extent: Extent, bits: int, span_count: int, spans_crc: int) -> bytes:
+    numbers = (extent.begin_index, extent.last_index, extent.begin_position, extent.end_position)
+    times = (extent.earliest_ms, extent.latest_ms)
+    parts = (MAGIC, VERSION, bits, extent.unit_count, span_count, *numbers, *times, spans_crc)
+    head = _HEADER.pack(*parts, 0)[:-_CRC_BYTES]
+    return head + _UINT32.pack(isal_zlib.crc32(head))
+
+
+def _write(fs: Fs, path: Path, buffers: Sequence[Buffer]) -> None:
+    unfinished = path.with_name(path.name + ".tmp")
+    fd = fs.open(unfinished)
+    try:
+        fs.set_size(fd, 0)
+        fs.pwrite(fd, [buffer for buffer in buffers if buffer], 0)
+    finally:
+        fs.close(fd)
+    fs.rename(unfinished, path)
+
+
+def load_segments(fs: Fs, directory: Path) -> list[SealedSegment]:
+    """The whole files of a directory, none of which covers an entry that another covers; the rest is deleted.
+
+    Raises OSError.
+    """
+    found: list[SealedSegment] = []
+    for name in fs.list(directory):
+        path = directory / name
+        segment = _load(fs, path) if len(name) == NAME_DIGITS and name.isdecimal() else None
+        if segment is not None and (not found or found[-1].extent.last_index < segment.extent.begin_index):
+            found.append(segment)
+            continue
+        logger.info("%s: not a whole file of the key index, deleted", path)
+        fs.delete(path)
+    return found
+
+
+def _load(fs: Fs, path: Path) -> SealedSegment | None:
+    fd = fs.open(path)
+    try:
+        head = fs.pread(fd, _HEADER.size, 0)
+        size_bytes = fs.size(fd)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return None
+    finally:
+        fs.close(fd)
+    if len(head) < _HEADER.size:
+        return None
+    magic, version, bits, unit_count, span_count, *numbers, spans_crc, crc = _HEADER.unpack(head)
+    if (magic, version) != (MAGIC, VERSION) or crc != isal_zlib.crc32(head[:-_CRC_BYTES]):
+        return None
+    begin_index, last_index, begin_position, end_position, earliest_ms, latest_ms = numbers
+    is_sound = begin_index <= last_index and 0 <= begin_position <= end_position and bits <= BUCKET_BITS_MAX
+    if not is_sound or path.name != file_name(begin_index):
+        return None
+    positions = (begin_position, end_position)
+    extent = Extent(begin_index, last_index, *positions, earliest_ms, latest_ms, unit_count)
+    segment = SealedSegment(fs, path, extent, bits, span_count, spans_crc)
+    return segment if segment.size_bytes == size_bytes else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.record import Message
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class MessageLog(Protocol):
 
         `on_done` is called once, later, when the last message is as durable as the log promises or has
         failed. It is never called when the result's status is not PUT_OK. The last message, one of the
-        replicated state, empties the queues of `deleted_topics`: see commitlog/deletions.py.
+        replicated state, empties the queues of `deleted_topics`: see commitlog/dispatch.py.
         """
 
     def is_writable(self) -> bool:

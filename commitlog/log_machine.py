@@ -32,7 +32,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Final, Generic, TypeVar
 
 from commitlog.consume_queue import ConsumeQueue
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedQueueError, DamagedRecordError, PositionError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import CorruptRecordError, Message, Record, decode_record

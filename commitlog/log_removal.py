@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from commitlog.entry import HEADER_BYTES
 from commitlog.entry_store import EntryStore
 from commitlog.errors import DamagedRecordError
-from commitlog.indexer import Indexer
+from commitlog.indexed_log import Indexer
 
 
 @dataclass(frozen=True, slots=True)

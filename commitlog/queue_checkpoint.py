@@ -1,15 +1,19 @@
 """The consume queues' `.checkpoint`: up to which entry they are complete, and how far each one's files go.
 
-Two lines, JSON and its CRC-32. It is written after everything it speaks of was synced.
+Two lines, JSON and its CRC-32. It is written after everything it names was synced. Version 2 holds sums only;
+each queue's ends are then searched in its files.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import index
+from pathlib import Path
 from typing import Any, Final
 
 from commitlog.checkpoint import seal, unseal
+from commitlog.consume_queue import PREFIX_UNIT, UNIT, UNIT_BYTES, UnitFiles
 from dledger.core.types import NO_INDEX
+from dledger.fs import Fs
 
 CHECKPOINT_VERSION: Final = 3
 
@@ -78,3 +82,63 @@ def _extent(row: list[Any]) -> QueueExtent:
     if not isinstance(topic, str) or not 0 <= begin < end or queue_id < 0:
         raise ValueError(f"{row} is no queue")
     return QueueExtent(topic, queue_id, begin, end, (position, size, tags_code))
+
+
+VERSION = 2
+
+
+def read_version_2(fs: Fs, root: Path, files: UnitFiles, content: bytes | None) -> QueueCheckpoint | None:
+    """None when it is another version's, damaged, or not what the files hold. Raises OSError."""
+    fields = unseal(content)
+    if fields is None or fields.get("version") != VERSION:
+        return None
+    try:
+        applied = Applied(index(fields["appliedIndex"]), index(fields["appliedPosition"]))
+        sums = [index(fields[name]) for name in ("queues", "begins", "ends")]
+    except (KeyError, TypeError):
+        return None
+    extents = [
+        extent
+        for topic in fs.list(root)
+        if not topic.startswith(".")
+        for name in fs.list(root / topic)
+        if name.isdecimal() and (extent := _find(root, files, topic, int(name), applied)) is not None
+    ]
+    files.close()
+    begins, ends = sum(each.begin_offset for each in extents), sum(each.end_offset for each in extents)
+    return QueueCheckpoint(applied, tuple(extents)) if sums == [len(extents), begins, ends] else None
+
+
+def _find(root: Path, files: UnitFiles, topic: str, queue_id: int, applied: Applied) -> QueueExtent | None:
+    directory = root / topic / str(queue_id)
+    starts = files.starts(directory)
+    if not starts:
+        return None
+
+    def raw(offset: int) -> bytes:
+        unit = files.read(directory, offset * UNIT_BYTES, UNIT_BYTES)
+        return unit if len(unit) == UNIT_BYTES else bytes(UNIT_BYTES)  # the file ends in it
+
+    def is_past(offset: int) -> bool:
+        position, size, _ = UNIT.unpack(raw(offset))
+        return bool(size <= 0 or position >= applied.position)
+
+    per_file = files.file_bytes // UNIT_BYTES
+    first = starts[0] // UNIT_BYTES
+    begin = _bisect(first, first + per_file, lambda offset: raw(offset) != PREFIX_UNIT)
+    end = _bisect(begin, first + per_file * len(starts), is_past)
+    if begin >= end:
+        return None
+    position, size, tags_code = UNIT.unpack(raw(end - 1))
+    return QueueExtent(topic, queue_id, begin, end, (position, size, tags_code))
+
+
+def _bisect(low: int, high: int, is_past: Callable[[int], bool]) -> int:
+    """The first number in [low, high) for which `is_past` holds, high for none."""
+    while low < high:
+        middle = (low + high) // 2
+        if is_past(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

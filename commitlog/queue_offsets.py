@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from commitlog.consume_queues import NOT_QUEUED, ConsumeQueues
 from commitlog.dispatch import is_topic_name
-from commitlog.packed import OffsetKey, encode_ordinary
-from commitlog.record import Message, MessageIllegalError, encode_record
+from commitlog.record import Message, MessageIllegalError, OffsetKey, encode_ordinary, encode_record
 
 
 @dataclass(slots=True)

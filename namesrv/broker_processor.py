@@ -21,7 +21,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.namesrv_headers import (
+from remoting.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     BrokerIdentityRequestHeader,
     BrokerMemberGroupRequestHeader,

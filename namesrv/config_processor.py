@@ -8,7 +8,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.namesrv_headers import KvItemRequestHeader, KvKeyRequestHeader, KvNamespaceRequestHeader
+from remoting.headers.namesrv import KvItemRequestHeader, KvKeyRequestHeader, KvNamespaceRequestHeader
 from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
 from remoting.router import Router
 

@@ -1,4 +1,4 @@
-/* The keys of committed records as hashes (commitlog/record_keys.py), and these sorted into buckets
+/* The keys of committed records as hashes (commitlog/key_segment.py), and these sorted into buckets
    (commitlog/key_segment.py). */
 
 #include "crc32.h"

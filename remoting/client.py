@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
-from remoting.inbox import Inbox
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
-from remoting.router import Handler, Router
+from remoting.router import Handler, Inbox, Router
 from sockets.dialled import is_usable_transport, nothing_listens
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from remoting.command import (
 )
 from remoting.errors import CommandError
 from remoting.frame import FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEADER_BYTES_MAX, FrameDecoder
-from remoting.send_request import SendMessageRequestHeader, SendRequest
+from remoting.headers.send import SendMessageRequestHeader, SendRequest
 
 LARGE_BYTES: Final = 4096
 """A request from this size on is counted by its bytes, for as long as anybody keeps it; smaller ones are

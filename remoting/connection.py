@@ -7,19 +7,18 @@ peer leaves answers unread or has too many requests open, and it dies when that 
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import socket
 from typing import Any, Protocol, cast
 
-from remoting.born_host import born_host
-from remoting.budget import ByteBudget
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_head
 from remoting.command_reader import CommandReader
+from remoting.epoll_io import JOINED_BYTES_MAX, Link, Links
 from remoting.errors import CommandError, FrameError, PendingRequestsFullError, RemotingClosedError
-from remoting.holdings import Holdings
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
-from remoting.links import JOINED_BYTES_MAX, Link, Links
-from remoting.own_requests import OwnRequests
+from remoting.memory_limit import ByteBudget, Holdings
+from remoting.pending_requests import OwnRequests
 
 _log = logging.getLogger(__name__)
 _WARNINGS_MAX = 32
@@ -435,3 +434,11 @@ class Connection(asyncio.Protocol):
             if command.flag & RESPONSE_FLAG:
                 self._own.settle(command)
         return [command for command in commands if not command.flag & RESPONSE_FLAG]
+
+
+def born_host(host: str, port: int) -> bytes:
+    """IPv4 address and port; records have no room for any other address, so those become 0.0.0.0."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or ipaddress.IPv4Address(0)
+    return address.packed + port.to_bytes(4, "big")

@@ -1,6 +1,8 @@
 """Brings each request to its handler, and each failure to the answer the protocol has for it.
 
 This is the edge where typed errors become response codes; nothing below it builds an error answer.
+Requests are handled per turn of the event loop: an `Inbox` gathers those of all connections, and a batch
+handler gets all requests of its codes in one call.
 """
 
 import asyncio
@@ -8,12 +10,11 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from remoting.codes import ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand, error_response
 from remoting.connection import Connection
-from remoting.counts import UNKNOWN, RequestCounts
 from remoting.errors import CommandError, HeaderError, RequestError
 
 _log = logging.getLogger(__name__)
@@ -27,6 +28,18 @@ Batch = tuple[Connection, list[RemotingCommand]]
 BatchHandler = Callable[[list[Batch]], None]
 """Takes all requests of a loop turn with its codes; answers each by `Router.answer`, now or later."""
 
+UNKNOWN: Final = -1
+NOTHING_THERE: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.QUERY_NOT_FOUND,
+        ResponseCode.POLLING_TIMEOUT,
+    }
+)
+"""Codes of answers that are no refusals: the request succeeded, or found nothing."""
 TASKS_MAX = 4096
 TURN_S_MAX = 0.02
 """How long the requests of a turn that are handled one by one may take together."""
@@ -38,6 +51,29 @@ class Answered(Protocol):
     """Who asked: a connection, as far as answers need it."""
 
     def send(self, command: RemotingCommand) -> None: ...
+
+
+class RequestCounts:
+    """Requests and refusals of one server since its start, by code.
+
+    A request code without a handler counts as UNKNOWN, so that clients cannot make the tables grow.
+    """
+
+    def __init__(self) -> None:
+        self.requests: dict[int, int] = {}
+        """By request code."""
+        self.refused: dict[tuple[int, int], int] = {}
+        """By the codes of request and answer."""
+
+    def add(self, code: int, count: int) -> None:
+        """So many requests of a known code came."""
+        self.requests[code] = self.requests.get(code, 0) + count
+
+    def refuse(self, code: int, answer_code: int, count: int = 1) -> None:
+        """So many of them are answered with this code."""
+        if answer_code not in NOTHING_THERE:
+            key = (code, int(answer_code))
+            self.refused[key] = self.refused.get(key, 0) + count
 
 
 class Router:
@@ -250,3 +286,24 @@ class Router:
         if key not in self._reported and len(self._reported) < _REPORTED_MAX:
             self._reported.add(key)
             _log.error("handler of request code %d failed", request.code, exc_info=error)
+
+
+class Inbox:
+    """Bounded by what the connections may read in one turn: each stops at its own bound of open requests."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._loop = asyncio.get_running_loop()
+        self._arrived: list[Arrived] = []
+
+    def add(self, arrived: Arrived) -> None:
+        """The first requests of a turn schedule the hand-over; every other connection readable now comes
+        before it.
+        """
+        if not self._arrived:
+            self._loop.call_soon(self._hand_over)
+        self._arrived.append(arrived)
+
+    def _hand_over(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        self._router.dispatch(arrived)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from itertools import count, takewhile
 
 from remoting import descriptors
-from remoting.budget import ByteBudget
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
-from remoting.inbox import Inbox
+from remoting.epoll_io import Links
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
-from remoting.links import Links
-from remoting.router import Router
+from remoting.memory_limit import ByteBudget
+from remoting.router import Inbox, Router
 from sockets.listening import listening
 
 __all__ = ["Connection", "RemotingServer"]

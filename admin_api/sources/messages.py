@@ -13,7 +13,7 @@ from admin_api.sources.bodies import Body, check, read_json
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import HeaderError
-from remoting.header_fields import parse_int
+from remoting.headers.fields import parse_int
 from remoting.record import CorruptRecordError, Record, decode_record, decode_records, format_properties
 from remoting.route import RouteError, TopicRoute, parse_topic_route
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 import orjson
 
-from broker.admin.groups import GroupRequestHeader
-from broker.admin.offsets import GroupTopicRequestHeader
 from broker.consume.clients import Client, ClientConnection, ConsumerGroup, Member
 from broker.context import BrokerContext
 from broker.responses import json_answer
@@ -21,8 +19,10 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, RemotingError, RequestError, RequestTimeoutError
 from remoting.fastjson import FastjsonError, loads, object_key_map
-from remoting.header_fields import RequestHeader, request_header
-from remoting.headers import TopicRequestHeader
+from remoting.headers.clients import CallConsumerRequestHeader, ConsumerStatusRequestHeader
+from remoting.headers.groups import GroupRequestHeader
+from remoting.headers.offsets import GroupTopicRequestHeader
+from remoting.headers.topics import TopicRequestHeader
 
 STATUS_LIMIT_S: Final = 5.0
 CALL_LIMIT_S: Final = 10.0
@@ -30,25 +30,6 @@ CALL_LIMIT_S: Final = 10.0
 ASKED_AT_ONCE_MAX: Final = 64
 MESSAGE_ID_CHARS: Final = 32
 """Of an offsetMsgId: address and port, and 16 digits of the position."""
-
-
-@request_header
-class ConsumerStatusRequestHeader(RequestHeader):
-    """Code 223; `client_addr` is a client id."""
-
-    topic: str
-    group: str
-    client_addr: str = ""
-
-
-@request_header
-class CallConsumerRequestHeader(RequestHeader):
-    """Codes 307 and 309; the latter with an offsetMsgId."""
-
-    consumer_group: str
-    client_id: str = ""
-    msg_id: str = ""
-    topic: str = ""
 
 
 class ConsumerAdmin:

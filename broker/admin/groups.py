@@ -21,32 +21,10 @@ from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads, object_key_map
-from remoting.header_fields import RequestHeader, request_header
-from remoting.headers import ConsumerGroupRequestHeader, DeleteSubscriptionGroupRequestHeader
+from remoting.headers.clients import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
+from remoting.headers.groups import DeleteSubscriptionGroupRequestHeader, GroupRequestHeader
+from remoting.headers.offsets import ConsumeStatsRequestHeader
 from remoting.router import HandlerResult
-
-
-@request_header
-class GroupRequestHeader(RequestHeader):
-    """Codes 343 and 352."""
-
-    group: str
-
-
-@request_header
-class ProducerGroupRequestHeader(RequestHeader):
-    """Code 204."""
-
-    producer_group: str
-
-
-@request_header
-class ConsumeStatsRequestHeader(RequestHeader):
-    """Code 208; without a topic all that the group consumes. A list of topics is separated by semicolons."""
-
-    consumer_group: str
-    topic: str = ""
-    topic_list: str = ""
 
 
 def with_attributes(

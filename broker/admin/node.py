@@ -22,7 +22,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.header_fields import RequestHeader, request_header
+from remoting.headers.brokers import TransferLeaderRequestHeader
 
 
 class NodeStatusBuilder:
@@ -126,13 +126,6 @@ def _unknown_peer(peer_id: str) -> PeerStatus:
 
 def _address(host: str, port: int) -> str:
     return f"{host}:{port}"
-
-
-@request_header
-class TransferLeaderRequestHeader(RequestHeader):
-    """Code 65002: the id of the member that is to lead."""
-
-    transferee: str
 
 
 class BrokerAdmin:

@@ -13,7 +13,8 @@ from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
-from remoting.header_fields import Int, Long, RequestHeader, request_header
+from remoting.headers.offsets import BrokerConsumeStatsRequestHeader
+from remoting.headers.topics import QueryConsumeQueueRequestHeader
 
 UNITS_MAX: Final = 1_000
 """In one answer, whatever is asked for: the tools page on."""
@@ -21,24 +22,6 @@ ROWS_MAX: Final = 50_000
 """Queues in one answer: about 10 MB, and a frame holds 16."""
 ROWS_PER_TURN: Final = 100
 """Each may read a record from the disk."""
-
-
-@request_header
-class QueryConsumeQueueRequestHeader(RequestHeader):
-    """Code 321."""
-
-    topic: str
-    queue_id: Int
-    index: Long
-    count: Int
-    consumer_group: str = ""
-
-
-@request_header
-class BrokerConsumeStatsRequestHeader(RequestHeader):
-    """Code 317."""
-
-    is_order: bool = False
 
 
 class QueueAdmin:

@@ -24,7 +24,7 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads
-from remoting.header_fields import Long, RequestHeader, request_header
+from remoting.headers.brokers import ElectMasterRequestHeader
 from remoting.properties_text import format_properties_text
 
 LEADER_ID: Final = 0
@@ -32,15 +32,6 @@ TRANSFER_LIMIT_S: Final = 2.5
 """The tools wait for 3 s."""
 LOOK_INTERVAL_S: Final = 0.02
 NAMES_MAX: Final = 1_000
-
-
-@request_header
-class ElectMasterRequestHeader(RequestHeader):
-    """Code 1002."""
-
-    cluster_name: str
-    broker_name: str
-    broker_id: Long
 
 
 class ReplicationAdmin:

@@ -5,20 +5,12 @@ from typing import Any
 from broker.context import BrokerContext
 from broker.monitoring.statistics import STATS, BrokerStatistics, Figures
 from broker.responses import json_answer
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.header_fields import RequestHeader, request_header
-
-
-@request_header
-class ViewBrokerStatsRequestHeader(RequestHeader):
-    """Code 315."""
-
-    stats_name: str
-    stats_key: str
+from remoting.headers.brokers import ViewBrokerStatsRequestHeader
 
 
 class StatsAdmin:

@@ -28,7 +28,7 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
-from remoting.headers import CreateTopicRequestHeader, TopicRequestHeader
+from remoting.headers.topics import CreateTopicRequestHeader, TopicRequestHeader
 from remoting.router import HandlerResult
 
 

@@ -24,7 +24,7 @@ from broker.state.topics import RETRY_PREFIX, retry_topic, topic_name_error
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from remoting.headers.clients import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from remoting.router import HandlerResult
 
 EXPIRY_INTERVAL_S = 10.0

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from broker.consume.long_polling import Arrivals, HeldPull, LongPollingTable, QueueKey, group_arrivals
 from commitlog.consume_queue import UNIT
-from commitlog.dispatch_batch import DispatchBatch, QueueRun
+from commitlog.dispatch import DispatchBatch, QueueRun
 from commitlog.log import MessageLog
 
 RESUMED_PER_TURN_MAX = 200

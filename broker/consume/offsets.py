@@ -21,7 +21,7 @@ from commitlog.record import CorruptRecordError, decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers import (
+from remoting.headers.consume import (
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,

@@ -24,7 +24,7 @@ from commitlog.errors import DamagedRecordError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
-from remoting.headers import PullMessageRequestHeader
+from remoting.headers.consume import PullMessageRequestHeader
 from remoting.router import HandlerResult
 
 SYS_FLAG_COMMIT_OFFSET = 1

@@ -29,7 +29,7 @@ from broker.state.topics import RETRY_PREFIX
 from commitlog.record import get_property
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
-from remoting.headers import PullMessageRequestHeader
+from remoting.headers.consume import PullMessageRequestHeader
 
 SYS_FLAG_SUBSCRIPTION = 4
 """The pull brings its own expression: C++ clients always, Java's and Go's on request."""

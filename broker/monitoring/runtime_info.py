@@ -26,7 +26,7 @@ from broker.context import BrokerContext, Service
 from broker.monitoring.rates import RateMeter
 from broker.monitoring.statistics import BROKER_GET, BROKER_PUT, USER_GET, USER_PUT
 from broker.timer.delay_levels import SCHEDULE_TOPIC
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
 from commitlog.record import CorruptRecordError, decode_record

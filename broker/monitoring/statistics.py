@@ -20,7 +20,7 @@ from typing import Final
 
 from broker.state.topics import LEDGERMQ_PREFIX, is_system_topic
 from commitlog.consume_queue import UNIT, UNIT_BYTES
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 
 SLOT_MS: Final = 10_000
 RINGS: Final = ((6, 1), (6, 60), (24, 360))

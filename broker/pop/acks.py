@@ -26,7 +26,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads
-from remoting.pop_headers import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
+from remoting.headers.pop import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
 
 BATCH_ACKS_MAX = 4_096
 BATCH_OFFSETS_MAX = 65_536

@@ -9,7 +9,7 @@ from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import PERM_READ, RETRY_PREFIX, topic_name_error
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
-from remoting.pop_headers import PopMessageRequestHeader
+from remoting.headers.pop import PopMessageRequestHeader
 
 MESSAGES_MAX = 32
 INVISIBLE_MAX_MS = 12 * 3_600_000

@@ -19,7 +19,7 @@ from commitlog.consume_queue import ConsumeQueue
 from commitlog.errors import DamagedRecordError
 from commitlog.record import QUEUE_OFFSET_AT
 from remoting.command import RemotingCommand
-from remoting.pop_headers import PopMessageRequestHeader
+from remoting.headers.pop import PopMessageRequestHeader
 
 RETRY_FIRST_EVERY = 5
 """So often a pop looks for retries before anything else (popFromRetryProbability 20)."""

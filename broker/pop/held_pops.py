@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from broker.pop.long_polling import Held, WaitingPops
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.log import MessageLog
 
 SERVED_PER_TURN_MAX = 200

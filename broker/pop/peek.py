@@ -23,7 +23,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.pop_headers import (
+from remoting.headers.pop import (
     NotificationRequestHeader,
     PeekMessageRequestHeader,
     PollingInfoRequestHeader,

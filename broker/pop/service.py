@@ -29,7 +29,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
-from remoting.pop_headers import PopMessageRequestHeader
+from remoting.headers.pop import PopMessageRequestHeader
 from remoting.router import Batch
 
 POLL_TIME_MAX_MS = 60_000

@@ -60,8 +60,8 @@ from native import function
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from remoting.send_request import SendMessageRequestHeader, SendRequest
-from remoting.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SendMessageRequestHeader, SendRequest
+from remoting.headers.sequenced_send import SequencedSendRequestHeader
 
 _HEAD = struct.Struct(">iiiii")
 _INT16 = struct.Struct(">h")

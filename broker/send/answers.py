@@ -23,7 +23,7 @@ from remoting.command import (
     encode_command,
     success_response,
 )
-from remoting.send_request import SendMessageRequestHeader, SendRequest
+from remoting.headers.send import SendMessageRequestHeader, SendRequest
 
 _two_words = struct.Struct(">II").pack
 _make_native = function("_remoting", "SendAnswers")

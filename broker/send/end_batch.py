@@ -18,7 +18,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.sequenced_send import BatchEnd
+from remoting.headers.sequenced_send import BatchEnd
 
 SENTENCES_MAX = 3
 """In an answer, about what differs."""

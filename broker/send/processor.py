@@ -32,9 +32,9 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
+from remoting.headers.send import SendMessageRequestHeader, send_header
+from remoting.headers.sequenced_send import SequencedSendRequestHeader
 from remoting.router import Batch
-from remoting.send_request import SendMessageRequestHeader, send_header
-from remoting.sequenced_send import SequencedSendRequestHeader
 
 LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
 """In the remark of a writable leader's log that takes nothing."""

@@ -30,7 +30,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, HeaderError, RemotingError, RequestError
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 
 PUSH_TIMEOUT_S = 3.0
 """Who replies waits no longer for the answer by default."""

@@ -32,7 +32,7 @@ from commitlog.record import (
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers import ConsumerSendMsgBackRequestHeader
+from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
 from remoting.router import HandlerResult
 
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"

@@ -39,7 +39,7 @@ from commitlog.sequences import (
 )
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
-from remoting.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.sequenced_send import SequencedSendRequestHeader
 
 FRAMING_BYTES_MAX: Final = 64 * 1024
 """What a send may have beyond maxMessageSize: one message of just that size fits, with its properties."""

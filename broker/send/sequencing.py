@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.state.writers import KEEP_MS, WRITERS_MAX, Progress, WriterTable
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.log import MessageLog, PutStatus
 from commitlog.sequences import FIRST_DIGEST, NO_DIGEST
 from remoting.codes import ResponseCode

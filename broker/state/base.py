@@ -20,7 +20,7 @@ from broker.state.checkpoints import (
     split,
 )
 from broker.state.snapshot import Snapshot, decode_snapshot, encode_snapshot
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, decode_record
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker.state.changes import join_changes
-from commitlog.deletions import NAMES_BYTES_MAX
+from commitlog.dispatch import NAMES_BYTES_MAX
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message
 

@@ -46,7 +46,7 @@ from broker.state.snapshot import (
 from broker.state.tables import StateTables, check_room
 from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_topics, topic_name_error
 from broker.state.writers import WriterTable
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, Record, decode_record, host_bytes
 from commitlog.sequences import SequenceRun

@@ -11,7 +11,7 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.timer.delay_levels import LEVELS_MAX, SCHEDULE_TOPIC
 from broker.timer.request import TIMER_TOPIC
-from commitlog.deletions import STATE_TOPIC as STATE_TOPIC
+from commitlog.dispatch import STATE_TOPIC as STATE_TOPIC
 
 PERM_INHERIT = 1
 PERM_WRITE = 2

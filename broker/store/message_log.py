@@ -8,18 +8,16 @@ from typing import Final
 
 from broker.config import MESSAGE_BYTES_MAX, BrokerConfig
 from broker.store.replication import LogMeasures, ReplicationEngine
-from commitlog.commit_log import CommitLog
+from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term_start_record
 from commitlog.entry import HEADER_BYTES, write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
-from commitlog.indexer import MessageLogConfig
+from commitlog.indexed_log import MessageLogConfig, store_timestamp_of
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
 from commitlog.record import RECORD_BYTES_MIN, CorruptRecordError, record_size
-from commitlog.record_files import RecordStoreConfig
-from commitlog.record_reader import store_timestamp_of
 from commitlog.recovery import CorruptLogError
 from dledger.core.config import Config
 from dledger.core.types import DamagedEntryError

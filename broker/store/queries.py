@@ -11,17 +11,16 @@ from typing import Final
 from broker.consume.clients import ClientConnection
 from broker.context import BrokerContext
 from broker.state.state import ReplicatedState
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
-from commitlog.key_index import KeyIndex
-from commitlog.key_upkeep import KeyUpkeep
+from commitlog.key_index import KeyIndex, KeyUpkeep
+from commitlog.key_segment import PROPERTY_UNIQUE, key_hash, keys_of
 from commitlog.log import MessageLog
 from commitlog.record import CorruptRecordError, Record, decode_record
-from commitlog.record_keys import PROPERTY_UNIQUE, key_hash, keys_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.headers.queries import QueryMessageRequestHeader, ViewMessageRequestHeader
 
 RECORDS_READ_MAX: Final = 4_096
 """Records one query looks at; beyond that it is answered with what was found."""

@@ -15,7 +15,7 @@ from broker.timer.index_store import FOLDER, DamagedRunError, RunStore
 from broker.timer.records import Deliveries, TimerRecordError, read_deliveries, row_of
 from broker.timer.request import TIMER_QUEUE_ID, TIMER_TOPIC
 from commitlog.consume_queue import ConsumeQueue
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import MessageLog
 from commitlog.log_machine import LogMachine

@@ -22,7 +22,7 @@ from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response
 from remoting.errors import RequestError
-from remoting.headers import RecallMessageRequestHeader
+from remoting.headers.send import RecallMessageRequestHeader
 
 NO_LIMIT = (1 << 31) - 1
 COUNTED_TIMES_MAX = 4_096

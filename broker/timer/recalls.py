@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from broker.timer.delay_levels import PROPERTY_REAL_TOPIC
 from broker.timer.journal import TimerJournal
 from broker.timer.records import key_of, text
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Record

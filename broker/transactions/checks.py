@@ -26,7 +26,7 @@ from commitlog.log_machine import is_ahead
 from commitlog.record import Record, get_property, offset_msg_id
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.headers import CheckTransactionStateRequestHeader
+from remoting.headers.transactions import CheckTransactionStateRequestHeader
 
 BATCH_MAX = 64
 BATCH_BYTES_MAX = 512 * 1024

@@ -20,7 +20,7 @@ from broker.store.replication import leader_hint
 from broker.transactions.half import HALF_QUEUE_ID, producer_group_of
 from broker.transactions.ledger import Decision, TransactionLedger
 from broker.transactions.window import Ending
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
 from commitlog.log_machine import REQUEST_RETRY_MS
@@ -35,7 +35,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
-from remoting.headers import EndTransactionRequestHeader
+from remoting.headers.transactions import EndTransactionRequestHeader
 from remoting.router import Batch
 
 HELD_MAX = 10_000

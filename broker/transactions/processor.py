@@ -18,7 +18,7 @@ from commitlog.record import decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from remoting.headers import ResumeCheckHalfMessageRequestHeader
+from remoting.headers.transactions import ResumeCheckHalfMessageRequestHeader
 
 MESSAGE_ID_CHARS = (32, 56)
 """Of an offsetMsgId with an IPv4 or an IPv6 host."""

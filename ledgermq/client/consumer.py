@@ -15,13 +15,13 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.header_fields import RequestHeader
-from remoting.headers import (
+from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from remoting.headers.fields import RequestHeader
 from remoting.message_body import BodyError, unpack_body
 from remoting.record import CorruptRecordError, Record
 from remoting.record import decode_records as read_records

@@ -8,7 +8,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.headers import TopicRequestHeader
+from remoting.headers.topics import TopicRequestHeader
 from remoting.route import PERM_READ, PERM_WRITE, RouteError, TopicRoute, parse_topic_route
 
 DEFAULT_TOPIC = "TBW102"

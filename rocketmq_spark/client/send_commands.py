@@ -12,8 +12,8 @@ from typing import Final
 from commitlog.sequences import NO_DIGEST
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.send_request import SendMessageRequestHeader
-from remoting.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
+from remoting.headers.sequenced_send import SequencedSendRequestHeader
 from rocketmq_spark.client.queues import MessageQueue
 
 DEFAULT_TOPIC: Final = "TBW102"
@@ -31,7 +31,7 @@ _LETTERS: Final = "abcdefghijklmn"
 @dataclass(frozen=True, slots=True)
 class WriterPlace:
     """Where the messages of a sequenced send stand in what their writer sends: see
-    `remoting.sequenced_send.SequencedSendRequestHeader`.
+    `remoting.headers.sequenced_send.SequencedSendRequestHeader`.
     """
 
     writer_id: str

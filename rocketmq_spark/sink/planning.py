@@ -8,7 +8,7 @@ from typing import Final
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import FastjsonError, loads
-from remoting.headers import CreateTopicRequestHeader
+from remoting.headers.topics import CreateTopicRequestHeader
 from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import MessageQueue

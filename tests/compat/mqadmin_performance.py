@@ -11,7 +11,7 @@ from pathlib import Path
 
 from commitlog.record import format_properties
 from remoting.codes import RequestCode
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from tests.compat.mqadmin import MqAdmin
 from tests.compat.stage import Stage
 from tests.integration.waiting import wait_for

@@ -1,4 +1,4 @@
-"""All typed headers of the product, found by looking, and values for their fields."""
+"""All typed headers of the product, found by a walk over its modules, and values for their fields."""
 
 import importlib
 import pkgutil
@@ -7,7 +7,7 @@ from typing import Any
 import broker
 import namesrv
 import remoting
-from remoting.header_fields import RequestHeader
+from remoting.headers.fields import RequestHeader
 
 PACKAGES = (remoting, namesrv, broker)
 

@@ -23,11 +23,11 @@ from remoting.command import (
 from remoting.errors import CommandError, FrameError, HeaderError
 from remoting.fastjson import FastjsonError, loads
 from remoting.frame import FrameDecoder
-from remoting.header_fields import RequestHeader
-from remoting.headers import PullMessageRequestHeader
-from remoting.namesrv_headers import RegisterBrokerRequestHeader
+from remoting.headers.consume import PullMessageRequestHeader
+from remoting.headers.fields import RequestHeader
+from remoting.headers.namesrv import RegisterBrokerRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from remoting.route import RouteError, parse_cluster_info, parse_topic_route
-from remoting.send_request import SendMessageRequestHeader
 from tests.unit.remoting.frames import BINARY_FRAME, JSON_FRAME
 
 FRAME_BYTES_MAX = 4096

@@ -9,7 +9,7 @@ from ledgermq.client.routes import RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.headers import PullMessageRequestHeader
+from remoting.headers.consume import PullMessageRequestHeader
 from tests.histories.operations import Drain, Queue, Seek
 from tests.histories.recorder import EMPTY_POLLS, Recorder, RecordingClient
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from broker.app import Broker
 from commitlog.consume_queues import NOT_QUEUED
-from commitlog.deletions import STATE_TOPIC, topics_deleted_by
+from commitlog.dispatch import STATE_TOPIC, topics_deleted_by
 from commitlog.dledger_commit_log import store_directory
 from commitlog.entry import HEADER_BYTES, entry_position, entry_starts
 from commitlog.record import Record, decode_record

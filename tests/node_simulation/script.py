@@ -22,8 +22,8 @@ from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.header_fields import RequestHeader
-from remoting.headers import CreateTopicRequestHeader
+from remoting.headers.fields import RequestHeader
+from remoting.headers.topics import CreateTopicRequestHeader
 from remoting.route import TopicRoute
 from tests.histories.checker import check
 from tests.histories.operations import Queue

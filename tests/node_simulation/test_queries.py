@@ -9,8 +9,8 @@ import pytest
 from commitlog.record import decode_record
 from ledgermq.client.routes import DEFAULT_TOPIC
 from remoting.codes import RequestCode, ResponseCode
-from remoting.headers import QueryMessageRequestHeader
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.queries import QueryMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from tests.node_simulation.machine import Machine
 from tests.node_simulation.script import PAUSE_S, Client, Script
 

@@ -12,12 +12,9 @@ from commitlog.log import PutStatus
 from commitlog.record import decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.headers import (
-    QueryConsumerOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-    ViewMessageRequestHeader,
-)
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.consume import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from remoting.headers.queries import ViewMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from tests.histories.operations import Commit, Fetch, Outcome, Poll, Queue, Send
 from tests.histories.words import Word
 from tests.node_simulation.clients import body_of, value_of

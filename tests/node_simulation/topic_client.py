@@ -12,8 +12,8 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.headers import PullMessageRequestHeader, QueueRequestHeader
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.consume import PullMessageRequestHeader, QueueRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from tests.histories.operations import Drain, Queue, Seek
 from tests.node_simulation.clients import History, RecordingClient
 from tests.simulation.invariants import require

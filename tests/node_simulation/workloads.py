@@ -17,13 +17,9 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError
-from remoting.header_fields import RequestHeader
-from remoting.headers import (
-    CreateTopicRequestHeader,
-    QueryConsumerOffsetRequestHeader,
-    TopicRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
+from remoting.headers.consume import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from remoting.headers.fields import RequestHeader
+from remoting.headers.topics import CreateTopicRequestHeader, TopicRequestHeader
 from tests.histories.operations import Crash, Outcome, Queue
 from tests.histories.recorder import NOT_DONE
 from tests.node_simulation.clients import History, RecordingClient

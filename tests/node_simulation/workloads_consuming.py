@@ -12,13 +12,13 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.header_fields import RequestHeader
-from remoting.headers import (
+from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from remoting.headers.fields import RequestHeader
 from tests.histories.operations import Assign, Queue, Seek
 from tests.node_simulation.clients import History, value_of
 from tests.node_simulation.topic_client import HAS_SUBSCRIPTION

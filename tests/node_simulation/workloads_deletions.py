@@ -23,7 +23,8 @@ from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.headers import CreateTopicRequestHeader, TopicRequestHeader, UpdateConsumerOffsetRequestHeader
+from remoting.headers.consume import UpdateConsumerOffsetRequestHeader
+from remoting.headers.topics import CreateTopicRequestHeader, TopicRequestHeader
 from tests.node_simulation.clients import History, body_of, value_of
 from tests.node_simulation.options import Options
 from tests.node_simulation.topic_client import NAME_SERVER, TopicClient, leader_of_all

@@ -20,7 +20,7 @@ from commitlog.record import Record
 from ledgermq.client.consumer import decode_records
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.pop_headers import (
+from remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,

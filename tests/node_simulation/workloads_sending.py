@@ -13,7 +13,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, PendingRequestsFullError, RemotingError
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from tests.histories.operations import Outcome, Queue, Send
 from tests.histories.recorder import NOT_DONE
 from tests.node_simulation.clients import History, body_of

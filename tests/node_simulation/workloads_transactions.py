@@ -18,7 +18,7 @@ from ledgermq.client.consumer import decode_records
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
-from remoting.headers import EndTransactionRequestHeader
+from remoting.headers.transactions import EndTransactionRequestHeader
 from tests.node_simulation.clients import History, body_of, value_of
 from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import Options, draw_options

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from commitlog.consume_queue import UNIT, Boundary
-from commitlog.deletions import STATE_TOPIC, stamp, topics_deleted_by
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import STATE_TOPIC, DispatchBatch, DispatchRequest, stamp, topics_deleted_by
 from commitlog.errors import PositionError
+from commitlog.key_segment import RecordStretch
 from commitlog.log import DispatchListener, MessageLog, PutResult, PutStatus
 from commitlog.queue_checkpoint import Applied
 from commitlog.record import (
@@ -28,7 +28,6 @@ from commitlog.record import (
     get_property,
     tags_code,
 )
-from commitlog.record_keys import RecordStretch
 from commitlog.sequences import SequenceRun, record_runs
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from commitlog.record import Message
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.command_reader import CommandReader
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from tests.support.broker_context import NOW_MS, FakeEngine, make_context
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog

@@ -6,12 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from commitlog.checkpoint import (
+    FILE_BYTES,
+    SLOT_SPACING_BYTES,
     Checkpoint,
     LogBegin,
+    SyncMark,
     check_format,
     decode_checkpoint,
     decode_log_begin,
     encode_format,
+    encode_slot,
     seal,
     unseal,
 )
@@ -52,7 +56,6 @@ from commitlog.recovery import (
     scan_entries,
     scan_records,
 )
-from commitlog.sync_mark import FILE_BYTES, SLOT_SPACING_BYTES, SyncMark, encode_slot
 from dledger.core.types import CorruptRangeError, EntryRange, Epoch
 from tests.fuzz.target import Target
 from tests.support.memory_fs import MemoryFs

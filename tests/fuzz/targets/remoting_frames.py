@@ -13,7 +13,7 @@ from remoting.command import (
 from remoting.errors import CommandError, FrameError, HeaderError
 from remoting.fastjson import FastjsonError, loads
 from remoting.frame import FrameDecoder
-from remoting.header_fields import RequestHeader
+from remoting.headers.fields import RequestHeader
 from remoting.route import (
     RouteError,
     format_cluster_info,

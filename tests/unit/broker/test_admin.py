@@ -10,7 +10,7 @@ from broker.admin.types import NodeRole, NodeStatusMessage
 from broker.monitoring.rates import RateMeter
 from broker.state.changes import CommitOffsets, PutTopic
 from broker.state.topics import TopicConfig
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.log import PutStatus
 from dledger.core.status import ElectionRecord, NodeStatus, PeerStatus
 from dledger.core.types import Epoch, PushState, Role

@@ -18,7 +18,7 @@ from broker.state.checkpoints import (
 )
 from broker.state.state import ReplicatedState
 from broker.state.topics import STATE_TOPIC, TopicConfig
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.log import PutStatus
 from commitlog.record import Message
 from tests.support.broker_context import make_context

@@ -2,7 +2,7 @@ import random
 
 from broker.consume.filters import MATCH_ALL, TagFilter, parse_tag_expression
 from broker.consume.long_polling import Arrivals, HeldPull, LongPollingTable, group_arrivals
-from commitlog.dispatch_batch import DispatchRequest
+from commitlog.dispatch import DispatchRequest
 
 QUEUE = ("T", 0)
 

@@ -12,9 +12,9 @@ from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TRACE_TOPIC, TopicConfig
 from broker.store import queries as key_queries
 from broker.store import queries as query_processor
-from commitlog.key_upkeep import KeyUpkeep
+from commitlog.key_index import KeyUpkeep
+from commitlog.key_segment import key_hash
 from commitlog.record import Message, decode_record
-from commitlog.record_keys import key_hash
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.support.broker_context import NOW_MS, FakeEngine, make_context

@@ -20,7 +20,7 @@ from commitlog.log import PutStatus
 from commitlog.record import Message, get_property
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
-from remoting.headers import ConsumerSendMsgBackRequestHeader
+from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
 from tests.support.broker_context import NOW_MS
 from tests.support.send_bench import STAMP, Bench, make_bench, send_request
 from tests.support.sequenced import batch_body, numbers_of, sequenced_send

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker.send import sequencing
 from broker.send.sequencing import Flight, SequenceRefusedError, Sequencing, Verdict
 from broker.state.writers import WriterTable
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.log import PutStatus
 from commitlog.sequences import FIRST_DIGEST, NO_DIGEST, SequenceRun, next_digest
 from remoting.codes import ResponseCode

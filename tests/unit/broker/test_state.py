@@ -15,7 +15,7 @@ from broker.state.groups import SubscriptionGroupConfig
 from broker.state.snapshot import decode_snapshot
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import DEFAULT_TOPIC, STATE_TOPIC, TopicConfig, inherited_topic, retry_topic
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
 from commitlog.record import Message

@@ -16,7 +16,7 @@ from broker.monitoring.statistics import (
     WindowCounter,
 )
 from commitlog.consume_queue import UNIT
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest, QueueRun
+from commitlog.dispatch import DispatchBatch, DispatchRequest, QueueRun
 
 HOUR_MS = 3_600_000
 START_MS = 50 * 24 * HOUR_MS

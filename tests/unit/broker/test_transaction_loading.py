@@ -11,16 +11,15 @@ from broker.state.topics import HALF_TOPIC
 from broker.transactions.loading import Loaded, Loader
 from broker.transactions.ops import Ended, OpWriter
 from broker.transactions.window import Ending
-from commitlog.commit_log import CommitLog
+from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory
 from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
-from commitlog.indexer import MessageLogConfig
+from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import MessageLog
 from commitlog.record import Message
-from commitlog.record_files import RecordStoreConfig
 from tests.support.fake_engine import FakeEngine
 from tests.support.memory_fs import MemoryFs
 from tests.unit.broker.consume_bench import ignore

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.commit_log import CommitLog
+from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
-from commitlog.indexer import MessageLogConfig
+from commitlog.dispatch import DispatchBatch, DispatchRequest
+from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, decode_record
-from commitlog.record_files import RecordStoreConfig
 from commitlog.recovery import CorruptLogError
 from tests.support.memory_fs import MemoryFs
 

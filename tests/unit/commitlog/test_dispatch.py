@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.dispatch import SCHEDULE_TOPIC, Dispatcher, is_topic_name
-from commitlog.dispatch_batch import DispatchRequest
+from commitlog.dispatch import SCHEDULE_TOPIC, Dispatcher, DispatchRequest, is_topic_name
 from commitlog.record import Message, decode_record, encode_record, format_properties, host_bytes, tags_code
 from tests.unit.commitlog.test_record import VECTOR
 

@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from commitlog.consume_queues import ConsumeQueueConfig
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.dledger_commit_log import TERM_TOPIC, DLedgerCommitLog, put_status, store_directory
 from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
 from commitlog.errors import DamagedQueueError, PositionError
-from commitlog.indexer import MessageLogConfig
+from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, decode_record
 from dledger.core.types import ResponseCode, Role

@@ -16,12 +16,11 @@ from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory
 from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
-from commitlog.indexer import MessageLogConfig
-from commitlog.key_index import KeyIndex, KeyIndexConfig
-from commitlog.key_upkeep import KeyUpkeep
+from commitlog.indexed_log import MessageLogConfig
+from commitlog.key_index import KeyIndex, KeyIndexConfig, KeyUpkeep
+from commitlog.key_segment import key_hash
 from commitlog.log import PutStatus
 from commitlog.record import Message, decode_record
-from commitlog.record_keys import key_hash
 from tests.support.fake_engine import FakeEngine
 from tests.support.memory_fs import MemoryFs
 

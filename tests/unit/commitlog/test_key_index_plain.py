@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from commitlog.commit_log import CommitLog
+from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
-from commitlog.indexer import MessageLogConfig
-from commitlog.key_index import KeyIndex, KeyIndexConfig
-from commitlog.key_upkeep import KeyUpkeep
+from commitlog.indexed_log import MessageLogConfig
+from commitlog.key_index import KeyIndex, KeyIndexConfig, KeyUpkeep
+from commitlog.key_segment import key_hash
 from commitlog.log import PutStatus
 from commitlog.record import Message, decode_record
-from commitlog.record_files import RecordStoreConfig
-from commitlog.record_keys import key_hash
 from tests.support.memory_fs import MemoryFs
 
 STORE = Path("/store")

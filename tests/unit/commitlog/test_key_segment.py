@@ -8,9 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.key_files import DamagedKeyFileError, SealedSegment, load_segments, write_segment
-from commitlog.key_segment import Extent, OpenSegment, Span, newest, sort_in_python, sort_units, window_of
-from commitlog.record_keys import NEVER
+from commitlog.key_segment import (
+    NEVER,
+    DamagedKeyFileError,
+    Extent,
+    OpenSegment,
+    SealedSegment,
+    Span,
+    load_segments,
+    newest,
+    sort_in_python,
+    sort_units,
+    window_of,
+    write_segment,
+)
 from tests.support.memory_fs import MemoryFs
 
 FOLDER = Path("/store/keyindex")

@@ -1,5 +1,4 @@
-"""A table that follows the log through changes of leadership: its parts, and seeded lives of whole machines.
-"""
+"""A table that follows the log through changes of leadership: its parts, and seeded lives of whole machines."""
 
 import asyncio
 import json
@@ -11,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from commitlog import log_machine
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import PutStatus
 from commitlog.log_machine import (

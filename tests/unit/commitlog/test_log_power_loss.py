@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from commitlog.consume_queues import ConsumeQueueConfig
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory
 from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
-from commitlog.indexer import MessageLogConfig
+from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import PutStatus
 from commitlog.queue_checkpoint import Applied
 from commitlog.record import Message, decode_record

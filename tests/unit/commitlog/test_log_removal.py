@@ -5,11 +5,11 @@ from typing import cast
 
 import pytest
 
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import DispatchBatch
 from commitlog.entry import HEADER_BYTES
 from commitlog.entry_store import EntryStore
 from commitlog.errors import DamagedRecordError
-from commitlog.indexer import Indexer
+from commitlog.indexed_log import Indexer
 from commitlog.log_removal import LogRemoval, OldFile
 from tests.support.log_entries import DIRECTORY, Stored, open_small, read_all, write_all
 from tests.support.made_up_log import ROOT, STEP, MadeUpLog, flush, open_queues, positions, put

@@ -17,7 +17,7 @@ from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
 from commitlog.errors import DamagedQueueError
-from commitlog.indexer import MessageLogConfig
+from commitlog.indexed_log import MessageLogConfig
 from commitlog.record import Message, decode_record
 from tests.support.fake_engine import FakeEngine
 from tests.support.memory_fs import CHANGES, SYNCS, WRITES, MemoryFs, PowerLossError

@@ -7,8 +7,8 @@ import zlib
 import pytest
 
 from commitlog.entry import HEADER_BYTES, encode_entries, write_physical_offset
+from commitlog.key_segment import NEVER, UNIT_BYTES, RecordStretch, key_hash
 from commitlog.record import TRANSACTION_ROLLBACK, Message, encode_record
-from commitlog.record_keys import NEVER, UNIT_BYTES, RecordStretch, key_hash
 
 POSITION = 7_000_000_000
 """Beyond what 32 bits hold."""

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import reput
+from commitlog import indexed_log as reput
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.errors import DamagedRecordError
+from commitlog.indexed_log import Reput
 from commitlog.queue_checkpoint import Applied
-from commitlog.reput import Reput
 from tests.support.memory_fs import MemoryFs
 
 STRETCH = 10

@@ -8,7 +8,7 @@ import pytest
 
 from commitlog.checkpoint import Checkpoint, decode_checkpoint
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.entry_store import EntryStore
 from commitlog.queue_checkpoint import Applied
 from commitlog.record import Message, encode_record

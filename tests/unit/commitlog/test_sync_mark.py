@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.sync_mark import FILE_BYTES, SLOT, SLOT_SPACING_BYTES, SyncMark, decode_slot, encode_slot
+from commitlog.checkpoint import FILE_BYTES, SLOT, SLOT_SPACING_BYTES, SyncMark, decode_slot, encode_slot
 from tests.support.memory_fs import MemoryFs
 
 PATH = Path("/store/synced")

@@ -8,15 +8,15 @@ from commitlog.record import Message, encode_record
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
-from remoting.headers import (
+from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from remoting.headers.send import SendMessageRequestHeader
 from remoting.route import BrokerData, QueueData, TopicRoute, format_topic_route
 from remoting.router import Router
-from remoting.send_request import SendMessageRequestHeader
 from remoting.server import Connection, RemotingServer
 
 TOPIC = "orders"

@@ -16,7 +16,8 @@ HEAVY: Final = frozenset(
         *("fastapi", "starlette", "uvicorn", "prometheus_client"),
         *("rocketmq_spark", "pyspark", "pyarrow", "pandas", "numpy", "matplotlib"),
         *("lark", "lz4", "zstandard", "uvloop", "xml", "sqlite3", "multiprocessing"),
-        *("remoting.headers", "remoting.server", "admin_api.changes", "admin_api.services.messages"),
+        *("remoting.headers.consume", "remoting.headers.topics", "remoting.server"),
+        *("admin_api.changes", "admin_api.services.messages"),
         *("ledgermq.commands.up", "ledgermq.supervisor"),
     }
 )

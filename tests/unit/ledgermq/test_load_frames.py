@@ -11,7 +11,7 @@ from ledgermq.load.cluster import count_records
 from ledgermq.load.frames import AnswerScanner, send_frame, slot_frames, slot_key, take
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, decode_command, encode_command, success_response
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 
 
 def answer(slot: int, code: int = 0, remark: str | None = None) -> bytes:

@@ -12,7 +12,7 @@ from native import _remoting
 from remoting.command import RemotingCommand
 from remoting.command_reader import CommandReader
 from remoting.errors import FrameError, HeaderError
-from remoting.send_request import SendMessageRequestHeader, SendRequest
+from remoting.headers.send import SendMessageRequestHeader, SendRequest
 from tests.fuzz.mutations import damaged
 from tests.unit.native.send_frames import CPP, FRAMES, GO, JAVA, frames, json_frame, json_send
 

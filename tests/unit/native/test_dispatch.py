@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog.consume_queue import UNIT
-from commitlog.dispatch import SCHEDULE_TOPIC, Dispatcher
-from commitlog.dispatch_batch import DispatchBatch
+from commitlog.dispatch import SCHEDULE_TOPIC, DispatchBatch, Dispatcher
 from commitlog.entry import encode_entries, write_physical_offset
 from commitlog.record import Message, encode_record, format_properties
 from native import _log

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from commitlog.batch_read import BLOCK_BYTES, BLOCKS_MAX, OVERLAP_BYTES
 from commitlog.consume_queue import UNIT
 from commitlog.entry import write_physical_offset
 from commitlog.entry_store import open_entry_store
-from commitlog.gathering import BLOCK_BYTES, BLOCKS_MAX, OVERLAP_BYTES
 from commitlog.record import Message, encode_record
 from tests.support.log_entries import DIRECTORY, SMALL, write_all
 from tests.support.memory_fs import MemoryFs

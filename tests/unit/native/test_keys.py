@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog.entry import HEADER_BYTES, encode_entries, entry_starts, write_physical_offset
-from commitlog.key_segment import sort_in_python
+from commitlog.key_segment import UNIT_BYTES, sort_in_python, units_of
 from commitlog.record import Message, encode_record
-from commitlog.record_keys import UNIT_BYTES, units_of
 from native import _log
 
 words = st.sampled_from(

@@ -19,7 +19,7 @@ from commitlog.log import PutResult, PutStatus
 from commitlog.record import PROPERTIES_BYTES_MAX, Message, host_bytes
 from remoting.command import RemotingCommand
 from remoting.command_reader import CommandReader
-from remoting.send_request import SendRequest, send_header
+from remoting.headers.send import SendRequest, send_header
 from tests.support.fake_connection import FakeConnection
 from tests.support.send_bench import STAMP
 from tests.unit.native.send_frames import (

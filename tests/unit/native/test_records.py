@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog.entry import encode_entries, write_physical_offset
-from commitlog.packed import PackedBodies, encode_ordinary
-from commitlog.record import Message, MessageIllegalError, encode_record
+from commitlog.record import Message, MessageIllegalError, PackedBodies, encode_ordinary, encode_record
 from native import _log
 
 BODY_MAX = 200

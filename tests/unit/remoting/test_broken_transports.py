@@ -12,10 +12,9 @@ import pytest
 import uvloop
 
 from remoting import connection as connection_module
-from remoting.born_host import born_host
 from remoting.client import RemotingClient
 from remoting.command import RemotingCommand, success_response
-from remoting.connection import Connection
+from remoting.connection import Connection, born_host
 from remoting.errors import ConnectFailedError, RemotingClosedError
 from remoting.limits import RemotingLimits
 from remoting.router import Router

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import resource
-from remoting.freed_memory import keep_freed_memory
+from remoting.loop import keep_freed_memory
 
 def faults_of(size_bytes):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

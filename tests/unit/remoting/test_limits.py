@@ -5,12 +5,11 @@ import gc
 
 import pytest
 
-from remoting.budget import ByteBudget
 from remoting.command import RemotingCommand, encode_command, success_response
 from remoting.connection import Connection
 from remoting.descriptors import room_within
-from remoting.holdings import REPORT_STEP_BYTES
 from remoting.limits import RemotingLimits
+from remoting.memory_limit import REPORT_STEP_BYTES, ByteBudget
 from remoting.router import Router
 from remoting.server import RemotingServer
 from tests.unit.remoting.fakes import FakeOwner, FakeTransport, connect, turn

@@ -16,8 +16,8 @@ import uvloop
 from native import function
 from remoting.command import RemotingCommand, encode_command, success_response
 from remoting.connection import Connection
+from remoting.epoll_io import READ_AT_ONCE
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
-from remoting.links import READ_AT_ONCE
 from remoting.router import Batch, Router
 from remoting.server import RemotingServer
 from tests.unit.remoting.fakes import until
@@ -218,8 +218,8 @@ _make = function("_remoting", "Poller")
 @pytest.mark.skipif(_make is None, reason="not compiled")
 def test_a_poller_takes_nothing_that_it_cannot_use(tmp_path: Any) -> None:
     from remoting.command import LANGUAGES
-    from remoting.links import _make_reader
-    from remoting.send_request import SendMessageRequestHeader, SendRequest
+    from remoting.epoll_io import _make_reader
+    from remoting.headers.send import SendMessageRequestHeader, SendRequest
 
     assert _make is not None
     assert _make_reader is not None

@@ -8,9 +8,8 @@ import pytest
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import BINARY_HEADER, RemotingCommand, success_response
 from remoting.connection import Connection
-from remoting.counts import UNKNOWN
 from remoting.errors import HeaderError, RequestError
-from remoting.router import Batch, HandlerResult, Router
+from remoting.router import UNKNOWN, Batch, HandlerResult, Router
 from tests.unit.remoting.fakes import FakeTransport, arrived, connect, turn
 
 

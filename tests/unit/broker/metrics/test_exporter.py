@@ -18,7 +18,7 @@ from broker.monitoring.statistics import BrokerStatistics
 from broker.monitoring.traffic_figures import OTHER
 from broker.send import processor as send
 from broker.state.changes import CommitOffsets
-from commitlog.dispatch_batch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import DispatchBatch, DispatchRequest
 from dledger.core.status import NodeStatus, PeerStatus, unknown_peers
 from dledger.core.types import PushState, Role
 from dledger.fs import DiskWatch, OsFs

@@ -14,7 +14,7 @@ from commitlog.sequences import writer_key
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.errors import RemotingClosedError
-from remoting.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.sequenced_send import SequencedSendRequestHeader
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.connection import Connection
 from tests.support.fake_log import FakeLog

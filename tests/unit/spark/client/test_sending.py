@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from commitlog.sequences import FIRST_DIGEST, NO_DIGEST
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.send_request import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.client.send_commands import (
     WriterPlace,

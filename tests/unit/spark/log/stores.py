@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from commitlog.commit_log import CommitLog
+from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
-from commitlog.indexer import MessageLogConfig
+from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import PutStatus
 from commitlog.record import Message, encode_record
-from commitlog.record_files import RecordStoreConfig
 from rocketmq_spark.log.discovery import Log, find_logs
 from rocketmq_spark.log.reader import walk_of
 from rocketmq_spark.log.stretch import Damage, LogRange, Stretch

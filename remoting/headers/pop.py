@@ -1,6 +1,6 @@
 """Typed headers of POP consumption (RocketMQ 5: PopMessageRequestHeader and its kin). Pure."""
 
-from remoting.header_fields import Int, Long, RequestHeader, request_header, wire_name
+from remoting.headers.fields import Int, Long, RequestHeader, request_header, wire_name
 
 
 @request_header

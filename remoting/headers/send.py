@@ -1,14 +1,11 @@
-"""The typed header of a send, and a send whose header was read together with its frame. Pure.
-
-Apart from the other headers, since every reader of frames has it: also that of a client, which needs none.
-"""
+"""The typed headers of sends and recalls, and a send whose header was read together with its frame. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, Self
 
 from remoting.command import RemotingCommand
 from remoting.errors import HeaderError
-from remoting.header_fields import Int, Long, RequestHeader, parse_bool, request_header, wire_name
+from remoting.headers.fields import Int, Long, RequestHeader, parse_bool, request_header, wire_name
 
 _INT32_MAX: Final = 0x7FFFFFFF
 _TRUE_TEXTS: Final = ("true", "1")
@@ -118,3 +115,12 @@ def send_header(request: RemotingCommand) -> SendMessageRequestHeader:
     if type(request) is SendRequest:
         return request.header
     return SendMessageRequestHeader.parse(request.ext_fields)
+
+
+@request_header
+class RecallMessageRequestHeader(RequestHeader):
+    """Code 370. The handle is of a timer message's answer."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None

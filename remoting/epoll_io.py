@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 from native import function
 from remoting.command import LANGUAGES, OTHER_LANGUAGE, RemotingCommand
 from remoting.command_reader import LARGE_BYTES
+from remoting.headers.send import SendMessageRequestHeader, SendRequest
 from remoting.limits import RemotingLimits
-from remoting.send_request import SendMessageRequestHeader, SendRequest
 
 _log = logging.getLogger(__name__)
 READ_AT_ONCE: Final = 256

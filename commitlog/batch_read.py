@@ -15,7 +15,7 @@ from typing import Final
 from commitlog.cold_reads import ColdReader
 from commitlog.consume_queue import UNIT, UNIT_BYTES
 from commitlog.entry import HEADER_BYTES, Buffer
-from commitlog.entry_cache import EntryCache
+from commitlog.entry_chunks import EntryCache
 from commitlog.recovery import CorruptLogError
 from native import function
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import orjson
 
-from remoting.header_fields import Int, Long, RequestHeader, request_header, wire_name
+from remoting.headers.fields import Int, Long, RequestHeader, request_header, wire_name
 
 
 @request_header

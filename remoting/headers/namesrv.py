@@ -1,6 +1,6 @@
 """Typed headers of the requests that brokers, clients and administrators send to a name server. Pure."""
 
-from remoting.header_fields import Int, Long, RequestHeader, request_header, wire_name
+from remoting.headers.fields import Int, Long, RequestHeader, request_header, wire_name
 
 
 @request_header

@@ -1,0 +1,79 @@
+"""Typed headers of pulls, of a consumer group's offsets and of messages sent back for a retry. Pure.
+
+Names follow RocketMQ's header classes. `offset` is a message number in a queue; the header fields that
+RocketMQ calls offset but which are byte positions in the log keep their wire names in the comments.
+"""
+
+from remoting.headers.fields import Int, Long, RequestHeader, request_header, wire_name
+
+
+@request_header
+class PullMessageRequestHeader(RequestHeader):
+    """Codes 11 and 361. `sys_flag`: 1 commit offset valid, 2 may be held, 4 subscription included, 16 lite
+    pull.
+    """
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    queue_offset: Long
+    max_msg_nums: Int
+    sys_flag: Int
+    commit_offset: Long
+    suspend_timeout_ms: Long = wire_name("suspendTimeoutMillis")
+    sub_version: Long = 0
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: Int | None = None
+
+
+@request_header
+class QueryConsumerOffsetRequestHeader(RequestHeader):
+    """Code 14."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    set_zero_if_not_found: bool | None = None
+
+
+@request_header
+class UpdateConsumerOffsetRequestHeader(RequestHeader):
+    """Code 15."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    commit_offset: Long
+
+
+@request_header
+class QueueRequestHeader(RequestHeader):
+    """Codes 30 (max offset), 31 (min offset) and 32 (earliest store time)."""
+
+    topic: str
+    queue_id: Int
+    committed: bool = True
+
+
+@request_header
+class SearchOffsetRequestHeader(RequestHeader):
+    """Code 29. `boundary_type` is LOWER or UPPER, from version 5 clients only."""
+
+    topic: str
+    queue_id: Int
+    timestamp_ms: Long = wire_name("timestamp")
+    boundary_type: str = "LOWER"
+
+
+@request_header
+class ConsumerSendMsgBackRequestHeader(RequestHeader):
+    """Code 36. `position` is the record's byte position in the log (`offset` on the wire)."""
+
+    position: Long = wire_name("offset")
+    group: str
+    delay_level: Int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int | None = None
