@@ -38,7 +38,7 @@ UNSUPPORTED_REMEMBERED_S: Final = 60.0
 
 
 class Invoker(Protocol):
-    """What is needed of `remoting.client.RemotingClient`."""
+    """What is needed of `remoting.client.aio.RemotingClient`."""
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_s: float = ...

@@ -24,7 +24,7 @@ import orjson
 from bench.processes import end_on_signals
 from bench.results_file import save
 from bench.waiting import kills, memory_mib
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection

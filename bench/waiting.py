@@ -24,7 +24,7 @@ from bench.failover import is_whole, kill_once, summary
 from bench.processes import end_on_signals
 from bench.results_file import save
 from commitlog.record import Record, format_properties, get_property
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.send import SendMessageRequestHeader

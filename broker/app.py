@@ -44,7 +44,7 @@ from broker.timer import processor as timers
 from broker.transactions import processor as transactions
 from commitlog.record import host_bytes
 from dledger.environment import Environment
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.router import Router
 from remoting.server import RemotingServer
 

@@ -19,7 +19,7 @@ from broker.store.replication import LogMeasures, ReplicationEngine
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
 from dledger.environment import Environment
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.connection import Connection
 from remoting.router import Router
 

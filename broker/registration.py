@@ -20,7 +20,7 @@ from broker.config import BrokerConfig
 from broker.state.state import ReplicatedState
 from broker.state.topics import PERM_READ_WRITE, TopicConfig
 from commitlog.log import MessageLog
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection

@@ -18,7 +18,7 @@ from remoting.epoll_io import JOINED_BYTES_MAX, Link, Links
 from remoting.errors import CommandError, FrameError, PendingRequestsFullError, RemotingClosedError
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.memory_limit import ByteBudget, Holdings
-from remoting.pending_requests import OwnRequests
+from remoting.pending_requests import PendingRequests
 
 _log = logging.getLogger(__name__)
 _WARNINGS_MAX = 32
@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._holdings = Holdings(self._loop, budget, self._balance_reading)
         self._is_reading_paused = False
         self._stalled_since_s: float | None = None
-        self._own = OwnRequests(self._loop)
+        self._pending = PendingRequests(self._loop)
         self._warnings: set[str] = set()
 
     @property
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
     @property
     def pending(self) -> int:
         """Requests of ours that wait for an answer of the peer."""
-        return len(self._own)
+        return len(self._pending)
 
     def send(self, command: RemotingCommand) -> None:
         """Write at the end of this loop turn; on a closed connection nothing happens.
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
 
     def send_oneway(self, command: RemotingCommand) -> None:
         """Send a request of ours that wants no answer; its opaque and flag are set here."""
-        command.opaque = self._own.next_opaque()
+        command.opaque = self._pending.next_opaque()
         command.flag = ONEWAY_FLAG
         self.send(command)
 
@@ -141,12 +141,12 @@ class Connection(asyncio.Protocol):
         """
         if not self.is_open:
             raise RemotingClosedError(f"connection to {self.remote_address} is closed")
-        if len(self._own) >= self._limits.requests_pending_max:
-            raise PendingRequestsFullError(f"{len(self._own)} requests to {self.remote_address} wait")
-        command.opaque = self._own.next_opaque()
+        if len(self._pending) >= self._limits.requests_pending_max:
+            raise PendingRequestsFullError(f"{len(self._pending)} requests to {self.remote_address} wait")
+        command.opaque = self._pending.next_opaque()
         command.flag = 0
         self.send(command)
-        return self._own.wait_for(command.opaque, timeout_s)
+        return self._pending.wait_for(command.opaque, timeout_s)
 
     async def request(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
         """`start_request`, waited for. Cancelling it forgets the request."""
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
         try:
             return await future
         finally:
-            self._own.forget(opaque)
+            self._pending.settle(opaque)
 
     def close(self) -> None:
         """Write what is gathered, then close. The peer may take it slowly; it is aborted when it stalls."""
@@ -227,7 +227,7 @@ class Connection(asyncio.Protocol):
         if isinstance(peer, tuple) and len(peer) >= 2:
             self.remote_host, self.remote_port = str(peer[0]), int(peer[1])
             self.born_host = born_host(self.remote_host, self.remote_port)
-            self._own.peer = self.remote_address
+            self._pending.peer = self.remote_address
         self.opened_s = self.last_received_s = self._last_sent_s = self._loop.time()
         self._owner.connection_opened(self)
         if self._links is not None and connected is not None:
@@ -327,7 +327,7 @@ class Connection(asyncio.Protocol):
         self._leave_link()
         self._out.clear()
         self._holdings.close()
-        self._own.close(reason)
+        self._pending.close(reason)
         self._owner.connection_closed(self)
 
     def _abort_transport(self) -> None:
@@ -432,7 +432,7 @@ class Connection(asyncio.Protocol):
         """The others, which are the peer's requests."""
         for command in commands:
             if command.flag & RESPONSE_FLAG:
-                self._own.settle(command)
+                self._pending.receive(command)
         return [command for command in commands if not command.flag & RESPONSE_FLAG]
 
 

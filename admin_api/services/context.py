@@ -11,7 +11,7 @@ from admin_api.services.errors import InvalidError
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
 from remoting.acl import AclError, signer_from
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 
 if TYPE_CHECKING:
     from admin_api.reader import ClusterReader

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import Queue, RouteTable, subscribe_queues
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

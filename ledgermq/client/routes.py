@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from ledgermq.client.errors import ClientError
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -17,7 +17,7 @@ from ledgermq.commands.signing import signing_client
 from ledgermq.commands.stdin_lines import stdin_lines
 from ledgermq.ending import run
 from ledgermq.errors import UserError
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import os
 
 from ledgermq.errors import WRONG_USAGE, UserError
 from remoting.acl import AclError, signer_from
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 
 
 def signing_client() -> RemotingClient:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import orjson
 
 from ledgermq.errors import UserError
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -20,7 +20,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from ledgermq.client.producer import Producer
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from tests.browser.conftest import ARGUMENTS, NAMES, PHONE
 from tests.browser.stage import GROUP, KEY, TOPIC, Stage, set_up
 from tests.integration.cluster import Cluster

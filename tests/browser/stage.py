@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import httpx
 
 from ledgermq.client.producer import Producer
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from tests.integration.cluster import Cluster
 from tests.integration.wire import call

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 from commitlog.record import Record
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, PendingRequestsFullError, RemotingError

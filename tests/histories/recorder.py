@@ -15,7 +15,7 @@ from typing import Protocol
 from ledgermq.client.consumer import decode_records
 from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer, SendReceipt
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

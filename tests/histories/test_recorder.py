@@ -10,7 +10,7 @@ import pytest
 from commitlog.record import Message, encode_record
 from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection

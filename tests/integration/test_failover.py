@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from commitlog.record import Record
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ledgermq.client.producer import Producer
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 

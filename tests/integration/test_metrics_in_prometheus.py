@@ -17,7 +17,7 @@ import pytest
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

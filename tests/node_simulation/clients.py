@@ -3,7 +3,7 @@
 from typing import Any
 
 from ledgermq.client.consumer import decode_records
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError

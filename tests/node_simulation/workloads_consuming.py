@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ledgermq.client.consumer import decode_records
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import RouteTable, subscribe_queues
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
 from ledgermq.client.routes import Queue as RoutedQueue
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, PendingRequestsFullError, RemotingError

@@ -21,7 +21,7 @@ from commitlog.record import Record, decode_record
 from commitlog.sequences import FIRST_DIGEST, SEQUENCED, next_digest, place_of, writer_key
 from ledgermq.client.errors import ClientError
 from ledgermq.client.routes import RouteTable
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

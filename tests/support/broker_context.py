@@ -12,7 +12,7 @@ from broker.state.state import ReplicatedState
 from commitlog.record import host_bytes
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.router import Router
 from tests.support.fake_log import FakeLog
 

@@ -8,7 +8,7 @@ from admin_api.schemas.cluster import NodeState
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Listed, parse_listed, parse_node_status
 from broker.admin.types import NodeRole
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 from tests.unit.admin_api.node_samples import ADDRESSES, node_status, peer

@@ -15,7 +15,7 @@ from broker.app import Broker
 from broker.config import BrokerConfig, config_from
 from broker.consume.held_pulls import PullWaits
 from broker.store.store_lock import StoreLock, StoreLockedError
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.unit.broker.consume_bench import pull_request

@@ -12,7 +12,7 @@ import pytest
 from broker.registration import Registration
 from broker.state.changes import DeleteTopic, PutSettings, PutTopic
 from broker.state.topics import TopicConfig
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection

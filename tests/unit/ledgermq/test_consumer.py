@@ -7,7 +7,7 @@ import pytest
 
 from ledgermq.client.consumer import Consumer, Delivery, decode_records
 from ledgermq.client.errors import ClientError
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import ResponseCode
 from tests.unit.ledgermq.fake_broker import GROUP, TOPIC, FakeBroker, serving
 

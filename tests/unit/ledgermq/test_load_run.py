@@ -13,7 +13,7 @@ from ledgermq.commands.bench import BenchOptions, Figures, bench, count_words, r
 from ledgermq.errors import UserError
 from ledgermq.load.cluster import LoadCluster
 from ledgermq.load.run import Load, Run
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.route import ClusterInfo, format_cluster_info

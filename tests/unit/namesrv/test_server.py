@@ -11,7 +11,7 @@ import pytest
 from namesrv.config import NameServerConfig
 from namesrv.kv_config import KvConfigError
 from namesrv.server import NameServer
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import BINARY_HEADER, RemotingCommand
 from remoting.route import QueueData, TopicRoute, format_topic_route, parse_cluster_info, parse_topic_route

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remoting.acl import AclError, Signer, signer_from
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection

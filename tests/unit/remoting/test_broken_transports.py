@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from remoting import connection as connection_module
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection, born_host
 from remoting.errors import ConnectFailedError, RemotingClosedError

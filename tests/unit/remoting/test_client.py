@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
 from remoting.limits import RemotingLimits

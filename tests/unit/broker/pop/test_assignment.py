@@ -16,7 +16,7 @@ from broker.state.changes import DeleteGroup, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.tables import StateTables
 from broker.state.topics import TopicConfig
-from remoting.client import RemotingClient
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import ConnectFailedError

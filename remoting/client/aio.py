@@ -7,6 +7,7 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING
 
+from remoting.client.protocol import split_address
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
@@ -127,15 +128,11 @@ class RemotingClient:
                     connection.abort()
 
     async def _make_connection(self, address: str) -> Connection:
-        host, _, port = address.strip().rpartition(":")
-        if not host or not port.isdecimal():
-            raise ConnectFailedError(f"{address!r} is not host:port")
+        host, port = split_address(address)
         connection = Connection(self, next(self._ids), self._limits)
         try:
             async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
-                transport, _ = await self._loop.create_connection(
-                    lambda: connection, host.strip("[]"), int(port)
-                )
+                transport, _ = await self._loop.create_connection(lambda: connection, host, port)
             if not is_usable_transport(transport):
                 raise nothing_listens()
             self._connections[address] = connection
