@@ -1,4 +1,4 @@
-"""A table that follows the log through changes of leadership: its parts, and seeded lives of whole machines."""
+"""A table that follows the log through changes of leadership: its parts, and seeded lives of machines."""
 
 import asyncio
 import json
