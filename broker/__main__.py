@@ -17,7 +17,7 @@ from broker import collector
 from broker.app import Broker
 from broker.config import BrokerConfig, ConfigError, load_config
 from broker.store.store_lock import StoreLockedError
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from dledger.environment import Environment
 from dledger.hard_state import CorruptHardStateError
 from remoting.loop import run

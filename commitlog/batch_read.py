@@ -16,7 +16,7 @@ from commitlog.cold_reads import ColdReader
 from commitlog.consume_queue import UNIT, UNIT_BYTES
 from commitlog.entry import HEADER_BYTES, Buffer
 from commitlog.entry_chunks import EntryCache
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from native import function
 
 GAP_BYTES_MAX: Final = 8 * 1024
@@ -41,8 +41,8 @@ Part = tuple[int, Buffer]
 """Where some bytes of the log begin, and the bytes."""
 
 
-class Gatherer:
-    """Of one store of entries."""
+class BatchReader:
+    """Reads the records of many units of one entry store."""
 
     def __init__(self, cache: EntryCache, cold: ColdReader) -> None:
         self._cache = cache
@@ -50,13 +50,14 @@ class Gatherer:
         self._blocks: dict[int, bytes] = {}
         """By number, the one used last at the end."""
 
-    def gather(self, units: bytes, cached_from: int, readable_end: int) -> bytes | None:
+    def read(self, units: bytes, readable_end: int) -> bytes | None:
         """The records of a consume queue's units, which ascend, back to back; None when Python has to read
-        them one by one.
+        them one by one. All of them end before `readable_end`.
         """
         if _gather_records is None:
             return None
-        cold_bytes = _bytes_before(cached_from, units)
+        cached_from = self._cache.first_position
+        cold_bytes = len(units) if cached_from is None else _bytes_before(cached_from, units)
         pieces = []
         for chosen, is_cold in ((units[:cold_bytes], True), (units[cold_bytes:], False)):
             if chosen:

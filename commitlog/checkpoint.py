@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import orjson
 
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from dledger.core.types import NO_INDEX, Epoch
 from dledger.fs import Fs, read_file
 

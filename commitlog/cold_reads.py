@@ -10,7 +10,8 @@ from typing import NoReturn
 
 from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, has_right_crcs, verify_entries
 from commitlog.entry_files import EntryFiles
-from commitlog.recovery import CorruptLogError, EntryHead, entry_head
+from commitlog.errors import CorruptLogError, PositionError
+from commitlog.recovery import EntryHead, entry_head
 from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange
 
 UNITS_PER_READ = 4096
@@ -18,10 +19,6 @@ UNITS_LOOKED_BACK = 64
 
 Unit = tuple[int, int, int, int, int]
 """As in the index: magic, position, size, index, term."""
-
-
-class NoRecordError(ValueError):
-    """The log is whole where a record was to be read, but none stands there."""
 
 
 class ColdReader:
@@ -59,7 +56,8 @@ class ColdReader:
     ) -> list[memoryview]:
         """The bodies that stand at (position, size), which ascend and lie close together, in one read.
 
-        Raises DamagedEntryError, NoRecordError. The indexes bound where the damage is looked for.
+        Raises DamagedEntryError; PositionError when the log is whole there but no body begins at one of them.
+        The indexes bound the search for the damaged entry.
         """
         start = units[0][0] - HEADER_BYTES
         last, last_size = units[-1]
@@ -185,7 +183,7 @@ class ColdReader:
         [unit] = self._units(low, 1)
         is_other = unit[1] != position or size != unit[2] - HEADER_BYTES
         if is_other and self.whole_entry(unit, low, unit[4]) is not None:
-            raise NoRecordError(f"no record at position {position + HEADER_BYTES}") from error
+            raise PositionError(f"no record at position {position + HEADER_BYTES}") from error
         raise damaged(low, low, error) from error
 
 

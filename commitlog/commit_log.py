@@ -18,13 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from commitlog.dispatch import DispatchBatch, Dispatcher, deletions_of, stamp
+from commitlog.dispatch import Applied, DispatchBatch, Dispatcher, RecordStretch, deletions_of, stamp
 from commitlog.entry import BLANK_BYTES, Buffer, place_entry
-from commitlog.errors import PositionError
-from commitlog.indexed_log import STRETCH_BYTES_MAX, IndexedLog, Indexer, MessageLogConfig
-from commitlog.key_segment import RecordStretch
+from commitlog.errors import CorruptLogError, PositionError
+from commitlog.indexed_log import STRETCH_BYTES_MAX, IndexedLog, MessageLogConfig
 from commitlog.log import PutResult, PutStatus
-from commitlog.queue_checkpoint import Applied
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import (
     PHYSICAL_OFFSET_AT,
@@ -34,15 +32,7 @@ from commitlog.record import (
     own_words,
     record_size,
 )
-from commitlog.recovery import (
-    BLANK_STOP,
-    MORE,
-    CorruptLogError,
-    filler,
-    find_record,
-    judge_stop,
-    scan_records,
-)
+from commitlog.recovery import BLANK_STOP, MORE, filler, find_record, judge_stop, scan_records
 from commitlog.segments import Segments
 from commitlog.sequences import record_runs
 from dledger.clock import wall_clock_ms
@@ -80,7 +70,7 @@ Part = tuple[int, Buffer]
 
 
 class RecordFiles:
-    """The files, recovered. Also a `RecordLog`; a record's index is the position of its last byte."""
+    """The files, recovered. A record's index is the position of its last byte."""
 
     def __init__(self, fs: Fs, store: Path, config: RecordStoreConfig, dispatcher: Dispatcher) -> None:
         """Opens and recovers. Raises CorruptLogError, OSError."""
@@ -112,7 +102,7 @@ class RecordFiles:
         return self._segments.read(position, size_bytes)
 
     def read_records(self, units: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """As ByteSource. Consumers check the CRC of the body themselves; the rest of a record has none."""
+        """As IndexedLog. Consumers check the CRC of the body themselves; the rest of a record has none."""
         start = units[0][0]
         last, last_size = units[-1]
         data = memoryview(self.read(start, last + last_size - start))
@@ -122,17 +112,8 @@ class RecordFiles:
                 raise PositionError(f"no record of {size} bytes at position {position}")
         return records
 
-    def gather_records(self, units: bytes, readable_end: int) -> bytes | None:
-        """As ByteSource."""
-        return None
-
-    @property
-    def cached_from(self) -> int:
-        """Nothing is kept in memory: all is read from the files."""
-        return sys.maxsize
-
-    def requests_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
-        """As DispatchSource: the records of one stretch of one file."""
+    def read_batch(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
+        """As IndexedLog: the records of one stretch of one file."""
         position = max(index, self.min_position)
         if last_index < position:
             return DispatchBatch.of([]), Applied(last_index, position)
@@ -289,10 +270,11 @@ class CommitLog(IndexedLog):
         )
         self._on_fatal = on_fatal
         self._clock = clock
-        self._files = RecordFiles(fs, store, self._config, Dispatcher(config.delay_levels_ms))
-        self._index = Indexer(fs, store, config, self._files, lambda: None, self._fail)
+        self._files = files = RecordFiles(fs, store, self._config, Dispatcher(config.delay_levels_ms))
+        end = Applied(files.end_index, files.end_position)
+        super().__init__(fs, store, config, end, lambda: None, self._fail)
         record_bytes_max = self._config.file_bytes - BLANK_BYTES
-        self._offsets = QueueOffsets(self._index.queues, config.message_bytes_max, record_bytes_max)
+        self._offsets = QueueOffsets(self.queues, config.message_bytes_max, record_bytes_max)
         self._end_position = self._files.end_position
         self._gathering = _Round()
         self._pending_messages = 0
@@ -363,8 +345,8 @@ class CommitLog(IndexedLog):
 
     async def start(self) -> None:
         """Dispatch what the queues do not have yet."""
-        self._index.start()
-        self._index.advance_to(self._files.end_index)
+        self._flusher.start()
+        self._dispatch_to(self._files.end_index)
 
     async def stop(self) -> None:
         """Bring everything to the disk. Raises OSError."""
@@ -372,7 +354,7 @@ class CommitLog(IndexedLog):
             await self._writing
         was_failed, self._has_failed = self._has_failed, True
         try:
-            await self._index.stop()
+            await self._stop_dispatch()
             if not was_failed and self._last is not None:
                 self._save_checkpoint(self._last)
         finally:
@@ -382,6 +364,32 @@ class CommitLog(IndexedLog):
     def status(self) -> NodeStatus | None:
         """A plain log has no replication engine."""
         return None
+
+    # -- IndexedLog: where the bytes are -------------------------------------------------------------------
+
+    @property
+    def min_position(self) -> int:
+        """As MessageLog."""
+        return self._files.min_position
+
+    def end_of(self, index: int) -> int:
+        """As MessageLog."""
+        return self._files.end_of(index)
+
+    def _cached_from(self) -> int:
+        return sys.maxsize  # nothing is kept in memory: all is read from the files
+
+    def _read_bytes(self, position: int, size_bytes: int) -> Buffer:
+        return self._files.read(position, size_bytes)
+
+    def _read_records(self, units: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
+        return self._files.read_records(units)
+
+    def _read_units(self, units: bytes, readable_end: int) -> bytes | None:
+        return None
+
+    def _read_batch(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
+        return self._files.read_batch(index, last_index)
 
     def _lay_out(self, bodies: Sequence[bytes]) -> list[int]:
         """Give each record its position, and the bytes to the round that gathers."""
@@ -417,7 +425,7 @@ class CommitLog(IndexedLog):
             self._pending_messages -= current.messages
             size_bytes = sum(len(data) for _, data in current.parts)
             self.write_measures.written(current.took_s, current.messages, size_bytes)
-            self._index.advance_to(current.end_position - 1)
+            self._dispatch_to(current.end_position - 1)
             for callback in current.callbacks:
                 callback(PutStatus.PUT_OK)
         self._writing = None
@@ -436,5 +444,5 @@ class CommitLog(IndexedLog):
 
     def _fail(self, error: Exception) -> None:
         self._has_failed = True
-        self._index.halt()
+        self._halt_dispatch()
         self._on_fatal(error)

@@ -24,11 +24,10 @@ from commitlog.consume_queue import (
     UnitFiles,
     UnitWrites,
 )
-from commitlog.dispatch import DispatchBatch
+from commitlog.dispatch import Applied, DispatchBatch
 from commitlog.errors import DamagedQueueError, DamagedRecordError
 from commitlog.queue_checkpoint import (
     NOTHING,
-    Applied,
     QueueCheckpoint,
     QueueExtent,
     decode_queue_checkpoint,

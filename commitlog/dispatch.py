@@ -19,7 +19,6 @@ from typing import Final, overload
 import native
 from commitlog.consume_queue import UNIT
 from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
-from commitlog.key_segment import RecordStretch
 from commitlog.record import (
     BORN_HOST_V6,
     MAGIC_V1,
@@ -34,6 +33,7 @@ from commitlog.record import (
     tags_code,
 )
 from commitlog.sequences import SequenceRun, sequence_runs
+from dledger.core.types import NO_INDEX
 
 STATE_TOPIC: Final = "rmq_sys_LEDGERMQ_STATE"
 """The only topic whose records can delete topics."""
@@ -77,6 +77,45 @@ def deletions_in(data: Buffer, position: int, places: Sequence[tuple[int, int]])
             continue
         for topic in topics_deleted_by(record.properties):
             yield at, topic
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Up to which entry, and up to which position, the log was dispatched."""
+
+    index: int = NO_INDEX
+    position: int = 0
+
+
+@dataclass(slots=True)
+class RecordStretch:
+    """Committed records that stand together in the log, all of a stretch of it."""
+
+    begin_index: int
+    """The stretch begins with this entry; where the log begins behind it, with the log."""
+    last_index: int
+    position: int
+    """Where `data` stands in the log."""
+    data: Buffer
+    header_bytes: int = HEADER_BYTES
+    """Of the entry around each record; 0: the records stand back to back."""
+
+    @property
+    def end_position(self) -> int:
+        """First byte behind the stretch."""
+        return self.position + len(self.data)
+
+    def starts(self) -> list[int]:
+        """Where each record begins in `data`."""
+        if self.header_bytes:
+            return [start + self.header_bytes for start in entry_starts(self.data)]
+        raw = bytes(self.data)
+        starts = []
+        at = 0
+        while at < len(raw):
+            starts.append(at)
+            at += int.from_bytes(raw[at : at + 4], "big")
+        return starts
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from commitlog.checkpoint import (
     decode_checkpoint,
 )
 from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, Buffer, blank
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from commitlog.segments import Segments
 from dledger.core.types import NO_INDEX
 from dledger.fs import Fs, OsFs, read_replaced_file, replace_file

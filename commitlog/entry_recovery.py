@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from commitlog.checkpoint import LogBegin
 from commitlog.entry import BLANK_BYTES, HEADER_BYTES, UNIT, UNIT_BYTES, Buffer, blank
 from commitlog.entry_files import EntryFiles, EntryStoreConfig
+from commitlog.errors import CorruptLogError
 from commitlog.recovery import (
     BLANK_STOP,
     MORE,
-    CorruptLogError,
     EntryHead,
     entry_head,
     find_entry,

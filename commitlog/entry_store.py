@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commitlog.batch_read import Gatherer
+from commitlog.batch_read import BatchReader
 from commitlog.checkpoint import LogBegin, decode_log_begin, encode_format
 from commitlog.cold_reads import ColdReader
 from commitlog.entry import (
@@ -110,7 +110,8 @@ class EntryStore:
         self._layout = EntryLayout(config, append_hook)
         self._cache = EntryCache(config.cache_bytes_max)
         self._cold = ColdReader(files)
-        self._gatherer = Gatherer(self._cache, self._cold)
+        self.batch_reader = BatchReader(self._cache, self._cold)
+        """Reads the bodies of many entries at once."""
         self._scrubber = Scrubber(files)
         self._begin = log.begin
         """Replaced as a whole: the writer's thread reads it, too."""
@@ -327,15 +328,11 @@ class EntryStore:
         """The bodies that stand before `cached_from` at (position, size), close together, read at once and
         checked.
 
-        Raises DamagedEntryError; NoRecordError when the log is whole there, but no body stands at one.
+        Raises DamagedEntryError; PositionError when the log is whole there, but no body stands at one.
         """
         cached_from = self._cache.first_index
         end_index = self._end_index if cached_from is None else cached_from - 1
         return self._cold.read_bodies(units, self.begin_index, end_index)
-
-    def gather_bodies(self, units: bytes, readable_end: int) -> bytes | None:
-        """The bodies of a consume queue's ascending units, back to back; None: they are to be read singly."""
-        return self._gatherer.gather(units, self.cached_from, readable_end)
 
     def read(self, position: int, size_bytes: int) -> Buffer:
         """Bytes within one chunk of entries, or unchecked ones of the files, known to be there."""

@@ -1,15 +1,19 @@
-"""What reading a commit log or its queues can raise, besides OSError."""
+"""What reading a log or its queues can raise, besides OSError."""
 
 
 class PositionError(ValueError):
-    """No committed bytes of this log stand at the position asked for."""
+    """The log has no committed record at the requested position."""
 
 
 class DamagedRecordError(Exception):
-    """Committed bytes cannot be read from this node's disk as they were written. Their repair has been asked
-    for: try again later, or elsewhere.
+    """Committed bytes cannot be read from this node's disk as they were written. Their repair was requested:
+    try again later, or on another node.
     """
 
 
 class DamagedQueueError(DamagedRecordError):
     """A consume queue's unit on the disk is not what was written: all queues must be built again."""
+
+
+class CorruptLogError(Exception):
+    """Bytes that were safely on the disk are damaged or missing."""

@@ -18,18 +18,17 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from commitlog.dispatch import DispatchBatch
+from commitlog.dispatch import Applied, DispatchBatch, RecordStretch
 from commitlog.errors import DamagedRecordError
 from commitlog.key_segment import (
     DIRECTORY,
     DamagedKeyFileError,
     OpenSegment,
-    RecordStretch,
     SealedSegment,
+    key_units,
     load_segments,
     write_segment,
 )
-from commitlog.queue_checkpoint import Applied
 from dledger.core.types import NO_INDEX
 from dledger.fs import Fs
 
@@ -111,7 +110,7 @@ class KeyIndex:
         if not self.fits(live, stretch):
             self.roll()
             live = self.live = OpenSegment(stretch.begin_index, stretch.position)
-        live.add(stretch.last_index, stretch.end_position, stretch.key_units())
+        live.add(stretch.last_index, stretch.end_position, key_units(stretch))
 
     def fits(self, segment: OpenSegment, stretch: RecordStretch) -> bool:
         """Whether a segment has room for a stretch. An empty one always has."""
@@ -360,7 +359,7 @@ class KeyUpkeep:
             if stretch is None:
                 segment.skip(applied.index, applied.position)
             else:
-                segment.add(applied.index, applied.position, stretch.key_units())
+                segment.add(applied.index, applied.position, key_units(stretch))
             begin_index = applied.index + 1
             await asyncio.sleep(max(REST_MIN_S, (loop.time() - began_s) * REST_PER_WORK))
             if index.unwritten:

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from isal import isal_zlib
 
 import native
-from commitlog.entry import HEADER_BYTES, entry_starts
+from commitlog.dispatch import RecordStretch
 from commitlog.record import (
     BORN_HOST_V6,
     MAGIC_V1,
@@ -64,42 +64,14 @@ compiled function makes it.
 """
 
 
-@dataclass(slots=True)
-class RecordStretch:
-    """Committed records that stand together in the log, all of a stretch of it."""
-
-    begin_index: int
-    """The stretch begins with this entry; where the log begins behind it, with the log."""
-    last_index: int
-    position: int
-    """Where `data` stands in the log."""
-    data: Buffer
-    header_bytes: int = HEADER_BYTES
-    """Of the entry around each record; 0: the records stand back to back."""
-
-    @property
-    def end_position(self) -> int:
-        """First byte behind the stretch."""
-        return self.position + len(self.data)
-
-    def key_units(self) -> KeyUnits:
-        """The keys of the records."""
-        if _FIND is not None:
-            found: KeyUnits | None = _FIND(self.data, self.header_bytes, self.position)
-            if found is not None:
-                return found
-        raw = bytes(self.data)
-        return units_of(raw, self._starts(raw), self.position)
-
-    def _starts(self, raw: bytes) -> Sequence[int]:
-        if self.header_bytes:
-            return [start + self.header_bytes for start in entry_starts(raw)]
-        starts = []
-        at = 0
-        while at < len(raw):
-            starts.append(at)
-            at += int.from_bytes(raw[at : at + 4], "big")
-        return starts
+def key_units(stretch: RecordStretch) -> KeyUnits:
+    """The keys of the stretch's records."""
+    if _FIND is not None:
+        found: KeyUnits | None = _FIND(stretch.data, stretch.header_bytes, stretch.position)
+        if found is not None:
+            return found
+    raw = bytes(stretch.data)
+    return units_of(raw, stretch.starts(), stretch.position)
 
 
 def units_of(data: bytes, starts: Iterable[int], position: int) -> KeyUnits:

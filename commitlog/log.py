@@ -14,7 +14,7 @@ from commitlog.record import Message
 
 if TYPE_CHECKING:
     from commitlog.consume_queues import ConsumeQueues
-    from commitlog.queue_checkpoint import Applied
+    from commitlog.dispatch import Applied
     from dledger.core.status import NodeStatus
 
 

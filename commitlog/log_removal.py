@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from commitlog.entry import HEADER_BYTES
 from commitlog.entry_store import EntryStore
 from commitlog.errors import DamagedRecordError
-from commitlog.indexed_log import Indexer
+from commitlog.indexed_log import IndexedLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class LogRemoval:
     def __init__(
         self,
         entries: EntryStore,
-        index: Indexer,
+        log: IndexedLog,
         committed_index: Callable[[], int],
         remove_before: Callable[[int], Awaitable[int]],
     ) -> None:
         """`remove_before` has the log begin with an entry, and deletes the files of earlier ones only."""
         self._entries = entries
-        self._index = index
+        self._log = log
         self._committed_index = committed_index
         self._remove_before = remove_before
         self._newest_ms: dict[int, int] = {}
@@ -63,7 +63,7 @@ class LogRemoval:
         """Up to here the consume queues on the disk are complete, and this node knows since its start that
         all is committed.
         """
-        return min(self._index.queues.flushed_index, self._committed_index())
+        return min(self._log.queues.flushed_index, self._committed_index())
 
     def old_files(self) -> Iterator[OldFile]:
         """The oldest first; up to one whose end is not known."""
@@ -93,7 +93,7 @@ class LogRemoval:
 
     def _stored_ms(self, index: int) -> int | None:
         try:
-            return self._index.store_timestamp_at(self._entries.position_of(index) + HEADER_BYTES)
+            return self._log.store_timestamp_at(self._entries.position_of(index) + HEADER_BYTES)
         except DamagedRecordError:
             return None
 

@@ -12,18 +12,10 @@ from typing import Any, Final
 
 from commitlog.checkpoint import seal, unseal
 from commitlog.consume_queue import PREFIX_UNIT, UNIT, UNIT_BYTES, UnitFiles
-from dledger.core.types import NO_INDEX
+from commitlog.dispatch import Applied
 from dledger.fs import Fs
 
 CHECKPOINT_VERSION: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """Up to which entry, and up to which position, the queues are complete."""
-
-    index: int = NO_INDEX
-    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from commitlog.entry import (
     Buffer,
     has_right_crcs,
 )
+from commitlog.errors import CorruptLogError
 from commitlog.record import MAGIC_V1, MAGIC_V2, CorruptRecordError, decode_record
 
 FILLER_MAGIC: Final = 0xCBD43194
@@ -33,10 +34,6 @@ FILLER_MAGIC: Final = 0xCBD43194
 
 _FILLER: Final = struct.Struct(">iI")
 _ENTRY_MAGIC_BYTES: Final = ENTRY_MAGIC.to_bytes(4, "big")
-
-
-class CorruptLogError(Exception):
-    """Bytes that were safely on the disk are damaged or missing."""
 
 
 @dataclass(frozen=True, slots=True)

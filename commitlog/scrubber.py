@@ -21,7 +21,8 @@ from commitlog.entry import (
     verify_entries,
 )
 from commitlog.entry_files import EntryFiles
-from commitlog.recovery import BLANK_STOP, MORE, CorruptLogError, EntryHead, scan_entries
+from commitlog.errors import CorruptLogError
+from commitlog.recovery import BLANK_STOP, MORE, EntryHead, scan_entries
 from dledger.core.types import NO_TERM, CorruptRangeError, DamagedEntryError, EntryRange, Scrubbed
 
 logger = logging.getLogger(__name__)

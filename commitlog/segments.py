@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from dledger.fs import Buffer, Fs, OsFs
 
 NAME_DIGITS: Final = 20

@@ -14,11 +14,11 @@ from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term
 from commitlog.entry import HEADER_BYTES, write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
+from commitlog.errors import CorruptLogError
 from commitlog.indexed_log import MessageLogConfig, store_timestamp_of
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
 from commitlog.record import RECORD_BYTES_MIN, CorruptRecordError, record_size
-from commitlog.recovery import CorruptLogError
 from dledger.core.config import Config
 from dledger.core.types import DamagedEntryError
 from dledger.environment import Environment

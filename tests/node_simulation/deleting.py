@@ -62,7 +62,7 @@ def flush_queues(script: Script) -> None:
     """Otherwise they go to the disk each ten seconds."""
     for machine in script.world.nodes.values():
         if is_serving(machine):
-            context_of(machine).log._index._flusher.flush_soon()  # type: ignore[attr-defined]
+            context_of(machine).log._flusher.flush_soon()  # type: ignore[attr-defined]
 
 
 async def send(client: Client, topic: str, value: str, size_bytes: int = 40) -> RemotingCommand | None:

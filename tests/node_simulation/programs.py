@@ -9,7 +9,7 @@ from broker.__main__ import serve_until
 from broker.app import Broker
 from broker.config import BrokerConfig
 from broker.store.store_lock import StoreLockedError
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from dledger.hard_state import CorruptHardStateError
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer

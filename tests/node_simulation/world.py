@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.config import BrokerConfig, config_from
-from commitlog.errors import DamagedQueueError, DamagedRecordError
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError, DamagedQueueError, DamagedRecordError
 from dledger.core.types import NO_INDEX
 from tests.histories.checker import check
 from tests.node_simulation.clients import History

@@ -1,21 +1,18 @@
 """A replication engine in one process for tests of the log above it: entries go into a real entry store, and
 the test says when they are committed, when leadership changes and what appends are answered.
 
-Keeps `commitlog.dledger_commit_log.Engine`.
+Keeps the part of `dledger.server.DLedgerServer` that `DLedgerCommitLog` uses.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import cast
 
 from commitlog.dledger_commit_log import term_start_record
 from commitlog.entry_store import EntryStore
 from dledger.core.status import NodeStatus
 from dledger.core.types import NO_INDEX, ResponseCode, Role
-from dledger.server import AppendResult
+from dledger.server import AppendResult, DLedgerServer, Observer
 from tests.support.log_entries import write_all
-
-if TYPE_CHECKING:
-    from dledger.server import Observer
 
 
 class FakeEngine:
@@ -27,18 +24,17 @@ class FakeEngine:
         self.term = 0
         self.term_start_index = NO_INDEX
         self.commit_index = NO_INDEX
-        self.check_code = ResponseCode.SUCCESS
         self.append_code = ResponseCode.SUCCESS
         self.appended: list[Sequence[bytes]] = []
         self._observer: Observer | None = None
         self._pending: list[tuple[int, Callable[[ResponseCode], None]]] = []
 
     @property
-    def observer(self) -> "Observer":
+    def observer(self) -> Observer:
         assert self._observer is not None
         return self._observer
 
-    def set_observer(self, observer: "Observer") -> None:
+    def set_observer(self, observer: Observer) -> None:
         self._observer = observer
 
     def is_undisputed(self) -> bool:
@@ -84,15 +80,17 @@ class FakeEngine:
             self._pending.pop(0)[1](ResponseCode.SUCCESS)
         self.observer.on_readable(last_index)
 
-    def check_append(self, count: int) -> ResponseCode:
-        assert count > 0
-        return self.check_code if self.role is Role.LEADER else ResponseCode.NOT_LEADER
-
     def handle_append(self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]) -> AppendResult:
-        if self.append_code is not ResponseCode.SUCCESS:
-            return AppendResult(self.append_code, NO_INDEX, self.term, [])
+        code = self.append_code if self.role is Role.LEADER else ResponseCode.NOT_LEADER
+        if code is not ResponseCode.SUCCESS:
+            return AppendResult(code, NO_INDEX, self.term, [])
         self.appended.append(bodies)
         first_index = self.store.end_index + 1
         positions = self.store.append_bodies(first_index, self.term, bodies)
         self._pending.append((self.store.end_index, on_done))
         return AppendResult(ResponseCode.SUCCESS, first_index, self.term, positions)
+
+
+def as_server(engine: FakeEngine) -> DLedgerServer:
+    """For `DLedgerCommitLog`, which asks for the engine itself."""
+    return cast("DLedgerServer", engine)

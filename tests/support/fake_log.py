@@ -14,11 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from commitlog.consume_queue import UNIT, Boundary
-from commitlog.dispatch import STATE_TOPIC, DispatchBatch, DispatchRequest, stamp, topics_deleted_by
+from commitlog.dispatch import (
+    STATE_TOPIC,
+    Applied,
+    DispatchBatch,
+    DispatchRequest,
+    RecordStretch,
+    stamp,
+    topics_deleted_by,
+)
 from commitlog.errors import PositionError
-from commitlog.key_segment import RecordStretch
 from commitlog.log import DispatchListener, MessageLog, PutResult, PutStatus
-from commitlog.queue_checkpoint import Applied
 from commitlog.record import (
     PROPERTY_DELAY,
     PROPERTY_TAGS,

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
-from commitlog.dispatch import DispatchBatch, DispatchRequest
-from commitlog.queue_checkpoint import Applied
+from commitlog.dispatch import Applied, DispatchBatch, DispatchRequest
 from commitlog.record import Message, encode_record
 from tests.support.memory_fs import MemoryFs
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from dledger.core.types import DamagedEntryError
 from tests.support.log_entries import DIRECTORY, Stored, open_small, read_all, write_all
 from tests.support.memory_fs import MemoryFs

@@ -33,6 +33,7 @@ from commitlog.entry import (
     verify_entries,
     write_physical_offset,
 )
+from commitlog.errors import CorruptLogError
 from commitlog.record import (
     BORN_HOST_V6,
     STORE_HOST_V6,
@@ -47,7 +48,6 @@ from commitlog.record import (
 )
 from commitlog.recovery import (
     MORE,
-    CorruptLogError,
     entry_head,
     filler,
     find_entry,

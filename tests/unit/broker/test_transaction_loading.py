@@ -20,7 +20,7 @@ from commitlog.entry_store import open_entry_store
 from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import MessageLog
 from commitlog.record import Message
-from tests.support.fake_engine import FakeEngine
+from tests.support.fake_engine import FakeEngine, as_server
 from tests.support.memory_fs import MemoryFs
 from tests.unit.broker.consume_bench import ignore
 
@@ -44,7 +44,7 @@ def group_log() -> tuple[MessageLog, Callable[[], None]]:
     files = EntryStoreConfig(data_file_bytes=FILE_BYTES, index_file_bytes=256, cache_bytes_max=1_000)
     store = open_entry_store(store_directory(STORE, "n0"), files, write_physical_offset, fs)
     engine = FakeEngine(store)
-    log = DLedgerCommitLog(engine, store, STORE, CONFIG, on_fatal=fail, fs=fs)
+    log = DLedgerCommitLog(as_server(engine), store, STORE, CONFIG, on_fatal=fail, fs=fs)
     engine.lead(1)
     engine.commit()
     return log, engine.commit

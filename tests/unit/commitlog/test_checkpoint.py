@@ -13,7 +13,7 @@ from commitlog.checkpoint import (
     encode_format,
     unseal,
 )
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from dledger.core.types import Epoch
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.cold_reads import NoRecordError
 from commitlog.entry import UNIT
 from commitlog.entry_store import EntryStore
+from commitlog.errors import PositionError
 from dledger.core.types import DamagedEntryError
 from tests.support.log_entries import DIRECTORY, Stored, open_small, write_all
 from tests.support.memory_fs import MemoryFs
@@ -128,7 +128,7 @@ def test_bodies_are_read_checked(bit: int) -> None:
 
 @pytest.mark.parametrize(("position", "size"), [(1448 + 1, BODY_BYTES), (1448, BODY_BYTES - 1), (1500, 10)])
 def test_bodies_where_none_stands_are_no_damage(position: int, size: int) -> None:
-    with pytest.raises(NoRecordError):
+    with pytest.raises(PositionError):
         filled(MemoryFs()).read_bodies([(position, size)])
 
 

@@ -11,10 +11,10 @@ import pytest
 from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.dispatch import DispatchBatch, DispatchRequest
+from commitlog.errors import CorruptLogError
 from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, decode_record
-from commitlog.recovery import CorruptLogError
 from tests.support.memory_fs import MemoryFs
 
 STORE = Path("/store")

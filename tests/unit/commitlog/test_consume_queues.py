@@ -4,8 +4,7 @@ import pytest
 
 from commitlog.consume_queue import Boundary
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
-from commitlog.dispatch import DispatchBatch, DispatchRequest
-from commitlog.queue_checkpoint import Applied
+from commitlog.dispatch import Applied, DispatchBatch, DispatchRequest
 from commitlog.record import Message, encode_record
 from tests.support.made_up_log import (
     ROOT,

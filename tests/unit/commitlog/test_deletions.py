@@ -10,10 +10,9 @@ import pytest
 
 from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import CHECKPOINT_NAME, ConsumeQueueConfig
-from commitlog.dispatch import STATE_TOPIC, topics_deleted_by
+from commitlog.dispatch import STATE_TOPIC, Applied, topics_deleted_by
 from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import PutStatus
-from commitlog.queue_checkpoint import Applied
 from commitlog.record import Message, decode_record
 from tests.support.memory_fs import MemoryFs, PowerLossError
 from tests.unit.commitlog.test_dledger_commit_log import STORE, Bench

@@ -18,7 +18,7 @@ from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Message, decode_record
 from dledger.core.types import ResponseCode, Role
-from tests.support.fake_engine import FakeEngine
+from tests.support.fake_engine import FakeEngine, as_server
 from tests.support.log_entries import write_all
 from tests.support.memory_fs import MemoryFs
 
@@ -38,7 +38,13 @@ class Bench:
         self.engine = FakeEngine(self.store)
         self.fatal: list[BaseException] = []
         self.log = DLedgerCommitLog(
-            self.engine, self.store, STORE, CONFIG, on_fatal=self.fatal.append, fs=fs, clock=lambda: NOW_MS
+            as_server(self.engine),
+            self.store,
+            STORE,
+            CONFIG,
+            on_fatal=self.fatal.append,
+            fs=fs,
+            clock=lambda: NOW_MS,
         )
         self.done: list[PutStatus] = []
         self.heard: list[DispatchRequest] = []
@@ -142,9 +148,8 @@ def test_uncommitted_records_cannot_be_read(bench: Bench) -> None:
 
 def test_put_the_engine_refuses_uses_no_offset(bench: Bench) -> None:
     bench.lead()
-    bench.engine.check_code = ResponseCode.LEADER_PENDING_FULL
+    bench.engine.append_code = ResponseCode.LEADER_PENDING_FULL
     assert bench.put(message()) == (PutStatus.OS_PAGE_CACHE_BUSY, [])
-    bench.engine.check_code = ResponseCode.SUCCESS
     bench.engine.append_code = ResponseCode.DISK_FULL
     assert bench.put(message()) == (PutStatus.SERVICE_NOT_AVAILABLE, [])
     bench.engine.append_code = ResponseCode.SUCCESS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commitlog.entry_store import EntryStore
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from dledger.core.types import DamagedEntryError, Epoch
 from tests.support.log_entries import DIRECTORY, SMALL, Stored, open_small, read_all, write_all
 from tests.support.memory_fs import MemoryFs, PowerLossError

@@ -5,7 +5,7 @@ import pytest
 
 from commitlog.entry import encode_entries, write_physical_offset
 from commitlog.entry_store import EntryStore, StoreFailedError, open_entry_store
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange, Epoch, LogState
 from tests.support.log_entries import DIRECTORY, SMALL, Stored, open_small, read_all, write_all
 from tests.support.memory_fs import MemoryFs

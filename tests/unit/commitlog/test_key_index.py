@@ -21,7 +21,7 @@ from commitlog.key_index import KeyIndex, KeyIndexConfig, KeyUpkeep
 from commitlog.key_segment import key_hash
 from commitlog.log import PutStatus
 from commitlog.record import Message, decode_record
-from tests.support.fake_engine import FakeEngine
+from tests.support.fake_engine import FakeEngine, as_server
 from tests.support.memory_fs import MemoryFs
 
 STORE = Path("/store")
@@ -48,7 +48,7 @@ class Bench:
         self.engine = FakeEngine(self.store)
         self.fatal: list[BaseException] = []
         self.log = DLedgerCommitLog(
-            self.engine,
+            as_server(self.engine),
             self.store,
             STORE,
             QUEUES,

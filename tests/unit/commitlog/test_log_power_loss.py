@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from commitlog.consume_queues import ConsumeQueueConfig
-from commitlog.dispatch import DispatchBatch
+from commitlog.dispatch import Applied, DispatchBatch
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory
 from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import EntryStore, open_entry_store
 from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import PutStatus
-from commitlog.queue_checkpoint import Applied
 from commitlog.record import Message, decode_record
-from tests.support.fake_engine import FakeEngine
+from tests.support.fake_engine import FakeEngine, as_server
 from tests.support.memory_fs import MemoryFs
 
 STORE = Path("/store")
@@ -85,7 +84,13 @@ class Node:
         self.fatal: list[BaseException] = []
         config = MessageLogConfig(QUEUES, message_bytes_max=500)
         self.log = DLedgerCommitLog(
-            self.engine, self.store, STORE, config, on_fatal=self.fatal.append, fs=machine.fs, clock=lambda: 1
+            as_server(self.engine),
+            self.store,
+            STORE,
+            config,
+            on_fatal=self.fatal.append,
+            fs=machine.fs,
+            clock=lambda: 1,
         )
         self.heard_index = -1
         self.replay_index = machine.rng.randint(0, machine.heard_index + 1)

@@ -9,7 +9,7 @@ from commitlog.dispatch import DispatchBatch
 from commitlog.entry import HEADER_BYTES
 from commitlog.entry_store import EntryStore
 from commitlog.errors import DamagedRecordError
-from commitlog.indexed_log import Indexer
+from commitlog.indexed_log import IndexedLog
 from commitlog.log_removal import LogRemoval, OldFile
 from tests.support.log_entries import DIRECTORY, Stored, open_small, read_all, write_all
 from tests.support.made_up_log import ROOT, STEP, MadeUpLog, flush, open_queues, positions, put
@@ -67,7 +67,7 @@ async def test_room_of_deleted_files_is_given_back_though_nothing_is_written() -
     async def remove_before(begin_index: int) -> int:
         return remove(store, begin_index)
 
-    removal = LogRemoval(store, cast("Indexer", None), lambda: 99, remove_before)
+    removal = LogRemoval(store, cast("IndexedLog", None), lambda: 99, remove_before)
     files = len(file_starts(fs, "data")) + len(file_starts(fs, "index"))
     open_files = fs.open_files
     assert await removal.remove_before(OldFile(4096, 40, 0)) == 4
@@ -91,7 +91,7 @@ def test_file_whose_last_record_is_damaged_has_no_time() -> None:
     async def remove_before(begin_index: int) -> int:
         return remove(store, begin_index)
 
-    removal = LogRemoval(store, cast("Indexer", DamagedIndex()), lambda: 99, remove_before)
+    removal = LogRemoval(store, cast("IndexedLog", DamagedIndex()), lambda: 99, remove_before)
     found = [(file.next_index, file.newest_ms is None) for file in removal.old_files()]
     assert found[:3] == [(10, True), (20, False), (30, False)]
 
@@ -109,7 +109,7 @@ def test_file_is_as_old_as_the_later_of_its_first_and_its_last_record() -> None:
         return remove(store, begin_index)
 
     first, last = store.position_of(10), store.position_of(19)
-    removal = LogRemoval(store, cast("Indexer", IndexOfTimes()), lambda: 99, remove_before)
+    removal = LogRemoval(store, cast("IndexedLog", IndexOfTimes()), lambda: 99, remove_before)
     found = [(file.next_index, file.newest_ms) for file in removal.old_files()]
     assert found[:3] == [(10, 5_000), (20, 9_000), (30, 5_000)]
 

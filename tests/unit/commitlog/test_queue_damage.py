@@ -19,7 +19,7 @@ from commitlog.entry_store import open_entry_store
 from commitlog.errors import DamagedQueueError
 from commitlog.indexed_log import MessageLogConfig
 from commitlog.record import Message, decode_record
-from tests.support.fake_engine import FakeEngine
+from tests.support.fake_engine import FakeEngine, as_server
 from tests.support.memory_fs import CHANGES, SYNCS, WRITES, MemoryFs, PowerLossError
 from tests.support.storage_damage import Outcome
 
@@ -43,7 +43,13 @@ class Node:
         self.engine = FakeEngine(self.store)
         self.fatal: list[BaseException] = []
         self.log = DLedgerCommitLog(
-            self.engine, self.store, STORE, CONFIG, on_fatal=self.fatal.append, fs=fs, clock=lambda: 1
+            as_server(self.engine),
+            self.store,
+            STORE,
+            CONFIG,
+            on_fatal=self.fatal.append,
+            fs=fs,
+            clock=lambda: 1,
         )
         self.term = term
 
@@ -93,7 +99,7 @@ async def image() -> MemoryFs:
 
 
 def flush(node: Node) -> None:
-    writes = node.log.queues.take_writes(node.log._index._reput.queued)
+    writes = node.log.queues.take_writes(node.log._reput.queued)
     assert writes is not None
     node.log.queues.write(writes)
     node.log.queues.written(writes)

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog.entry import blank, encode_entries
+from commitlog.errors import CorruptLogError
 from commitlog.record import Message, encode_record
 from commitlog.recovery import (
     BLANK_STOP,
     MORE,
-    CorruptLogError,
     EntryHead,
     entry_head,
     filler,

@@ -7,10 +7,9 @@ import pytest
 
 from commitlog import indexed_log as reput
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
-from commitlog.dispatch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import Applied, DispatchBatch, DispatchRequest
 from commitlog.errors import DamagedRecordError
 from commitlog.indexed_log import Reput
-from commitlog.queue_checkpoint import Applied
 from tests.support.memory_fs import MemoryFs
 
 STRETCH = 10
@@ -52,7 +51,7 @@ class Bench:
         self.applied_at: list[int] = []
         self.errors: list[Exception] = []
         self.reput = Reput(
-            self.source,
+            self.source.requests_from,
             self.queues,
             applied or Applied(),
             lambda: None,
@@ -116,7 +115,7 @@ async def test_listener_that_asks_for_it_is_given_a_part_again_alone_before_anyt
         if is_first and requests[-1].index == 29:
             again.clear()
             bench.reput.give_again(ask, 4, 400)
-            assert bench.reput.told_index == 3
+            assert bench.reput.delivered_index == 3
         elif not again:
             again.append(-1)
 
@@ -130,7 +129,7 @@ async def test_listener_that_asks_for_it_is_given_a_part_again_alone_before_anyt
     await settle()
     assert bench.heard == list(range(46))
     assert again == [*range(4, 30), *range(30, 46)]
-    assert bench.reput.told_index == 45
+    assert bench.reput.delivered_index == 45
 
 
 async def test_replay_from_behind_the_queues_begins_with_the_queues() -> None:
@@ -174,7 +173,7 @@ async def test_listener_that_finds_damage_is_given_the_stretch_again_and_nothing
     late: list[int] = []
 
     def read(requests: DispatchBatch) -> None:
-        told_at.append(bench.reput.told_index)
+        told_at.append(bench.reput.delivered_index)
         if len(told_at) in {2, 3}:
             raise DamagedRecordError("of entry 15")
         late.extend(request.index for request in requests)
@@ -184,11 +183,11 @@ async def test_listener_that_finds_damage_is_given_the_stretch_again_and_nothing
     assert late == list(range(10))
     await asyncio.sleep(0)
     assert bench.heard == list(range(20))
-    assert (bench.reput.applied.index, bench.reput.told_index) == (19, 9)
+    assert (bench.reput.applied.index, bench.reput.delivered_index) == (19, 9)
     await settle()
     assert late == bench.heard == list(range(35))
     assert bench.applied_at == [9, 19, 29, 34]
-    assert (bench.errors, bench.reput.told_index) == ([], 34)
+    assert (bench.errors, bench.reput.delivered_index) == ([], 34)
 
 
 async def test_stop_ends_dispatching() -> None:

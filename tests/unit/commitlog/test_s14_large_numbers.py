@@ -8,9 +8,8 @@ import pytest
 
 from commitlog.checkpoint import Checkpoint, decode_checkpoint
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues
-from commitlog.dispatch import DispatchBatch, DispatchRequest
+from commitlog.dispatch import Applied, DispatchBatch, DispatchRequest
 from commitlog.entry_store import EntryStore
-from commitlog.queue_checkpoint import Applied
 from commitlog.record import Message, encode_record
 from dledger.core.types import DamagedEntryError, Epoch
 from tests.support.log_entries import DIRECTORY, SMALL, Stored, open_small, read_all, write_all

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.recovery import CorruptLogError
+from commitlog.errors import CorruptLogError
 from commitlog.segments import Segments
 from tests.support.memory_fs import MemoryFs
 
