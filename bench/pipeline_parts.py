@@ -18,8 +18,8 @@ from bench.pipeline_site import Site, stored, tally_of, write_topic
 from commitlog.entry import BLANK_MAGIC, ENTRY_MAGIC, HEADER, HEADER_BYTES, has_right_crcs
 from commitlog.record import decode_record
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import bounds
-from rocketmq_spark.client.range_reader import QueueRange, RangeReader, ReadSettings
+from rocketmq_spark.client.pulling import QueueRange, RangeReader, ReadSettings
+from rocketmq_spark.client.queue_offsets import bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -198,8 +198,8 @@ def _transfer(schema: str | None) -> Callable[[Site], Took]:
 
 def archive(site: Site) -> Took:
     """A topic to Parquet with its manifest; what is there is read again afterwards, and removed."""
-    from rocketmq_spark.jobs.archive import ArchiveOptions, run_archive
-    from rocketmq_spark.jobs.archive_rows import SPARK_SCHEMA
+    from rocketmq_spark.jobs.archive.job import ArchiveOptions, run_archive
+    from rocketmq_spark.jobs.archive.rows import SPARK_SCHEMA
 
     path = site.folder / site.new_name("archive")
     try:
@@ -221,7 +221,7 @@ def archive_in_memory(site: Site) -> Took:
 
 
 def audit(site: Site) -> Took:
-    from rocketmq_spark.jobs.audit import AuditOptions, run_audit
+    from rocketmq_spark.jobs.audit.job import AuditOptions, run_audit
 
     began_s = time.monotonic()
     report = run_audit(site.spark, AuditOptions(tuple(site.stores)))

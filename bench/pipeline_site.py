@@ -15,7 +15,7 @@ from bench.pipeline_data import Messages, Tally, WrongResultError
 from bench.results_file import ROOT
 from bench.sides import NODE_IDS, LedgerMQ
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import bounds
+from rocketmq_spark.client.queue_offsets import bounds
 from rocketmq_spark.log.discovery import find_logs
 
 if TYPE_CHECKING:

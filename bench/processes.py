@@ -18,7 +18,7 @@ from typing import Any, Self
 import psutil
 
 from bench.results_file import ROOT
-from ledgermq.ports import is_free
+from ledgermq.local.plan import is_free
 
 STOP_LIMIT_S = 30.0
 WARM, END, READY = "WARM", "END", "READY"

@@ -1,22 +1,93 @@
-"""The names of all commands, and where they are.
+"""All commands by name, and the groups that import and build a command only when it is called.
 
-This is imported by every call, so it imports nothing but typer: the module of a command comes with its call,
-and what the command works with when it runs.
+Every call imports this module, so it imports nothing but typer: the module of a command is imported by its
+call, and what the command works with when it runs. Building a command means inspecting its signature and
+making a validator for each parameter, so a call builds only the one it runs. The contexts are typer's or
+click's, depending on the version of typer.
 """
 
+import copy
+import importlib
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_command_from_info, get_command_name, get_group
+from typer.models import CommandInfo
 
-from ledgermq.lazy_group import LazyGroup
+
+class LazyGroup(TyperGroup):
+    """`places`: name of a command -> its module, whose `app` (a Typer) is it, or holds it by that name."""
+
+    places: ClassVar[Mapping[str, str]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.places)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.places:
+            self.commands.update(dict.fromkeys(self.places))  # type: ignore[arg-type]  # names to suggest
+            return None
+        found = self.commands.get(cmd_name)
+        if found is None:
+            found = self.commands[cmd_name] = _load(self.places[cmd_name], cmd_name)
+        return found
+
+
+class Subcommands(TyperGroup):
+    """The commands of one app, for its `cls`."""
+
+    infos: Mapping[str, CommandInfo]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.infos)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.infos:
+            self.commands.update(dict.fromkeys(self.infos))  # type: ignore[arg-type]  # names to suggest
+            return None
+        found = self.commands.get(cmd_name)
+        if found is None:
+            found = self.commands[cmd_name] = _build(self.infos[cmd_name])
+        return found
+
+
+def _load(place: str, name: str) -> Any:
+    app = importlib.import_module(place).app
+    infos = {_name_of(info): info for info in app.registered_commands}
+    if app.info.name != name:
+        return _build(infos[name])
+    if not (isinstance(app.info.cls, type) and issubclass(app.info.cls, Subcommands)):
+        return get_command(app)
+    return _shell(app, infos)
+
+
+def _shell(app: typer.Typer, infos: Mapping[str, CommandInfo]) -> Subcommands:
+    """The group of an app, with none of its commands built."""
+    bare = copy.copy(app)
+    bare.registered_commands = []
+    group = get_group(bare)
+    assert isinstance(group, Subcommands)
+    group.infos = infos
+    return group
+
+
+def _name_of(info: CommandInfo) -> str:
+    assert info.callback is not None
+    return info.name or get_command_name(info.callback.__name__)
+
+
+def _build(info: CommandInfo) -> Any:
+    return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
+
 
 PLACES: Final = {
     "up": "ledgermq.commands.local",
     "admin": "ledgermq.commands.local",
     "node": "ledgermq.commands.nodes",
     "status": "ledgermq.commands.status",
-    "doctor": "ledgermq.commands.doctor",
+    "doctor": "ledgermq.commands.health_checks",
     "topic": "ledgermq.commands.topics",
     "group": "ledgermq.commands.groups",
     "offset": "ledgermq.commands.offsets",

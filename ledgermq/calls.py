@@ -1,6 +1,7 @@
 """One call of a command: to the brokers through the admin services in this process, or to an admin service.
 
-Both ways give the same JSON, so that everything that prints sees one form.
+Both ways return the same JSON, so that everything that prints handles one form. Paths are relative to
+`/api/v1`.
 """
 
 import functools
@@ -8,6 +9,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from urllib.parse import quote
 
 import orjson
 import typer
@@ -129,3 +131,8 @@ def _shared(
     namesrv: Namesrv = DEFAULT_NAMESRV, admin: Admin = None, token: Token = None, as_json: AsJson = False
 ) -> None:
     """Where the options of every remote command stand."""
+
+
+def path_of(*parts: str) -> str:
+    """`topics`, `a/b` -> `/topics/a%2Fb`: names are text, whatever characters they have."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)

@@ -1,5 +1,5 @@
 /* Records back to back, as the answers of pulls bring them, into the columns of an Arrow batch
-   (rocketmq_spark/source/compiled_rows.py). The columns' buffers are laid out in memory that the caller lends. */
+   (rocketmq_spark/source/rows.py). The columns' buffers are laid out in memory that the caller lends. */
 
 #include "record.h"
 

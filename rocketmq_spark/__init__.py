@@ -17,6 +17,6 @@ def register(spark: SparkSession) -> None:
     Spark refuses Python sources that take filters (option `pushFilters`) unless
     `spark.sql.python.filterPushdown.enabled` says otherwise: it is set here, for this session.
     """
-    from rocketmq_spark.registration import register_all
+    from rocketmq_spark.formats import register_all
 
     register_all(spark)

@@ -21,7 +21,7 @@ MODULES: Final = (
     "rocketmq_spark.source.batch_reader",
     "rocketmq_spark.source.stream_reader",
     "rocketmq_spark.log.reader",
-    "rocketmq_spark.sink.task",
+    "rocketmq_spark.sink.delivery",
 )
 """What tasks of our formats, and of any Arrow function, import."""
 _ARROW_SETTING: Final = "JE_ARROW_MALLOC_CONF"

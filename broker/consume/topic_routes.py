@@ -2,9 +2,13 @@
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.context import BrokerContext
+from broker.background import Spawn
+from broker.config import BrokerConfig
+from broker.state.state import ReplicatedState
+from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -28,11 +32,20 @@ class _Known:
 class TopicRoutes:
     """The routes that one broker asked for lately."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._client = context.remoting_client
-        self._now_ms = context.environment.monotonic_ms
-        addresses = context.config.namesrv_addr.split(";")
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        client: RemotingClient,
+        now_ms: Callable[[], int],
+        spawn: Spawn,
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._spawn = spawn
+        self._client = client
+        self._now_ms = now_ms
+        addresses = config.namesrv_addr.split(";")
         self._name_servers = [address.strip() for address in addresses if address.strip()]
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._asking: dict[str, asyncio.Task[BrokerQueues | None]] = {}
@@ -46,7 +59,7 @@ class TopicRoutes:
             return known.queues
         asking = self._asking.get(topic)
         if asking is None:
-            asking = self._asking[topic] = self._context.spawn(self._ask(topic))
+            asking = self._asking[topic] = self._spawn(self._ask(topic))
             asking.add_done_callback(lambda _: self._asking.pop(topic, None))
         found = await asyncio.shield(asking)
         if found is not None:
@@ -55,10 +68,10 @@ class TopicRoutes:
         return known.queues if known is not None else self._own(topic)
 
     def _own(self, topic: str) -> BrokerQueues | None:
-        config = self._context.state.topics.get(topic)
+        config = self._state.topics.get(topic)
         if config is None:
             return None
-        return ((self._context.config.broker_name, config.read_queue_nums),)
+        return ((self._config.broker_name, config.read_queue_nums),)
 
     def _keep(self, topic: str, queues: BrokerQueues) -> None:
         self._known[topic] = _Known(queues, self._now_ms())

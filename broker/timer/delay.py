@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.config import BrokerConfig
-from broker.context import BrokerContext
 from broker.state.changes import SetDelayOffset
 from broker.state.state import ReplicatedState
 from broker.state.topics import HALF_TOPIC
@@ -261,9 +260,3 @@ def _due_ms(record: Record, level: _Level, now_ms: int) -> int:
     """A message that was stored by a clock that was ahead is due now."""
     stored_ms = record.store_timestamp_ms
     return now_ms if is_ahead(stored_ms, now_ms) else stored_ms + level.delay_ms
-
-
-def register(context: BrokerContext) -> None:
-    context.services.append(
-        DelayDelivery(context.config, context.log, context.state, context.store_host, context.clock)
-    )

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import Queue, RouteTable, subscribe_queues
+from ledgermq.client.routes import ClientError, Queue, RouteTable, subscribe_queues
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from commitlog.record import format_properties
 from dledger.environment import Environment
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import DEFAULT_QUEUES_MAX, DEFAULT_TOPIC, Queue, RouteTable
+from ledgermq.client.routes import DEFAULT_QUEUES_MAX, DEFAULT_TOPIC, ClientError, Queue, RouteTable
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -1,15 +1,19 @@
-"""Where a topic's queues are, as the name server tells it; asked again only when told to."""
+"""Where a topic's queues are, from the name server; requested again only when `refresh` is called."""
 
 import asyncio
 from dataclasses import dataclass
 
-from ledgermq.client.errors import ClientError
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.headers.topics import TopicRequestHeader
 from remoting.route import PERM_READ, PERM_WRITE, RouteError, TopicRoute, parse_topic_route
+
+
+class ClientError(Exception):
+    """The cluster refused, or could not be reached in the time that was given."""
+
 
 DEFAULT_TOPIC = "TBW102"
 """A topic that does not exist is made after this one when the first message for it arrives."""

@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledgermq.api_paths import path_of
-from ledgermq.calls import Call, remote
-from ledgermq.changing import ChangeCall, change
+from ledgermq.app import Subcommands
+from ledgermq.calls import Call, path_of, remote
+from ledgermq.change_commands import ChangeCall, change
 from ledgermq.commands.nodes import find_node
 from ledgermq.commands.status import read_cluster
 from ledgermq.commands.topics import pairs
 from ledgermq.errors import WRONG_USAGE, UserError
-from ledgermq.lazy_group import Subcommands
 from ledgermq.options import DryRun, Yes
 from ledgermq.output import Column, Json, show_table
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.api_paths import path_of
-from ledgermq.calls import Call, checked, remote
-from ledgermq.changing import ChangeCall, change
+from ledgermq.app import Subcommands
+from ledgermq.calls import Call, checked, path_of, remote
+from ledgermq.change_commands import ChangeCall, change
 from ledgermq.commands.groups import Group
 from ledgermq.commands.messages import ROWS, Cursor, From, Limit, Until, window_query
 from ledgermq.commands.topics import show_pages
 from ledgermq.errors import UserError
-from ledgermq.lazy_group import Subcommands
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
 from ledgermq.output import (
     Column,

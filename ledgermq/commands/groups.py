@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.api_paths import path_of
-from ledgermq.calls import Call, remote
-from ledgermq.changing import ChangeCall, change
+from ledgermq.app import Subcommands
+from ledgermq.calls import Call, path_of, remote
+from ledgermq.change_commands import ChangeCall, change
 from ledgermq.commands.topics import Brokers, show_pages
 from ledgermq.errors import UserError
-from ledgermq.lazy_group import Subcommands
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
 from ledgermq.output import Column, Json, moment, number, printable, show_fields, show_table
 

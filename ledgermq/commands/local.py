@@ -123,7 +123,6 @@ def admin(
 
     Tokens can also come from the environment: LEDGERMQ_ADMIN_TOKENS=name:role:token,...
     """
-    from ledgermq.commands.admin import AdminOptions
-    from ledgermq.commands.admin import admin as run
+    from ledgermq.local.processes import AdminOptions, run_admin
 
-    run(AdminOptions(namesrv, host, port, tokens, audit, allowed_host or [], tls_cert, tls_key, nice))
+    run_admin(AdminOptions(namesrv, host, port, tokens, audit, allowed_host or [], tls_cert, tls_key, nice))

@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ledgermq.app import Subcommands
 from ledgermq.calls import Call, remote
 from ledgermq.errors import UserError
-from ledgermq.lazy_group import Subcommands
 from ledgermq.options import DEFAULT_DATA_DIR, DataDir
 from ledgermq.output import Json
 
@@ -32,17 +32,17 @@ app = typer.Typer(
 @app.command()
 def start(node_id: Annotated[str, typer.Argument(metavar="NODE")], data: DataDir = DEFAULT_DATA_DIR) -> None:
     """Start one node of a local cluster again, in the foreground. The word `start` may be left out."""
-    from ledgermq.commands.node import node as run
+    from ledgermq.local.processes import run_node
 
-    run(node_id, data)
+    run_node(node_id, data)
 
 
 @app.command(name="list")
 @remote
 def list_nodes(call: Call) -> None:
     """List every node: its group, state and addresses."""
+    from ledgermq.cluster_view import show_nodes
     from ledgermq.commands.status import read_cluster
-    from ledgermq.views.cluster import show_nodes
 
     call.show(read_cluster(call), show_nodes)
 
@@ -51,8 +51,8 @@ def list_nodes(call: Call) -> None:
 @remote
 def show(call: Call, node: Annotated[str, typer.Argument(metavar="NODE", help="Its id or address.")]) -> None:
     """Show one node: its log, its lag, and how its leader sees it."""
+    from ledgermq.cluster_view import show_node
     from ledgermq.commands.status import read_cluster
-    from ledgermq.views.cluster import show_node
 
     call.show(find_node(read_cluster(call), node), show_node)
 

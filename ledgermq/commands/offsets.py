@@ -4,14 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.api_paths import path_of
-from ledgermq.calls import Call, remote
-from ledgermq.changing import ChangeCall, change
+from ledgermq.app import Subcommands
+from ledgermq.calls import Call, path_of, remote
+from ledgermq.change_commands import ChangeCall, change
 from ledgermq.commands.groups import Group
 from ledgermq.errors import WRONG_USAGE, UserError
-from ledgermq.lazy_group import Subcommands
-from ledgermq.moments import FORMS, parse_moment_ms
-from ledgermq.options import DryRun, Yes
+from ledgermq.options import FORMS, DryRun, Yes, parse_moment_ms
 from ledgermq.output import Column, Json, duration, moment, number, show_table
 
 if TYPE_CHECKING:

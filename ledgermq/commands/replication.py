@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.api_paths import path_of
-from ledgermq.calls import Call, remote
-from ledgermq.changing import ChangeCall, change
+from ledgermq.calls import Call, path_of, remote
+from ledgermq.change_commands import ChangeCall, change
 from ledgermq.commands.status import read_cluster
 from ledgermq.errors import UserError
 from ledgermq.options import DryRun, Yes

@@ -13,7 +13,7 @@ app = typer.Typer(add_completion=False)
 @remote
 def status(call: Call) -> None:
     """Show every node's role, term and log. Exit code 1 unless every group has a writable leader."""
-    from ledgermq.views.cluster import show_cluster
+    from ledgermq.cluster_view import show_cluster
 
     view = read_cluster(call)
     call.show(view, show_cluster)

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.api_paths import path_of
-from ledgermq.calls import Call, remote
-from ledgermq.changing import ChangeCall, change
+from ledgermq.app import Subcommands
+from ledgermq.calls import Call, path_of, remote
+from ledgermq.change_commands import ChangeCall, change
 from ledgermq.errors import WRONG_USAGE, UserError
-from ledgermq.lazy_group import Subcommands
 from ledgermq.options import PAGE_SIZE, DryRun, Page, PageSize, Yes
 from ledgermq.output import UNKNOWN, Column, Json, cell, duration, moment, number, remark, show_table
 

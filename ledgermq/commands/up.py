@@ -9,11 +9,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ledgermq.cluster_file import ClusterPlan, load_plan, merge_plan
 from ledgermq.errors import UserError
-from ledgermq.local_cluster import LocalCluster, locked
-from ledgermq.node_files import read_settings, write_node_files
-from ledgermq.ports import require_free
+from ledgermq.local.cluster import LocalCluster, locked
+from ledgermq.local.node_files import read_settings, write_node_files
+from ledgermq.local.plan import ClusterPlan, load_plan, merge_plan, require_free
 
 
 def up(

@@ -12,8 +12,8 @@ from ledgermq.errors import PARTIAL, UserError
 from ledgermq.output import print_json, remark
 
 if TYPE_CHECKING:
-    from ledgermq.looking import Look
-    from ledgermq.views.watching import Watched
+    from ledgermq.polling import Look
+    from ledgermq.watch_view import Watched
 
 app = typer.Typer(add_completion=False)
 
@@ -27,8 +27,8 @@ def watch(
     ] = 1.0,
 ) -> None:
     """Show the cluster live until q or Ctrl-C. Without a terminal: one look (with --json: as JSON)."""
-    from ledgermq.looking import looker
-    from ledgermq.views.watching import Watched
+    from ledgermq.polling import looker
+    from ledgermq.watch_view import Watched
 
     with looker(call) as look:
         if call.as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
@@ -56,8 +56,8 @@ def _print(seen: "Look") -> None:
 
     from rich.console import Console
 
-    from ledgermq.plain_text import FILE_WIDTH
-    from ledgermq.views.watching import Watched
+    from ledgermq.output import FILE_WIDTH
+    from ledgermq.watch_view import Watched
 
     printer = Console(highlight=False)
     if not printer.is_terminal:
@@ -72,8 +72,8 @@ def _live(look: "Callable[[], Look]", watched: "Watched", every_s: float) -> Non
 
     from rich.live import Live
 
-    from ledgermq.ending import ending_in_order
-    from ledgermq.keys import Keys
+    from ledgermq.signals import ending_in_order
+    from ledgermq.watch_view import Keys
 
     with ending_in_order(), Keys(sys.stdin) as keys, Live(screen=True, auto_refresh=False) as live:
         while True:

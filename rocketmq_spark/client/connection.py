@@ -10,7 +10,7 @@ from commitlog.entry import Buffer
 from remoting.command import RemotingCommand, decode_command, encode_head
 from remoting.errors import CommandError, ConnectFailedError, RemotingClosedError, RequestTimeoutError
 from remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES
-from rocketmq_spark.client.slabs import Slabs
+from rocketmq_spark.client.buffer_pool import Slabs
 from sockets.dialled import dial
 
 CONNECT_TIMEOUT_S: Final = 3.0

@@ -1,5 +1,17 @@
-"""Pulls: stretches of one queue as the records' own bytes (code 11). A broker answers committed ones only."""
+"""Pulls (request code 11): ranges of one queue as the records' own bytes. A broker returns committed ones
+only.
 
+`pull` sends one request. `RangeReader` reads a range of a queue to its end, across changes of the leader,
+with several pulls in flight on one connection. It cuts the range into slices of as many messages as one
+answer is expected to hold. A slice whose answer is incomplete, because its bytes were too many, is completed
+before the next one is handled; so the caller receives messages in the queue's order. When the connection or
+the leader is lost, everything not yet handed on is requested again.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -8,9 +20,13 @@ from commitlog.entry import Buffer
 from commitlog.record import PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import OWN_LANGUAGE, RemotingCommand
-from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.backoff import Backoff
+from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Cluster, check_leads
+from rocketmq_spark.client.connection import Connection
+from rocketmq_spark.client.queue_offsets import max_offset, min_offset
 from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.errors import RequestRefusedError
+from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, RequestRefusedError
 
 ALL_TAGS: Final = "*"
 COUNT_MAX: Final = 1024
@@ -137,3 +153,289 @@ def pull_result(
     came = answer.body if body is None else body
     data = came if status is PullStatus.FOUND else b""
     return PullResult(status, next_offset, first, end, data, answer.language == OWN_LANGUAGE)
+
+
+IN_FLIGHT_MIN: Final = 2
+IN_FLIGHT_MAX: Final = 16
+"""Pulls on their way at once: what is being answered while the last answer becomes rows."""
+IN_FLIGHT_BYTES: Final = 2 * BYTES_MAX
+"""As many as bring about so much, where answers cannot be longer: a Java broker's are small."""
+COUNT_START: Final = 32
+"""Asked for at first; as many as a Java broker ever gives."""
+GAP_WAIT_S: Final = 12.0
+"""A Java broker looks for deleted files every 10 s."""
+NAMED_MAX: Final = 20
+"""An error or a warning names so many queues or ranges."""
+GAP_PAUSE_S: Final = 240.0
+"""After a gap that nothing explained, later ones are not waited for so long: such a queue may have many. The
+beginning is asked for at each.
+"""
+
+DENIED_S: Final = 5.0
+"""A topic is deleted when its leader has said so for so long: one that has just been started or elected may
+not know all its topics for a moment.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """The messages of a queue from `start` to before `stop`."""
+
+    queue: MessageQueue
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return max(0, self.stop - self.start)
+
+    def __str__(self) -> str:
+        return f"offsets {self.start} to {self.stop - 1} of {self.queue}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The records of one answer, or of several that follow each other, back to back.
+
+    They are of the offsets from `start` to before `stop`. is_exact: each of these has a message, by the word
+    of a node that never passes over one without saying so, or is an offset that no message has.
+    """
+
+    data: Buffer
+    start: int
+    stop: int
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How to read. tags: RocketMQ's expression, `*` for all; a few others may come besides.
+
+    fail_on_data_loss: whether messages that retention took raise DataLossError, or are passed over with a
+    warning in the log.
+    """
+
+    tags: str = ALL_TAGS
+    group: str = DEFAULT_GROUP
+    fail_on_data_loss: bool = True
+
+
+@dataclass(slots=True)
+class _Stretch:
+    start: int
+    stop: int
+    opaque: int | None = None
+    """None until it is asked for."""
+    answer: RemotingCommand | None = None
+    body: Buffer = b""
+    """What came with the answer."""
+
+
+class RangeReader:
+    """One range being read; iterating gives the records' bytes, each item one answer's; `answers` says where
+    they stand, too.
+    """
+
+    def __init__(
+        self, cluster: Cluster, wanted: QueueRange, settings: ReadSettings, memory: Slabs | None = None
+    ) -> None:
+        """memory: where answers are kept; as much as whoever reads them holds, and those on their way."""
+        self._cluster = cluster
+        self._memory = memory or Slabs(IN_FLIGHT_MIN)
+        self._wanted = wanted
+        self._queue = wanted.queue
+        self._settings = settings
+        self._next = wanted.start
+        """The first offset not handed on and not known to be missing."""
+        self._taken_from = wanted.start
+        self._count = COUNT_START
+        self._count_max = COUNT_MAX
+        self._limited_bytes = 0
+        """How many an answer had that showed the broker's own limit, which `count_max` is then."""
+        # What a filter leaves out makes the length of an answer unknown: then one at a time.
+        self._in_flight_max = IN_FLIGHT_MIN if settings.tags == ALL_TAGS else 1
+        self._pending: deque[_Stretch] = deque()
+        self._stall: Backoff | None = None
+        self._denial: Backoff | None = None
+        self._is_filtered = settings.tags != ALL_TAGS
+        self._gap_waited_s = -GAP_PAUSE_S
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """Raises DataLossError, ClusterUnavailableError, RequestRefusedError."""
+        return (answer.data for answer in self.answers())
+
+    def answers(self) -> Iterator[Pulled]:
+        """Raises DataLossError, ClusterUnavailableError, RequestRefusedError."""
+        stop = self._wanted.stop
+        while self._next < stop:
+            # A deadline of its own for every answer: as long as the range gets on, the query lives.
+            try:
+                result = self._cluster.with_leader(self._queue.broker_name, self._step)
+            except RequestRefusedError as error:
+                self._denied(error)
+                continue
+            data = self._take(result)
+            if data:
+                is_exact = result.is_exact and not self._is_filtered
+                yield Pulled(data, self._taken_from, self._next, is_exact)
+
+    def _step(self) -> PullResult:
+        """The answer for the first stretch. Raises what `Cluster.with_leader` tries again after."""
+        try:
+            connection = self._cluster.leader_connection(self._queue.broker_name)
+            self._fill(connection)
+            answer, body = self._first_answer(connection)
+            check_leads(answer)
+        except BaseException:
+            self._pending.clear()
+            raise
+        return pull_result(answer, self._queue, self._next, body)
+
+    def _fill(self, connection: Connection) -> None:
+        """Have as many stretches on their way as may be."""
+        at = self._pending[-1].stop if self._pending else self._next
+        while at < self._wanted.stop and len(self._pending) < self._in_flight_max:
+            end = min(at + self._count, self._wanted.stop)
+            self._pending.append(_Stretch(at, end))
+            at = end
+        for stretch in self._pending:
+            if stretch.opaque is None:
+                stretch.opaque = connection.send(self._command(stretch))
+
+    def _command(self, stretch: _Stretch) -> RemotingCommand:
+        settings, count = self._settings, stretch.stop - stretch.start
+        return pull_command(self._queue, stretch.start, count, BYTES_MAX, settings.tags, settings.group)
+
+    def _first_answer(self, connection: Connection) -> tuple[RemotingCommand, Buffer]:
+        first = self._pending[0]
+        while first.answer is None:
+            answer, body = connection.receive_into(self._memory)
+            for stretch in self._pending:
+                if stretch.opaque == answer.opaque:
+                    stretch.answer, stretch.body = answer, body
+        return first.answer, first.body
+
+    def _take(self, result: PullResult) -> Buffer:
+        """Move on by one answer, and return its records."""
+        is_passed = result.status in (PullStatus.FOUND, PullStatus.NO_MATCH)
+        if is_passed and result.next_offset > self._next:
+            self._explain_gap(result)
+            self._taken_from = self._next
+            self._move_on(result)
+            return result.data
+        self._recover(result)
+        return b""
+
+    def _denied(self, error: RequestRefusedError) -> None:
+        """Ask again for a while, of whoever leads then, whether the topic is there. Raises other refusals."""
+        if error.code != TOPIC_NOT_EXIST:
+            raise error
+        self._pending.clear()
+        self._cluster.forget_leader(self._queue.broker_name)
+        if self._denial is None:
+            self._denial = Backoff(f"reading {self._queue}", min(DENIED_S, self._cluster.deadline_s))
+        try:
+            self._denial.failed(str(error))
+        except ClusterUnavailableError:
+            self._lose(self._wanted.stop)
+
+    def _move_on(self, result: PullResult) -> None:
+        self._stall = self._denial = None
+        stretch = self._pending.popleft()
+        self._next = result.next_offset
+        if self._next > stretch.stop:
+            self._pending.clear()  # what is on its way would bring some messages again
+        if self._next < stretch.stop:
+            self._pending.appendleft(_Stretch(self._next, stretch.stop))
+            self._count = self._next - stretch.start
+            if _has_room(result):
+                self._count_max, self._limited_bytes = self._count, len(result.data)
+        elif _has_room(result):
+            is_full = stretch.stop - stretch.start >= self._count_max
+            if is_full and 2 * len(result.data) <= self._limited_bytes:
+                self._count_max, self._limited_bytes = COUNT_MAX, 0  # the limit was one of bytes
+            self._count = min(self._count * 2, self._count_max)
+        if self._in_flight_max > 1 and result.data and self._count >= self._count_max:
+            wanted = IN_FLIGHT_BYTES // len(result.data)
+            self._in_flight_max = max(IN_FLIGHT_MIN, min(IN_FLIGHT_MAX, wanted))
+
+    def _explain_gap(self, result: PullResult) -> None:
+        """Offsets before an answer's first message may never have had one, or have been in a file that was
+        just deleted. The queue's beginning tells, in time; what a filter leaves out looks the same.
+        """
+        first = result.first_offset
+        if first is None or first <= self._next or result.is_exact or self._is_filtered:
+            return
+        wait_s = GAP_WAIT_S if time.monotonic() - self._gap_waited_s >= GAP_PAUSE_S else 0.0
+        backoff = Backoff(f"the beginning of {self._queue}", wait_s)
+        while (kept := min_offset(self._cluster, self._queue)) <= self._next:
+            try:
+                backoff.failed(f"is {kept}")
+            except ClusterUnavailableError:
+                if wait_s:
+                    self._gap_waited_s = time.monotonic()
+                return
+        self._lose(min(kept, first, self._wanted.stop), kept)
+
+    def _recover(self, result: PullResult) -> None:
+        """Nothing is to be had at `_next`: find out by the leader's word whether it is lost.
+
+        The queue may also end before the range does, which was planned by what a leader said: a node that has
+        just been elected can be behind for a moment.
+        """
+        self._pending.clear()
+        queue, stop = self._queue, self._wanted.stop
+        first, end = min_offset(self._cluster, queue), max_offset(self._cluster, queue)
+        if first > self._next:
+            self._lose(min(first, stop), first)
+        elif result.status is PullStatus.REMOVED:
+            self._lose(min(max(result.next_offset, self._next + 1), stop))
+        else:
+            self._wait(end)
+
+    def _wait(self, end: int) -> None:
+        if self._stall is None:
+            self._stall = Backoff(f"reading {self._queue}", self._cluster.deadline_s)
+        try:
+            self._stall.failed(f"nothing at offset {self._next}, the queue ends at {end}")
+        except ClusterUnavailableError:
+            if end > self._next:
+                raise
+            self._lose(self._wanted.stop)
+
+    def _lose(self, stop: int, kept: int | None = None) -> None:
+        """kept: where the queue begins, which may be behind what is read here."""
+        lost = QueueRange(self._queue, self._next, stop)
+        report_lost([lost], self._settings.fail_on_data_loss, kept)
+        self._next = stop
+
+
+def report_lost(lost: Sequence[QueueRange], fails: bool, kept: int | None = None) -> None:
+    """Warn of ranges that a query was to read and goes on without; `kept`: where the only queue begins now.
+
+    Raises:
+        DataLossError: as it `fails` instead.
+    """
+    text = named(lost)
+    if not fails:
+        _log.warning("%s are lost; failOnDataLoss is false, so the query goes on without them", text)
+        return
+    begins = f" The queue begins at offset {kept} now." if kept is not None else ""
+    raise DataLossError(
+        f"{text} are not in the cluster any more: retention took them, or the topic was deleted or made "
+        f"anew.{begins} With failOnDataLoss=false a query goes on without them."
+    )
+
+
+def _has_room(result: PullResult) -> bool:
+    """Whether an answer twice as long would still fit."""
+    return len(result.data) * 2 <= BYTES_MAX
+
+
+def named(items: Sequence[object]) -> str:
+    """The items' texts, of many only the first."""
+    texts = [str(item) for item in items[:NAMED_MAX]]
+    if len(items) > NAMED_MAX:
+        texts.append(f"{len(items) - NAMED_MAX} more")
+    return " and ".join(texts)

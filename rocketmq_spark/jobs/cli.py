@@ -8,8 +8,11 @@ from typing import Final
 from typer import Typer
 
 from rocketmq_spark.errors import RocketmqSparkError
-from rocketmq_spark.jobs import cli_archive, cli_audit, cli_replay, cli_report
-from rocketmq_spark.jobs.cli_app import spark_app, tell
+from rocketmq_spark.jobs.archive import command as cli_archive
+from rocketmq_spark.jobs.audit import command as cli_audit
+from rocketmq_spark.jobs.command_base import spark_app, tell
+from rocketmq_spark.jobs.replay import command as cli_replay
+from rocketmq_spark.jobs.report import command as cli_report
 
 INTERRUPTED: Final = 130
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EMBEDDED_MASTER: Final = "local[*]"
 JAVA_VERSION_MIN: Final = 17
 JAVA_LIMIT_S: Final = 30.0
-PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "fsspec", "matplotlib")
+PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "fsspec", "jinja2", "matplotlib")
 INSTALL: Final = "pip install 'ledgermq[spark]'"
 INSTALL_JAVA: Final = (
     "(Debian and Ubuntu: apt install openjdk-17-jre-headless; elsewhere: https://adoptium.net)"

@@ -13,8 +13,7 @@ from commitlog.checkpoint import Checkpoint, LogBegin, decode_checkpoint, decode
 from commitlog.entry import ENTRY_MAGIC
 from commitlog.record import MAGIC_V1, MAGIC_V2
 from commitlog.recovery import FILLER_MAGIC
-from rocketmq_spark.log.file_row import FileRow, file_row
-from rocketmq_spark.log.storage import GoneError, Storage
+from rocketmq_spark.log.storage import FileRow, GoneError, Storage, file_row
 
 Kind = Literal["dledger", "commitlog"]
 Format = Literal["auto", "dledger", "commitlog"]

@@ -20,8 +20,8 @@ from commitlog.entry import (
 )
 from commitlog.recovery import MORE, scan_entries
 from dledger.core.types import CorruptRangeError, EntryRange
-from rocketmq_spark.log.stretch import Int64s, int64s
-from rocketmq_spark.source.records import take
+from rocketmq_spark.log.byte_range import Int64s, int64s
+from rocketmq_spark.records.fields import take
 
 HEAD_TYPE: Final = np.dtype(
     [

@@ -9,12 +9,10 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from commitlog.entry import UNIT_BYTES
+from rocketmq_spark.log.byte_range import UNKNOWN, LogRange
 from rocketmq_spark.log.discovery import Log, NoLogError
-from rocketmq_spark.log.entry_walk import first_place, head_at, open_index
-from rocketmq_spark.log.queue_units import QueueHints
-from rocketmq_spark.log.record_walk import find_whole_record, whole_record_at
-from rocketmq_spark.log.stretch import UNKNOWN, LogRange
-from rocketmq_spark.log.unit_index import UnitIndex
+from rocketmq_spark.log.index_files import QueueHints, UnitIndex
+from rocketmq_spark.log.walk import find_whole_record, first_place, head_at, open_index, whole_record_at
 
 Point = tuple[int, int]
 """(position, index) of an entry; of a record the index is UNKNOWN."""

@@ -13,14 +13,20 @@ import pyarrow.compute as pc
 from commitlog.entry import HEADER_BYTES
 from rocketmq_spark.client.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from rocketmq_spark.errors import CorruptDataError
+from rocketmq_spark.log.byte_range import UNKNOWN, Damage, Int64s, Stretch
 from rocketmq_spark.log.entries import entry_heads
-from rocketmq_spark.log.record_columns import RecordColumns
-from rocketmq_spark.log.stretch import UNKNOWN, Damage, Int64s, Stretch
-from rocketmq_spark.source.hosts import born_hosts, offset_ids
-from rocketmq_spark.source.inflating import COMPRESSED, inflate
-from rocketmq_spark.source.properties import Properties, find_properties, property_column, property_maps
-from rocketmq_spark.source.records import Records
-from rocketmq_spark.source.slices import as_text, slices
+from rocketmq_spark.records.columns import (
+    Properties,
+    as_text,
+    born_hosts,
+    find_properties,
+    offset_ids,
+    property_column,
+    property_maps,
+    slices,
+)
+from rocketmq_spark.records.decompression import COMPRESSED, inflate
+from rocketmq_spark.records.fields import RecordColumns, Records
 
 IN_NO_QUEUE: Final = 0x4
 """Of sysFlag: a prepared or rolled back message, which no consumer ever sees."""

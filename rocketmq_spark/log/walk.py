@@ -1,19 +1,37 @@
-"""Going through a range of a log, from one whole entry to the next, over damage too.
+"""Reads a range of a log from one whole entry to the next, across damage: DLedger's entries (`EntryWalk`) or
+the records of a plain commit log (`RecordWalk`).
 
 Every byte of a range is accounted for: it belongs to an entry that is yielded, to a blank, or to a `Damage`.
 """
 
+import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from commitlog.recovery import BLANK_STOP, MORE
+import numpy as np
+
+from commitlog.entry import BLANK, BLANK_BYTES, BLANK_MAGIC, HEADER_BYTES
+from commitlog.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, CorruptRecordError, decode_record
+from commitlog.recovery import (
+    BLANK_STOP,
+    FILLER_MAGIC,
+    MORE,
+    EntryHead,
+    entry_head,
+    find_entry,
+    find_record,
+    leading_blank,
+    scan_records,
+)
+from rocketmq_spark.log.byte_range import UNKNOWN, Damage, LogRange, Status, Stretch, int64s
 from rocketmq_spark.log.discovery import Log
-from rocketmq_spark.log.entries import Taken
+from rocketmq_spark.log.entries import Taken, take_entries
+from rocketmq_spark.log.index_files import UnitIndex
 from rocketmq_spark.log.storage import GoneError
-from rocketmq_spark.log.stretch import UNKNOWN, Damage, LogRange, Status, Stretch
+from rocketmq_spark.records.fields import RecordColumns
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 SEARCH_BYTES: Final = 8 * 1024 * 1024
@@ -201,3 +219,261 @@ def _damage(place: Place, behind: Place, status: Status, error: str) -> Damage:
     if place.index == UNKNOWN or behind.index == UNKNOWN or behind.index <= place.index:
         return Damage(status, place.position, length, error)
     return Damage(status, place.position, length, error, place.index, behind.index - 1)
+
+
+UNITS_TRIED_MAX: Final = 4096
+
+
+def open_index(log: Log) -> UnitIndex:
+    """The log's index; one that says nothing when there is none."""
+    row = log.index
+
+    def read(position: int, size_bytes: int) -> bytes:
+        if row is None:
+            return b""
+        try:
+            return row.read(log.storage, position, size_bytes)
+        except GoneError:
+            return b""
+
+    return UnitIndex(read)
+
+
+def head_at(log: Log, position: int) -> EntryHead | None:
+    """The header that stands at a position and says so itself."""
+    if position < 0:
+        return None
+    try:
+        return entry_head(log.read(position, HEADER_BYTES), position)
+    except GoneError:
+        return None
+
+
+def first_place(log: Log, start: int) -> tuple[int, EntryHead] | None:
+    """Where the first entry of the data file at `start` stands, behind a leading blank if there is one."""
+    try:
+        blank_bytes = leading_blank(log.read(start, BLANK_BYTES).ljust(BLANK_BYTES, b"\0"))
+    except GoneError:
+        return None
+    position = start + blank_bytes if 0 < blank_bytes < log.data.file_bytes else start
+    head = head_at(log, position)
+    return None if head is None else (position, head)
+
+
+class EntryWalk(Walk):
+    """Goes through a range of a DLedger log."""
+
+    head_bytes = HEADER_BYTES
+    overlap_bytes = HEADER_BYTES - 1
+
+    def __init__(self, log: Log, wanted: LogRange, window_bytes: int = WINDOW_BYTES) -> None:
+        super().__init__(log, wanted, window_bytes)
+        self._index = open_index(log)
+
+    def _step(self, place: Place, data: bytes) -> Taken:
+        if place.index == UNKNOWN:
+            head = entry_head(data[:HEADER_BYTES], place.position)
+            if head is not None:
+                place.index = head.index
+        room = self.log.data.file_end(place.position) - place.position
+        return take_entries(data, place.position, room, place.index, place.term)
+
+    def _stretch(self, place: Place, data: bytes, taken: Taken) -> Stretch:
+        last = self.wanted.last_index
+        count = len(taken.starts)
+        if last != UNKNOWN:
+            count = min(count, last - place.index + 1)
+        starts, sizes, terms = taken.starts[:count], taken.sizes[:count], taken.terms[:count]
+        return Stretch(data, place.position, starts, sizes, place.index, terms, HEADER_BYTES)
+
+    def _advance(self, place: Place, stretch: Stretch) -> None:
+        place.position += stretch.size_bytes
+        place.index += len(stretch)
+        place.term = int(stretch.terms[-1])
+
+    def _by_size(self, place: Place) -> Place | None:
+        """Behind the entry at `place`, when its header is right and leads to another entry or a blank."""
+        head = head_at(self.log, place.position)
+        if head is None or place.index not in (UNKNOWN, head.index):
+            return None
+        position, index = place.position + head.size, head.index + 1
+        if position == self.wanted.end_position:
+            return Place(position, index)
+        behind = head_at(self.log, position)
+        if behind is not None and behind.index == index:
+            return Place(position, index)
+        return Place(position, index) if self._is_blank(position) else None
+
+    def _is_blank(self, position: int) -> bool:
+        try:
+            head = self.log.read(position, BLANK_BYTES)
+        except GoneError:
+            return False
+        room = self.log.data.file_end(position) - position
+        return head == BLANK.pack(BLANK_MAGIC, room)
+
+    def _by_index(self, place: Place) -> Place | None:
+        """The next entry that the index leads to."""
+        if place.index == UNKNOWN:
+            return None
+        last = self.wanted.last_index
+        end = place.index + UNITS_TRIED_MAX
+        for index in range(place.index + 1, end if last == UNKNOWN else min(end, last + 1)):
+            unit = self._index.unit(index)
+            if unit is None:
+                continue
+            if unit[0] >= self.wanted.end_position:
+                return None
+            head = head_at(self.log, unit[0]) if unit[0] > place.position else None
+            if head is not None and head.index == index:
+                return Place(unit[0], index)
+        return None
+
+    def _find(self, data: bytes, position: int, place: Place) -> Place | None:
+        found = find_entry(data, position, max(place.index, 0))
+        if found is None:
+            return None
+        head = entry_head(data[found - position : found - position + HEADER_BYTES], found)
+        assert head is not None, found
+        is_within = self.wanted.last_index == UNKNOWN or head.index <= self.wanted.last_index
+        return Place(found, head.index) if is_within else None
+
+
+RECORD_BYTES_MAX: Final = 4 * 1024 * 1024 + 128 * 1024
+"""A body of RocketMQ's largest message, with all its properties."""
+CHAIN_RECORDS: Final = 4
+EMPTY_BYTES: Final = 64 * 1024
+"""So many zeros are taken for the end of what was written."""
+
+_INT32: Final = struct.Struct(">i")
+
+
+def take_records(data: bytes, position: int, room: int) -> Taken:
+    """The whole records that data[0] begins with: it stands at `position`, `room` bytes before its file's
+    end. What is checked is what `scan_records` checks of flushed records.
+    """
+    starts = int64s(_walk_sizes(data))
+    sizes = np.diff(np.append(starts, _end_of(data, starts)))
+    columns = RecordColumns(data, starts, sizes, position + starts)
+    is_right = columns.is_whole & (starts + sizes + BLANK_BYTES <= room) if len(starts) else np.ones(0, bool)
+    count = len(starts) if is_right.all() else int(np.argmin(is_right))
+    wrong = columns.wrong_body_crcs(np.arange(count)) if count else []
+    count = wrong[0] if wrong else count
+    at = int(starts[count - 1] + sizes[count - 1]) if count else 0
+    scan = scan_records(memoryview(data)[at:], position + at, room - at, position + len(data))
+    stop = columns.fault_of(count) if scan.size_bytes and count < len(starts) else scan.stop
+    needed = scan.bytes_needed if stop == MORE else 0
+    return Taken(starts[:count], sizes[:count], int64s([]), stop, needed)
+
+
+def _walk_sizes(data: bytes) -> list[int]:
+    size_at = _INT32.unpack_from
+    starts = []
+    end = len(data)
+    at = 0
+    while at + RECORD_BYTES_MIN <= end:
+        (size,) = size_at(data, at)
+        if size < RECORD_BYTES_MIN or at + size > end:
+            break
+        starts.append(at)
+        at += size
+    return starts
+
+
+def _end_of(data: bytes, starts: np.typing.NDArray[np.int64]) -> int:
+    if not len(starts):
+        return 0
+    last = int(starts[-1])
+    return last + int(_INT32.unpack_from(data, last)[0])
+
+
+def whole_record_at(log: Log, position: int) -> int | None:
+    """The size of the whole record that stands at a position and says so itself; None when none does."""
+    try:
+        size = _INT32.unpack(log.read(position, 4).ljust(4, b"\0"))[0]
+        if not RECORD_BYTES_MIN <= size <= RECORD_BYTES_MAX:
+            return None
+        record = decode_record(log.read(position, size), 0, check_crc=True)
+    except (GoneError, CorruptRecordError):
+        return None
+    return record.size if record.physical_offset == position else None
+
+
+def find_whole_record(log: Log, position: int) -> int | None:
+    """The first place from `position` on in its file where a chain of whole records begins.
+
+    A message may hold the bytes of a record as its body; only one that knew its own position before it was
+    sent passes for a record here, and it takes several of them to pass for a chain.
+    """
+    end = log.data.file_end(position)
+    while position < end:
+        data = _window(log, position, end)
+        found = find_record(data, position) if any(data[:EMPTY_BYTES]) else None
+        if found is None:
+            return None
+        if _begins_chain(log, found):
+            return found
+        position = found + 1
+    return None
+
+
+def _window(log: Log, position: int, end: int) -> bytes:
+    try:
+        data = log.read(position, min(EMPTY_BYTES, end - position))
+        if any(data):
+            data = log.read(position, min(2 * RECORD_BYTES_MAX, end - position))
+    except GoneError:
+        return b""
+    return data
+
+
+def _begins_chain(log: Log, position: int) -> bool:
+    for _ in range(CHAIN_RECORDS):
+        size = whole_record_at(log, position)
+        if size is None:
+            break
+        position += size
+    else:
+        return True
+    try:
+        head = log.read(position, 8).ljust(8, b"\0")
+    except GoneError:
+        return True
+    size, magic = _INT32.unpack_from(head)[0], int.from_bytes(head[4:], "big")
+    return not any(head) or (size, magic) == (log.data.file_end(position) - position, FILLER_MAGIC)
+
+
+class RecordWalk(Walk):
+    """Goes through a range of a plain commit log."""
+
+    head_bytes = 8
+    overlap_bytes = RECORD_BYTES_MAX
+
+    def _step(self, place: Place, data: bytes) -> Taken:
+        return take_records(data, place.position, self.log.data.file_end(place.position) - place.position)
+
+    def _stretch(self, place: Place, data: bytes, taken: Taken) -> Stretch:
+        return Stretch(data, place.position, taken.starts, taken.sizes, UNKNOWN, taken.terms, 0)
+
+    def _advance(self, place: Place, stretch: Stretch) -> None:
+        place.position += stretch.size_bytes
+
+    def _by_size(self, place: Place) -> Place | None:
+        """Behind the record at `place`, when its size leads to another whole one."""
+        try:
+            head = self.log.read(place.position, 8).ljust(8, b"\0")
+        except GoneError:
+            return None
+        size, magic = _INT32.unpack_from(head)[0], int.from_bytes(head[4:], "big")
+        if magic not in (MAGIC_V1, MAGIC_V2) or size < RECORD_BYTES_MIN:
+            return None
+        position = place.position + size
+        is_end = position == self.wanted.end_position
+        return Place(position, UNKNOWN) if is_end or whole_record_at(self.log, position) else None
+
+    def _by_index(self, place: Place) -> Place | None:
+        return None
+
+    def _find(self, data: bytes, position: int, place: Place) -> Place | None:
+        found = find_record(data, position)
+        return None if found is None else Place(found, UNKNOWN)

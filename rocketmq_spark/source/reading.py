@@ -1,25 +1,81 @@
-"""What a task does with its part: pulls it and makes Arrow batches. Runs in Spark's Python workers."""
+"""What a task does with its partition: pulls a range of a queue and makes Arrow batches. Runs in Spark's
+workers.
+
+The offsets of each answer are checked, because a node could have left out a message. A node that numbers
+messages without a gap and reports exactly what it keeps (LedgerMQ) may still have offsets that no message
+has, in a log that Java's DLedger wrote. So a gap in an answer is requested once more: if a message comes
+then, the first answer was wrong.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from commitlog.entry import Buffer
+from rocketmq_spark.client.buffer_pool import Slabs
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.pulling import ALL_TAGS
-from rocketmq_spark.client.range_reader import Pulled, QueueRange, RangeReader, ReadSettings
-from rocketmq_spark.client.slabs import Slabs
+from rocketmq_spark.client.pulling import (
+    ALL_TAGS,
+    COUNT_MAX,
+    DEFAULT_GROUP,
+    Pulled,
+    PullStatus,
+    QueueRange,
+    RangeReader,
+    ReadSettings,
+    pull,
+)
+from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.options import ConnectionOptions
-from rocketmq_spark.source.arrow_rows import RowFormat
-from rocketmq_spark.source.continuity import require_continuous
+from rocketmq_spark.records.fields import Ints
+from rocketmq_spark.source.options import SourceOptions
+from rocketmq_spark.source.rows import RowFormat
 from rocketmq_spark.source.schema import check_schema
-from rocketmq_spark.source.source_options import SourceOptions
+
+
+def require_continuous(
+    cluster: Cluster, wanted: QueueRange, offsets: Ints, group: str = DEFAULT_GROUP
+) -> None:
+    """Every offset of the range is in `offsets`, in order, or no message has it.
+
+    Raises:
+        CorruptDataError: naming the queue and the offset that is missing, or not in its place.
+    """
+    for gap in gaps(wanted, offsets):
+        _require_empty(cluster, gap, group)
+
+
+def gaps(wanted: QueueRange, offsets: Ints) -> list[QueueRange]:
+    """The stretches of the range that are not in `offsets`. Pure. Raises CorruptDataError."""
+    borders = np.concatenate(([wanted.start - 1], offsets, [wanted.stop]))
+    steps = np.diff(borders)
+    if bool((steps < 1).any()):
+        at = int(np.argmax(steps < 1))
+        raise CorruptDataError(
+            f"{wanted.queue}: offset {borders[at + 1]} follows {borders[at]} in an answer for {wanted}"
+        )
+    places: list[int] = np.flatnonzero(steps > 1).tolist()
+    return [QueueRange(wanted.queue, int(borders[at]) + 1, int(borders[at + 1])) for at in places]
+
+
+def _require_empty(cluster: Cluster, gap: QueueRange, group: str) -> None:
+    queue, at = gap.queue, gap.start
+    while at < gap.stop:
+        result = pull(cluster, queue, at, min(gap.stop - at, COUNT_MAX), group=group)
+        first = result.first_offset
+        if first is not None and first < gap.stop:
+            raise CorruptDataError(f"{queue}: an answer passed over offset {first}, which has a message")
+        if result.status is not PullStatus.NO_MATCH or result.next_offset <= at:
+            return  # retention has come so far meanwhile
+        at = result.next_offset
+
 
 BATCH_BYTES: Final = 1 << 20
 """So many bytes of records become one Arrow batch: what a task holds is a few times this. It is what the

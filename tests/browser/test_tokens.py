@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from ledgermq.ports import is_free
+from ledgermq.local.plan import is_free
 from tests.browser.conftest import OpenPage
 from tests.browser.stage import GROUP, Stage
 from tests.integration.waiting import wait_for

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from ledgermq.client.consumer import decode_records
-from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer, SendReceipt
+from ledgermq.client.routes import ClientError
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

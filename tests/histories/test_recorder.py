@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from commitlog.record import Message, encode_record
-from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
+from ledgermq.client.routes import ClientError
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response

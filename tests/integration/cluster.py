@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from admin_api.settings import QUERIES_KEY
-from ledgermq.ports import is_free
+from ledgermq.local.plan import is_free
 from remoting.codes import RequestCode
 from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from ledgermq.cluster_file import REPLICATION_PORT_STEP
+from ledgermq.local.plan import REPLICATION_PORT_STEP
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledgermq.ports import is_free
+from ledgermq.local.plan import is_free
 from tests.integration.client_runs import ROOT
 from tests.integration.waiting import wait_for
 from tests.support.children import ending_with_parent

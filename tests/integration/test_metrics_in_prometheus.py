@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client.consumer import Consumer
-from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
+from ledgermq.client.routes import ClientError
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand

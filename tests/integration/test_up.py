@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from admin_api.priority import NICE_MAX
-from ledgermq.cluster_commands import ADMIN_NICE
+from ledgermq.local.processes import ADMIN_NICE
 from tests.integration.cluster import COMMAND, Cluster
 from tests.integration.waiting import wait_for
 

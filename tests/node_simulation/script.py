@@ -17,8 +17,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
+from ledgermq.client.routes import DEFAULT_TOPIC, ClientError, RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from commitlog.record import format_properties
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable, publish_queues
+from ledgermq.client.routes import DEFAULT_TOPIC, ClientError, RouteTable, publish_queues
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

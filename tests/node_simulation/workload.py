@@ -10,8 +10,8 @@ from functools import partial
 from typing import Protocol
 
 from ledgermq.client.consumer import Consumer
-from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
+from ledgermq.client.routes import ClientError
 from tests.histories.operations import Crash, Outcome, Queue, Send
 from tests.node_simulation.clients import History, RecordingClient, body_of, value_of
 from tests.node_simulation.machine import Process, Program

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
+from ledgermq.client.routes import DEFAULT_TOPIC, ClientError, RouteTable
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ledgermq.client.consumer import decode_records
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import RouteTable, subscribe_queues
+from ledgermq.client.routes import ClientError, RouteTable, subscribe_queues
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

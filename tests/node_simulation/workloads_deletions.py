@@ -19,8 +19,7 @@ from commitlog.consume_queues import NOT_QUEUED
 from commitlog.entry import HEADER_BYTES
 from commitlog.record import decode_record
 from ledgermq.client.consumer import decode_records
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
+from ledgermq.client.routes import DEFAULT_TOPIC, ClientError, RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.consume import UpdateConsumerOffsetRequestHeader
@@ -192,7 +191,7 @@ class DeletionWorkload:
         return shown
 
     def _check_node(self, name: str, broker: Broker) -> None:
-        log = broker.context.log
+        log = broker.core.log
         if log.applied_index < self.history.checker.commit_index:
             return
         expected = self.expected()

@@ -6,8 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ledgermq.client.errors import ClientError
-from ledgermq.client.routes import DEFAULT_TOPIC, RouteTable
+from ledgermq.client.routes import DEFAULT_TOPIC, ClientError, RouteTable
 from ledgermq.client.routes import Queue as RoutedQueue
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode

@@ -11,7 +11,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import MessageQueue, max_offsets
+from rocketmq_spark.client.queue_offsets import max_offsets
+from rocketmq_spark.client.queues import MessageQueue
 from tests.integration.waiting import wait_for
 from tests.integration.wire import call
 

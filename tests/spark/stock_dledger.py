@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledgermq.ports import is_free
+from ledgermq.local.plan import is_free
 from tests.spark.stock_broker import PORT_TRIES, StockBroker
 
 FILE_BYTES = 256 << 10

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from rocketmq_spark.errors import TopicNotFoundError
-from rocketmq_spark.jobs import cli_app
+from rocketmq_spark.jobs import command_base as cli_app
 from rocketmq_spark.jobs.cli import spark_commands
 from tests.integration.cluster import Cluster
 from tests.spark.conftest import TopicName

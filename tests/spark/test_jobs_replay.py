@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from commitlog.record import Record, parse_properties
-from rocketmq_spark.jobs import replay as replay_job
-from rocketmq_spark.jobs.archive import ArchiveOptions, run_archive
-from rocketmq_spark.jobs.limiter import Rate
-from rocketmq_spark.jobs.replay import ReplayOptions, run_replay
-from rocketmq_spark.jobs.replay_state import ReplayState
+from rocketmq_spark.jobs.archive.job import ArchiveOptions, run_archive
+from rocketmq_spark.jobs.replay import job as replay_job
+from rocketmq_spark.jobs.replay.job import ReplayOptions, run_replay
+from rocketmq_spark.jobs.replay.rate_limit import Rate
+from rocketmq_spark.jobs.replay.state import ReplayState
 from tests.integration.cluster import Cluster
 from tests.integration.streams import read_topic
 from tests.integration.waiting import wait_for

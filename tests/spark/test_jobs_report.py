@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from rocketmq_spark.client.cluster import Cluster as Client
-from rocketmq_spark.client.queues import commit_consumer_offsets
-from rocketmq_spark.jobs.archive import ArchiveOptions, run_archive
-from rocketmq_spark.jobs.report import ReportOptions, run_report
+from rocketmq_spark.client.queue_offsets import commit_consumer_offsets
+from rocketmq_spark.jobs.archive.job import ArchiveOptions, run_archive
+from rocketmq_spark.jobs.report.job import ReportOptions, run_report
 from tests.integration.cluster import Cluster
 from tests.spark.conftest import TopicName
 from tests.spark.producing import Out, create_topic, send

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from remoting.codes import RequestCode
 from rocketmq_spark.client.cluster import Cluster as Client
-from rocketmq_spark.client.queues import bounds, consumer_offset
+from rocketmq_spark.client.queue_offsets import bounds, consumer_offset
 from tests.integration.waiting import wait_for
 from tests.integration.wire import call
 from tests.spark.conftest import TopicName

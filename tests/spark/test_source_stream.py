@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from rocketmq_spark.client.cluster import Cluster as Client
-from rocketmq_spark.client.queues import consumer_offset
+from rocketmq_spark.client.queue_offsets import consumer_offset
 from rocketmq_spark.source.progress import lag_by_queue, total_lag
 from tests.integration.cluster import Cluster
 from tests.integration.waiting import wait_for

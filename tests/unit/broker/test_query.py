@@ -17,7 +17,7 @@ from commitlog.key_segment import key_hash
 from commitlog.record import Message, decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
 from tests.unit.broker.consume_bench import ConsumeBench, ignore, make_bench, records, request
 
@@ -46,7 +46,7 @@ async def test_a_message_that_this_node_cannot_read_yet_is_waited_for(tmp_path: 
     bench = await make_bench(tmp_path)
     bench.log.auto_commit = False
     position = bench.log.put([Message("t", 0, b"one", b"")], ignore).positions[0]
-    bench.context.end_position = lambda: position + 1_000
+    bench.parts.end_position = lambda: position + 1_000
     bench.start(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=str(position)))
     await bench.settle()
     assert bench.connection.take_answers() == []
@@ -62,7 +62,7 @@ async def test_requests_for_what_never_comes_are_bounded(
     monkeypatch.setattr(query_processor, "ARRIVALS_MAX", 2)
     monkeypatch.setattr(query_processor, "ARRIVAL_S", 0.01)
     bench = await make_bench(tmp_path)
-    bench.context.end_position = lambda: 10**12
+    bench.parts.end_position = lambda: 10**12
     for offset in range(1_000, 1_003):
         bench.start(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=str(offset)))
     await bench.settle()
@@ -190,13 +190,13 @@ async def test_a_collision_is_passed_over(bench: ConsumeBench, monkeypatch: pyte
 async def test_an_unknown_topic_is_answered_17_a_deleted_one_too(bench: ConsumeBench) -> None:
     put(bench, "A|k")
     assert (await query(bench, "k", topic="none")).code == ResponseCode.TOPIC_NOT_EXIST
-    await bench.context.state.propose(DeleteTopic("t"))
+    await bench.parts.state.propose(DeleteTopic("t"))
     assert (await query(bench, "k")).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def test_messages_of_before_a_deletion_are_none_of_the_topic_made_again(bench: ConsumeBench) -> None:
     put(bench, "A|k")
-    await bench.context.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t")))
+    await bench.parts.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t")))
     put(bench, "B|k")
     assert await bodies(bench, "k") == ["B|k"]
 
@@ -230,11 +230,11 @@ async def test_messages_of_before_the_start_are_found_once_they_are_read_again(
     """A node whose index is behind says so when it finds nothing."""
     put(bench, "A|old")
     log, engine = bench.log.reopened(), FakeEngine()
-    context = make_context(tmp_path / "again", log, engine)
+    parts = make_parts(tmp_path / "again", log, engine)
     await log.start()
-    again = ConsumeBench(context, log, engine)
+    again = ConsumeBench(parts, log, engine)
     assert "indexed again" in str((await query(again, "old")).remark)
-    (upkeep,) = [each for each in context.services if isinstance(each, KeyUpkeep)]
+    (upkeep,) = [each for each in parts.features.services if isinstance(each, KeyUpkeep)]
     await upkeep.work()
     assert await bodies(again, "old") == ["A|old"]
     assert "indexed again" not in str((await query(again, "none")).remark)
@@ -251,9 +251,9 @@ async def test_a_broker_without_an_index_says_so(tmp_path: Path) -> None:
 async def test_the_trace_topic_is_there_from_the_start_only_if_that_is_wanted(tmp_path: Path) -> None:
     for enabled, is_there in (("true", True), ("false", False)):
         bench = await make_bench(tmp_path / enabled, traceTopicEnable=enabled)
-        assert (TRACE_TOPIC in bench.context.state.topics) is is_there
+        assert (TRACE_TOPIC in bench.parts.state.topics) is is_there
         if is_there:
-            assert bench.context.state.topics[TRACE_TOPIC].queue_nums == 1
+            assert bench.parts.state.topics[TRACE_TOPIC].queue_nums == 1
 
 
 async def test_a_follower_answers_as_the_leader_does(bench: ConsumeBench) -> None:

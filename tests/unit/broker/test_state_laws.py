@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.admin import offsets as admin_offsets
-from broker.context import BrokerContext
+from broker.admin.feature import admin_feature
 from broker.state.changes import (
     Change,
     CommitOffsets,
@@ -40,7 +39,7 @@ from broker.state.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from broker.state.tables import StateTables
 from broker.state.topics import TopicConfig, static_topics
 from commitlog.sequences import SequenceRun, writer_key
-from tests.support.broker_context import make_context
+from tests.support.broker_parts import BrokerParts, make_parts
 from tests.support.fake_log import FakeLog
 from tests.unit.broker.test_state import make_config
 
@@ -148,27 +147,27 @@ def test_a_copy_for_a_snapshot_is_not_moved_by_what_follows(
     assert node.holds() == before
 
 
-def marks_of(context: BrokerContext) -> Mapping[tuple[str, str, int], int | None]:
+def marks_of(parts: BrokerParts) -> Mapping[tuple[str, str, int], int | None]:
     """Where consumers are sent; what is over keeps nobody out."""
     keys = [(group, topic, number) for group in ("g", "h") for topic in ("t", "u") for number in range(3)]
-    targets = {key: context.offset_resets.send(*key, 99, now_ms=0) for key in keys}
+    targets = {key: parts.consumers.resets.send(*key, 99, now_ms=0) for key in keys}
     return {key: target for key, target in targets.items() if target is not None}
 
 
-async def follower(root: Path, log: FakeLog) -> BrokerContext:
+async def follower(root: Path, log: FakeLog) -> BrokerParts:
     """A node that has applied all there is, from its snapshot on if it has one."""
     reopened = log.reopened()
     reopened.set_writable(False)
-    context = make_context(root, reopened)
-    admin_offsets.register(context)
+    parts = make_parts(root, reopened)
+    parts.add(admin_feature(parts.core, parts.consumers))
     await reopened.start()
-    return context
+    return parts
 
 
 async def check_marks(root: Path, changes: Sequence[Change], cut: int) -> None:
     log = FakeLog()
-    first = make_context(root / "a", log)
-    admin_offsets.register(first)
+    first = make_parts(root / "a", log)
+    first.add(admin_feature(first.core, first.consumers))
     for number, change in enumerate(changes):
         if number == cut:
             await first.state.stop()

@@ -4,7 +4,7 @@ import pytest
 
 from ledgermq import api_client
 from ledgermq.api_client import ApiClient, ProblemAnswerError
-from ledgermq.api_paths import path_of
+from ledgermq.calls import path_of
 from ledgermq.errors import UserError
 from tests.unit.ledgermq.fake_admin import as_json, serving
 

@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 
 from ledgermq.app import PLACES, app
 from ledgermq.cli import main
-from ledgermq.cluster_file import ClusterPlan
 from ledgermq.errors import UserError
-from ledgermq.local_cluster import locked
-from ledgermq.ports import is_free, require_free
+from ledgermq.local.cluster import locked
+from ledgermq.local.plan import ClusterPlan, is_free, require_free
 from tests.support.self_dialled import self_connected
 
 

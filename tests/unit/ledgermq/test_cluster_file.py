@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.cluster_file import ClusterPlan, Scalar, load_plan, merge_plan, require_plan
 from ledgermq.errors import UserError
+from ledgermq.local.plan import ClusterPlan, Scalar, load_plan, merge_plan, require_plan
 
 NOTHING_GIVEN: dict[str, Any] = {
     "nodes": None,

@@ -8,13 +8,12 @@ import pytest
 
 from admin_api.examples import CLUSTER_EXAMPLE
 from admin_api.schemas.cluster import ClusterView
-from ledgermq.client.errors import ClientError
+from ledgermq.client.routes import ClientError
+from ledgermq.cluster_view import show_group
 from ledgermq.commands.consume import ConsumeOptions, print_messages
-from ledgermq.commands.produce import ProduceOptions, made_up_body, send_messages
-from ledgermq.commands.stdin_lines import LINE_BYTES_MAX, stdin_lines
+from ledgermq.commands.produce import LINE_BYTES_MAX, ProduceOptions, made_up_body, send_messages, stdin_lines
 from ledgermq.errors import UserError
-from ledgermq.local_cluster import describe_nodes, is_writable
-from ledgermq.views.cluster import show_group
+from ledgermq.local.cluster import describe_nodes, is_writable
 from remoting.codes import ResponseCode
 from tests.unit.ledgermq.fake_broker import GROUP, TOPIC, FakeBroker, serving
 

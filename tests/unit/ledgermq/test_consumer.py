@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from ledgermq.client.consumer import Consumer, Delivery, decode_records
-from ledgermq.client.errors import ClientError
+from ledgermq.client.routes import ClientError
 from remoting.client.aio import RemotingClient
 from remoting.codes import ResponseCode
 from tests.unit.ledgermq.fake_broker import GROUP, TOPIC, FakeBroker, serving

@@ -15,7 +15,7 @@ from admin_api.services.message_views import id_of
 from admin_api.settings import Settings
 from ledgermq import api_client
 from ledgermq.calls import Call
-from ledgermq.looking import looker
+from ledgermq.polling import looker
 from tests.integration.waiting import wait_for
 from tests.unit.admin_api.fake_messages import NAMESRV, FakeMessages
 from tests.unit.admin_api.message_bench import one_broker

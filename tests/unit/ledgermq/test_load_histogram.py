@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.load.histogram import Histogram
+from ledgermq.load.run import Histogram
 
 
 @given(st.lists(st.integers(0, 10**8), min_size=1, max_size=200), st.floats(0.001, 1.0))

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from broker.config import load_config
-from ledgermq.cluster_file import ClusterPlan
 from ledgermq.errors import UserError
-from ledgermq.node_files import read_settings, write_node_files
+from ledgermq.local.node_files import read_settings, write_node_files
+from ledgermq.local.plan import ClusterPlan
 
 
 def test_write_node_files_each_is_what_the_broker_reads(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from ledgermq.errors import UserError
-from ledgermq.moments import parse_moment_ms
+from ledgermq.options import parse_moment_ms
 from ledgermq.output import Column, duration, moment, number, printable, show_table, size
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from ledgermq.cluster_commands import admin_command, namesrv_command, node_argv
-from ledgermq.cluster_file import ClusterPlan
-from ledgermq.commands.admin import AdminOptions
+from ledgermq.local.plan import ClusterPlan
+from ledgermq.local.processes import AdminOptions, admin_command, namesrv_command, node_argv
 
 LIMIT_S = 20
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 from rich.cells import cell_len
 
-from ledgermq.commands.doctor import counted
-from ledgermq.plain_text import Styled, write, write_fields, write_table
+from ledgermq.commands.health_checks import counted
+from ledgermq.output import Styled, write, write_fields, write_table
 
 HEADS = (Styled("name"), Styled("lag"), Styled("body"))
 KINDS = (False, True, False)

@@ -6,9 +6,8 @@ import gc
 import pytest
 
 from commitlog.record import parse_properties
-from ledgermq.client.errors import ClientError
 from ledgermq.client.producer import Producer
-from ledgermq.client.routes import RouteTable
+from ledgermq.client.routes import ClientError, RouteTable
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

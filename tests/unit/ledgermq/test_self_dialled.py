@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ledgermq.api_client import ApiClient
-from ledgermq.cluster_file import ClusterPlan
 from ledgermq.errors import UserError
-from ledgermq.load.pipe import Pipe
-from ledgermq.local_cluster import LocalCluster
+from ledgermq.load.frames import Pipe
+from ledgermq.local.cluster import LocalCluster
+from ledgermq.local.plan import ClusterPlan
 from tests.support.self_dialled import (
     HOST,
     SelfDialler,

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ledgermq.supervisor import Command, Exit, Limits, Supervisor, describe_exit, last_lines
+from ledgermq.local.supervisor import Command, Exit, Limits, Supervisor, describe_exit, last_lines
 
 QUICK = Limits(stop_s=5.0, restart_first_s=0.01, restart_max_s=0.04)
 SLEEPS = "import time; time.sleep(60)"
@@ -164,7 +164,7 @@ def test_children_end_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from ledgermq.supervisor import Command, Supervisor\n"
+        "from ledgermq.local.supervisor import Command, Supervisor\n"
         "async def main():\n"
         "    supervisor = Supervisor(print, restart=False)\n"
         f"    log = Path({str(tmp_path)!r}) / 'n0.log'\n"

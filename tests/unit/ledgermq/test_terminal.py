@@ -12,9 +12,9 @@ from rich.console import Console
 from ledgermq.calls import Call
 from ledgermq.commands import consume
 from ledgermq.errors import UserError
-from ledgermq.looking import Look
 from ledgermq.output import print_json, remark, show_fields
-from ledgermq.views.watching import Watched
+from ledgermq.polling import Look
+from ledgermq.watch_view import Watched
 from tests.unit.ledgermq.fake_admin import Asked, as_json, serving
 from tests.unit.ledgermq.running import CommandLine
 

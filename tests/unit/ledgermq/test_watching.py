@@ -9,9 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from admin_api.examples import CLUSTER_EXAMPLE
-from ledgermq.keys import Keys
-from ledgermq.looking import Look
-from ledgermq.views.watching import BAR_CELLS, Pace, Watched, bar
+from ledgermq.polling import Look
+from ledgermq.watch_view import BAR_CELLS, Keys, Pace, Watched, bar
 
 GROUPS: dict[str, Any] = {
     "total": 1,

@@ -10,10 +10,10 @@ from commitlog.record import Message, encode_record, tags_code
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.errors import RemotingClosedError
+from rocketmq_spark.client.buffer_pool import Slabs
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.connection import Connection
 from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.client.slabs import Slabs
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -19,15 +19,14 @@ from remoting.route import (
     format_topic_route,
 )
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.queues import (
-    MessageQueue,
-    QueueBounds,
+from rocketmq_spark.client.queue_offsets import (
     bounds,
     commit_consumer_offsets,
     consumer_offset,
     max_offset,
     search_offset,
 )
+from rocketmq_spark.client.queues import MessageQueue, QueueBounds
 from rocketmq_spark.errors import (
     ClusterUnavailableError,
     OptionError,

@@ -9,8 +9,8 @@ import pytest
 
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
+from rocketmq_spark.client.buffer_pool import Slabs
 from rocketmq_spark.client.connection import Connection, Connections
-from rocketmq_spark.client.slabs import Slabs
 from tests.support.self_dialled import assert_can_be_listened_on, dial_from_same_port, free_port
 from tests.unit.spark.client.server import Answer, Server, reply
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from commitlog.record import decode_record, record_size
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.range_reader import DENIED_S, QueueRange, RangeReader, ReadSettings
+from rocketmq_spark.client.pulling import DENIED_S, QueueRange, RangeReader, ReadSettings
 from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, RequestRefusedError
 from tests.unit.spark.client.conftest import Clock
 from tests.unit.spark.client.fake_broker import QUEUE, FakeBroker, FakeCluster

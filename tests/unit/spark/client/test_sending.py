@@ -14,7 +14,9 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.headers.send import SendMessageRequestHeader
 from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.client.send_commands import (
+from rocketmq_spark.client.sending import (
+    Request,
+    Sender,
     WriterPlace,
     batch_command,
     encode_message,
@@ -22,7 +24,6 @@ from rocketmq_spark.client.send_commands import (
     sequenced_command,
     single_command,
 )
-from rocketmq_spark.client.sending import Request, Sender
 from rocketmq_spark.errors import ClusterUnavailableError, DeliveryError, RequestRefusedError
 from tests.unit.spark.client.conftest import Clock
 from tests.unit.spark.client.fake_leader import FAULTS, Leader, LeaderCluster

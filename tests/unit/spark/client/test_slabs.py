@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketmq_spark.client.slabs import ROUNDED_BYTES, Slabs
+from rocketmq_spark.client.buffer_pool import ROUNDED_BYTES, Slabs
 
 
 def test_a_block_is_lent_again_when_no_view_is_left() -> None:

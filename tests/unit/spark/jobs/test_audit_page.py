@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rocketmq_spark.jobs import audit_page
+from rocketmq_spark.jobs.audit import page as audit_page
 
 MIB = 2**20
 
@@ -18,11 +18,11 @@ def test_the_last_range_is_drawn_to_its_end_also_where_it_is_the_only_one(
 ) -> None:
     drawn: list[Axes] = []
 
-    def keep(figure: Figure) -> str:
+    def keep(figure: Figure, label: str) -> str:
         drawn.extend(figure.axes)
         return ""
 
-    monkeypatch.setattr(audit_page, "_svg", keep)
+    monkeypatch.setattr(audit_page, "figure_html", keep)
     one = {"firstPosition": 0, "bytes": 2 * MIB, "entries": 1024, "lastIndex": 1023}
     two = {"firstPosition": 2 * MIB, "bytes": MIB, "entries": 1024, "lastIndex": 2047}
     for ranges, places, means in (([one], [0, 2], [2048, 2048]), ([one, two], [0, 2, 3], [2048, 1024, 1024])):

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from rocketmq_spark.errors import OptionError
-from rocketmq_spark.jobs import cli_app
+from rocketmq_spark.jobs import command_base as cli_app
 from rocketmq_spark.jobs.cli import spark_commands
+from rocketmq_spark.jobs.command_base import unknown_options
 from rocketmq_spark.jobs.errors import JobError
-from rocketmq_spark.jobs.strict_command import unknown_options
 
 COMMANDS = ("archive", "replay", "audit", "report")
 

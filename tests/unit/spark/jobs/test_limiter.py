@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.jobs.limiter import (
+from rocketmq_spark.jobs.replay.rate_limit import (
     BURST_S,
     TASK_BYTES,
     TASK_MESSAGES,

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.jobs.errors import ManifestError
-from rocketmq_spark.jobs.manifest import (
+from rocketmq_spark.jobs.archive.manifest import (
     Batch,
     DataFile,
     Head,
@@ -25,6 +24,7 @@ from rocketmq_spark.jobs.manifest import (
     problems,
     spans_after,
 )
+from rocketmq_spark.jobs.errors import ManifestError
 
 QUEUE = QueueName("Orders", "broker-a", 0)
 OTHER = QueueName("Orders", "broker-a", 1)

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_spark.jobs.archive.manifest import DataFile, QueueName, Run
 from rocketmq_spark.jobs.errors import JobError
-from rocketmq_spark.jobs.limiter import Rate, shares
-from rocketmq_spark.jobs.manifest import DataFile, QueueName, Run
-from rocketmq_spark.jobs.replay import (
+from rocketmq_spark.jobs.replay.job import (
     ARROW_BURST_S,
     ARROW_BYTES,
     ARROW_ROWS,
@@ -26,7 +25,7 @@ from rocketmq_spark.jobs.replay import (
     batch_messages_at,
     sink_options,
 )
-from rocketmq_spark.jobs.replay_plan import (
+from rocketmq_spark.jobs.replay.plan import (
     Left,
     Slice,
     Window,
@@ -35,7 +34,8 @@ from rocketmq_spark.jobs.replay_plan import (
     messages_in,
     positions_after,
 )
-from rocketmq_spark.jobs.replay_state import ReplayState, StateFile, format_state, parse_state
+from rocketmq_spark.jobs.replay.rate_limit import Rate, shares
+from rocketmq_spark.jobs.replay.state import ReplayState, StateFile, format_state, parse_state
 
 QUEUES = [QueueName("Orders", "broker-a", queue) for queue in range(4)]
 
@@ -186,7 +186,7 @@ def test_what_is_noted_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     def note(descriptor: int) -> None:
         synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
 
-    monkeypatch.setattr("rocketmq_spark.jobs.archive_store.os.fsync", note)
+    monkeypatch.setattr("rocketmq_spark.jobs.archive.store.os.fsync", note)
     StateFile(str(tmp_path / "state.json")).write(state_with())
     assert synced == ["state.json.new", tmp_path.name]
 

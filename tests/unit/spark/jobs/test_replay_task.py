@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.jobs import archive_task, parquet_batches
-from rocketmq_spark.jobs.archive_store import ArchiveStore
-from rocketmq_spark.jobs.archive_task import PartitionWriter, TaskPlan
-from rocketmq_spark.jobs.limiter import BURST_S, Rate
-from rocketmq_spark.jobs.manifest import Batch, DataFile, Head
-from rocketmq_spark.jobs.parquet_batches import BATCH_BYTES, BATCH_ROWS_MAX, batch_rows, batches_of
-from rocketmq_spark.jobs.replay import request_bytes_at
-from rocketmq_spark.jobs.replay_plan import Slice, Window
-from rocketmq_spark.jobs.replay_task import ReplayTask, paced
-from rocketmq_spark.sink_options import BATCH_BYTES as SINK_BYTES
+from rocketmq_spark.jobs.archive import rows as parquet_batches
+from rocketmq_spark.jobs.archive import task as archive_task
+from rocketmq_spark.jobs.archive.manifest import Batch, DataFile, Head
+from rocketmq_spark.jobs.archive.rows import BATCH_BYTES, BATCH_ROWS_MAX, batch_rows, batches_of
+from rocketmq_spark.jobs.archive.store import ArchiveStore
+from rocketmq_spark.jobs.archive.task import PartitionWriter, TaskPlan
+from rocketmq_spark.jobs.replay.job import request_bytes_at
+from rocketmq_spark.jobs.replay.plan import Slice, Window
+from rocketmq_spark.jobs.replay.rate_limit import BURST_S, Rate
+from rocketmq_spark.jobs.replay.task import ReplayTask, paced
+from rocketmq_spark.sink.options import BATCH_BYTES as SINK_BYTES
 from tests.support.message_rows import START, batch_of, batches_cut, row
 
 QUEUE = ("Orders", "broker-a", 0)

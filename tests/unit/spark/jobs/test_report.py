@@ -14,14 +14,20 @@ from matplotlib.figure import Figure
 
 from remoting.fastjson import object_key_map
 from rocketmq_spark.errors import RequestRefusedError
-from rocketmq_spark.jobs import report_charts
 from rocketmq_spark.jobs.errors import JobError
-from rocketmq_spark.jobs.html_page import page, table
-from rocketmq_spark.jobs.report import ReportFolder, ReportOptions, check
-from rocketmq_spark.jobs.report_charts import ALONE_MS, OTHERS, SERIES_MAX, lag, latency, throughput
-from rocketmq_spark.jobs.report_lag import GroupLag, lag_table, parse_lag
-from rocketmq_spark.jobs.report_page import length, moment, report_page
-from rocketmq_spark.jobs.report_tables import BUCKETS_MAX, bucket_s
+from rocketmq_spark.jobs.pages import environment, render
+from rocketmq_spark.jobs.report import charts as report_charts
+from rocketmq_spark.jobs.report.charts import ALONE_MS, OTHERS, SERIES_MAX, lag, latency, throughput
+from rocketmq_spark.jobs.report.job import (
+    GroupLag,
+    ReportFolder,
+    ReportOptions,
+    check,
+    lag_table,
+    parse_lag,
+)
+from rocketmq_spark.jobs.report.page import length, moment, report_page
+from rocketmq_spark.jobs.report.tables import BUCKETS_MAX, bucket_s
 
 NOW_MS = 1_769_835_600_000
 HOSTILE = "<script>alert(1)</script>$x$"
@@ -123,14 +129,17 @@ def test_more_groups_than_colors_are_drawn_as_others() -> None:
 
 
 def test_unknown_is_shown_as_unknown() -> None:
-    text = table(("a", "b"), [(None, True), (3, "<")])
+    template = environment().from_string('{% from "tables.html" import table %}{{ table(columns, rows) }}')
+    text = template.render(columns=("a", "b"), rows=[(None, True), (3, "<")])
     assert '<td class="number">unknown</td><td>yes</td>' in text
     assert "<td>&lt;</td>" in text
     assert moment(None) == length(None) == "unknown"
 
 
 def test_titles_are_text() -> None:
-    assert "<h2>a &amp; b</h2>" in page("t", "", [("a & b", "<p>x</p>")])
+    text = render("page.html", title="a & b")
+    assert "<title>a &amp; b</title>" in text
+    assert "<h1>a &amp; b</h1>" in text
 
 
 @pytest.mark.parametrize(

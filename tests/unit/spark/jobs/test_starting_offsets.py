@@ -8,9 +8,9 @@ import pytest
 
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import DataLossError
-from rocketmq_spark.jobs import starting_offsets
-from rocketmq_spark.jobs.manifest import QueueName
-from rocketmq_spark.jobs.starting_offsets import continued
+from rocketmq_spark.jobs.archive import job as starting_offsets
+from rocketmq_spark.jobs.archive.job import continued
+from rocketmq_spark.jobs.archive.manifest import QueueName
 from tests.unit.spark.source.conftest import Clock, fake_clock
 from tests.unit.spark.source.fake_topics import FakeCluster, Topics
 from tests.unit.spark.source.planned import DEADLINE_S, A, B, filled

@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocketmq_spark.jobs.audit_judge import judge
-from rocketmq_spark.jobs.audit_plan import find_replicas, plan_audit
-from rocketmq_spark.jobs.audit_range import audit_range
-from rocketmq_spark.jobs.audit_report import AuditReport, make_report
+from rocketmq_spark.jobs.audit.job import find_replicas, plan_audit
+from rocketmq_spark.jobs.audit.judgement import judge
+from rocketmq_spark.jobs.audit.range_task import audit_range
+from rocketmq_spark.jobs.audit.report import AuditReport, make_report
 from tests.unit.spark.log.stores import Put, write_entries, write_records
 
 NAMES = ("n0", "n1", "n2")

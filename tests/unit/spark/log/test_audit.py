@@ -11,7 +11,7 @@ import pytest
 
 from commitlog.entry import HEADER, HEADER_BYTES
 from rocketmq_spark.errors import OptionError
-from rocketmq_spark.jobs.audit_report import check_seal
+from rocketmq_spark.jobs.audit.report import check_seal
 from rocketmq_spark.log.planning import plan_ranges
 from tests.unit.spark.log.auditing import NAMES, audit, write_group, write_plain_group
 from tests.unit.spark.log.stores import (

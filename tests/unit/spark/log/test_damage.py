@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rocketmq_spark.log.byte_range import Damage
 from rocketmq_spark.log.planning import plan_ranges
 from rocketmq_spark.log.storage import Storage
-from rocketmq_spark.log.stretch import Damage
 from tests.unit.spark.log.stores import (
     DATA_FILE_BYTES,
     NODE,

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rocketmq_spark.log.byte_range import Stretch
 from rocketmq_spark.log.planning import plan_ranges
-from rocketmq_spark.log.stretch import Stretch
 from tests.integration.client_runs import ROOT
 from tests.unit.spark.log.stores import damages, one_log, walk
 

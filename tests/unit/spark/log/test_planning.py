@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketmq_spark.log.byte_range import UNKNOWN, Stretch
 from rocketmq_spark.log.discovery import NoLogError
-from rocketmq_spark.log.entry_walk import EntryWalk
 from rocketmq_spark.log.planning import plan_ranges
-from rocketmq_spark.log.stretch import UNKNOWN, Stretch
+from rocketmq_spark.log.walk import EntryWalk
 from tests.unit.spark.log.stores import (
     Put,
     damages,

@@ -14,14 +14,12 @@ from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import DeliveryError, RequestRefusedError
 from rocketmq_spark.options import ConnectionOptions
-from rocketmq_spark.sink import ending
-from rocketmq_spark.sink.columns import Columns
-from rocketmq_spark.sink.delivering import TaskPlace, Written
-from rocketmq_spark.sink.ending import end_batch
-from rocketmq_spark.sink.placing import Placement
-from rocketmq_spark.sink.planning import SinkPlan
-from rocketmq_spark.sink.task import SinkCommit
-from rocketmq_spark.sink_options import SinkOptions
+from rocketmq_spark.sink import writers as ending
+from rocketmq_spark.sink.delivery import SinkCommit, TaskPlace, Written
+from rocketmq_spark.sink.options import SinkOptions
+from rocketmq_spark.sink.planning import Placement, SinkPlan
+from rocketmq_spark.sink.rows import Columns
+from rocketmq_spark.sink.writers import end_batch
 
 PLACEMENT = Placement("T", tuple(MessageQueue("T", name, 0) for name in ("a", "b", "c")))
 WRITER = f"q.{PLACEMENT.suffix}"

@@ -18,8 +18,8 @@ from pyspark.sql.types import (
 )
 
 from rocketmq_spark.errors import OptionError
-from rocketmq_spark.sink.columns import read_columns
-from rocketmq_spark.sink_options import Delivery, parse_sink_options
+from rocketmq_spark.sink.options import Delivery, parse_sink_options
+from rocketmq_spark.sink.rows import read_columns
 
 NAMESRV = {"namesrv": "h:1"}
 TEXT, NUMBER = StringType(), IntegerType()

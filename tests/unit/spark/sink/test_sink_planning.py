@@ -16,10 +16,9 @@ from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import DeliveryError, OptionError, RequestRefusedError, TopicNotFoundError
 from rocketmq_spark.options import ConnectionOptions
 from rocketmq_spark.sink import planning
-from rocketmq_spark.sink.columns import Columns
-from rocketmq_spark.sink.placing import Placement
-from rocketmq_spark.sink.planning import Placements, find_placement, is_sequenced, make_plan
-from rocketmq_spark.sink_options import Delivery, SinkOptions
+from rocketmq_spark.sink.options import Delivery, SinkOptions
+from rocketmq_spark.sink.planning import Placement, Placements, find_placement, is_sequenced, make_plan
+from rocketmq_spark.sink.rows import Columns
 
 HERE = ConnectionOptions("h:1")
 STOCK = {"brokerVersionDesc": "V5_1_4"}

@@ -20,11 +20,10 @@ from remoting.headers.sequenced_send import SequencedSendRequestHeader
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.client.sending import Request, Sender
 from rocketmq_spark.options import ConnectionOptions
-from rocketmq_spark.sink.columns import Columns
-from rocketmq_spark.sink.delivering import PlainDelivering, SequencedDelivering, TaskPlace
-from rocketmq_spark.sink.placing import RUN, Placement
-from rocketmq_spark.sink.rows import OutRow, RowError, RowReader
-from rocketmq_spark.sink_options import BATCH_MESSAGES_MAX, SinkOptions
+from rocketmq_spark.sink.delivery import PlainDelivering, SequencedDelivering, TaskPlace
+from rocketmq_spark.sink.options import BATCH_MESSAGES_MAX, SinkOptions
+from rocketmq_spark.sink.planning import RUN, Placement
+from rocketmq_spark.sink.rows import Columns, OutRow, RowError, RowReader
 
 STRINGS = pa.map_(pa.string(), pa.string())
 

@@ -7,7 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from rocketmq_spark.client import backoff
-from rocketmq_spark.source import ends, losses, removals, stream_reader
+from rocketmq_spark.source import data_loss as losses
+from rocketmq_spark.source import data_loss as removals
+from rocketmq_spark.source import latest_offsets as ends
+from rocketmq_spark.source import stream_reader
 
 
 class Clock:

@@ -6,8 +6,8 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.client.range_reader import QueueRange
 from rocketmq_spark.source.offsets import OffsetJson
 from rocketmq_spark.source.reading import RangePartition
 from rocketmq_spark.source.schema import FULL_SCHEMA

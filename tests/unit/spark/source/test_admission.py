@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.client.range_reader import QueueRange
-from rocketmq_spark.source.admission import Admission
-from rocketmq_spark.source.sampling import SAMPLE_COUNT, sampled
-from rocketmq_spark.source.source_options import stream_options
+from rocketmq_spark.source.message_sizes import SAMPLE_COUNT, sampled
+from rocketmq_spark.source.options import stream_options
+from rocketmq_spark.source.planning import Admission
 
 Q0, Q1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 BASE = {"namesrv": "h:1", "subscribe": "T"}

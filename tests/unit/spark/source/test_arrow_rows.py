@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from commitlog.record import Message, Record, offset_msg_id, parse_properties
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import CorruptDataError
-from rocketmq_spark.source import arrow_rows
-from rocketmq_spark.source.arrow_rows import RowFormat
+from rocketmq_spark.source import rows as arrow_rows
+from rocketmq_spark.source.rows import RowFormat
 from rocketmq_spark.source.schema import FULL_SCHEMA
 from tests.unit.spark.record_makers import messages, one_by_one, plain, stored
 

@@ -13,14 +13,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.pulling import BYTES_MAX
-from rocketmq_spark.client.range_reader import Pulled, QueueRange, RangeReader, ReadSettings
-from rocketmq_spark.client.slabs import Slabs
+from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.pulling import BYTES_MAX, Pulled, QueueRange, RangeReader, ReadSettings
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.options import ConnectionOptions
-from rocketmq_spark.source.arrow_rows import RowFormat
-from rocketmq_spark.source.continuity import gaps, require_continuous
-from rocketmq_spark.source.reading import Gathered, RangeTask, gathered
+from rocketmq_spark.source.reading import Gathered, RangeTask, gaps, gathered, require_continuous
+from rocketmq_spark.source.rows import RowFormat
 from rocketmq_spark.source.schema import FULL_SCHEMA
 from tests.unit.spark.client.fake_broker import QUEUE, FakeBroker, FakeCluster
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.source.filters import Constraints, constrain, left_over
+from rocketmq_spark.source.batch_reader import Constraints, constrain, left_over
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS = [EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.queues import MessageQueue, bounds
-from rocketmq_spark.client.times import offset_at
+from rocketmq_spark.client.offset_lookup import offset_at, offsets_at
+from rocketmq_spark.client.queue_offsets import bounds
+from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import RequestRefusedError
-from rocketmq_spark.source.finding import offsets_at
 from tests.unit.spark.source.fake_topics import FakeCluster, Topics
 
 QUEUES = [MessageQueue("T", broker, number) for broker in "ab" for number in range(3)]

@@ -6,9 +6,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.client.range_reader import QueueRange
-from rocketmq_spark.source.joining import (
+from rocketmq_spark.source.partition_packing import (
     BATCH_ROWS,
     HELD_MAX,
     PART_MESSAGES,

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog.record import Message, get_property, parse_properties
-from rocketmq_spark.source.properties import find_properties, property_column, property_maps
-from rocketmq_spark.source.records import find_records
+from rocketmq_spark.records.columns import find_properties, property_column, property_maps
+from rocketmq_spark.records.fields import find_records
 from tests.unit.spark.record_makers import messages, properties_bytes, stored
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from commitlog.record import Message
 from rocketmq_spark.errors import CorruptDataError
-from rocketmq_spark.source.records import find_records
+from rocketmq_spark.records.fields import find_records
 from tests.unit.spark.record_makers import messages, one_by_one, plain, stored
 
 

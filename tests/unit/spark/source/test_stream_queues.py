@@ -10,10 +10,10 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from rocketmq_spark.client.pulling import QueueRange
 from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.client.range_reader import QueueRange
 from rocketmq_spark.errors import ClusterUnavailableError, TopicNotFoundError
-from rocketmq_spark.source.ends import LISTING_SHARE
+from rocketmq_spark.source.latest_offsets import LISTING_SHARE
 from rocketmq_spark.source.offsets import from_json, start_time_ms
 from rocketmq_spark.source.stream_reader import (
     COMMIT_DEADLINE_S,

@@ -10,8 +10,8 @@ import pytest
 from remoting.codes import RequestCode
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import DataLossError, TopicNotFoundError
+from rocketmq_spark.source.data_loss import LOOK_PAUSE_S
 from rocketmq_spark.source.offsets import from_json
-from rocketmq_spark.source.removals import LOOK_PAUSE_S
 from tests.unit.spark.source.conftest import Clock
 from tests.unit.spark.source.planned import A1, ALL, DEADLINE_S, A, B, filled, offsets, reader, run
 

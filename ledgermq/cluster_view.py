@@ -1,0 +1,124 @@
+"""Groups and nodes as tables, from the JSON of `/api/v1/cluster`."""
+
+from typing import Final
+
+from ledgermq.output import (
+    Column,
+    Json,
+    Styled,
+    moment,
+    number,
+    printable,
+    remark,
+    show_fields,
+    show_table,
+    write,
+    write_cells,
+)
+
+STOCK_WORDS: Final = "a stock RocketMQ broker, which tells nothing of replication"
+
+
+def show_cluster(view: Json) -> None:
+    """Every group, and why a node gave no answer."""
+    if not view["groups"]:
+        write(Styled("No broker has registered."))
+    for group in view["groups"]:
+        show_group(group)
+        for node in group["nodes"]:
+            if node["problem"]:
+                who = node["id"] or node["remotingAddress"]
+                write(Styled(printable(f"{who}: {node['problem']}")))
+    if view["namesrv"]["problem"]:
+        remark(f"name server {view['namesrv']['address']}: {view['namesrv']['problem']}")
+
+
+def show_group(group: Json) -> None:
+    leader = f"{group['leaderId']} leads in term {group['term']}" if group["leaderId"] else "no leader known"
+    said = STOCK_WORDS if is_stock(group) else leader
+    show_table(group["nodes"], _STATUS_COLUMNS, f"{group['group']}: {group['state']}, {said}")
+
+
+def is_stock(group: Json) -> bool:
+    """Whether its brokers are known to be RocketMQ's own."""
+    return bool(group["nodes"]) and all(node["isLedgermq"] is False for node in group["nodes"])
+
+
+def node_state(node: Json) -> Styled:
+    """Its role where it is up; what is being repaired, too."""
+    unknown = "up, stock" if node["isLedgermq"] is False else "unknown"
+    state = (node["role"] or unknown).lower() if node["state"] == "up" else node["state"]
+    style = {"leader": "bold green", "down": "bold red"}.get(state, "")
+    if node["impairment"] is not None:
+        state, style = f"{state}, repairing: {node['impairment']}", "yellow"
+    return Styled(printable(state), style)
+
+
+def _mark(name: str) -> Column:
+    key = f"{name}Index"
+    return number(name, lambda node: node["log"][key])
+
+
+_STATUS_COLUMNS = (
+    Column("node", "id"),
+    Column("state", node_state),
+    Column("clients", "remotingAddress"),
+    number("term", "term"),
+    *map(_mark, ("begin", "end", "persisted", "committed", "applied")),
+    number("lag", "lagEntries"),
+)
+_NODE_COLUMNS = (
+    Column("node", "id"),
+    Column("group", "group"),
+    Column("state", node_state),
+    Column("clients", "remotingAddress"),
+    Column("replication", "replicationAddress"),
+    number("brokerId", "brokerId"),
+    number("pid", "pid"),
+    Column("started", lambda node: moment(node["startedAtMs"])),
+)
+
+
+def show_nodes(view: Json) -> None:
+    rows = [{"group": group["group"], **node} for group in view["groups"] for node in group["nodes"]]
+    write_cells(rows, _NODE_COLUMNS)
+
+
+def show_node(found: Json) -> None:
+    """One node: what it says of itself, and how its leader sees it."""
+    node, group = found["node"], found["group"]
+    log, push = node["log"], node["push"] or {}
+    fields: dict[str, object] = {
+        "group": f"{group['group']} ({group['brokerName']}), {group['state']}",
+        "state": node_state(node),
+        "clients": node["remotingAddress"],
+        "replication": node["replicationAddress"],
+        "brokerId in the name server": node["brokerId"],
+        "term": node["term"],
+        "follows": node["leaderId"],
+        "begin .. end": _range(log["beginIndex"], log["endIndex"]),
+        "persisted, committed, applied": _range(
+            log["persistedIndex"], log["committedIndex"], log["appliedIndex"]
+        ),
+        "lag": _range(node["lagEntries"], node["lagBytes"], words=("entries", "bytes")),
+        "pid": node["pid"],
+        "started": moment(node["startedAtMs"]),
+    }
+    if push:
+        fields["pushed by its leader"] = (
+            f"{push['state']}, match {push['matchIndex']}, next {push['nextIndex']}"
+        )
+        fields["connected to its leader"] = push["isConnected"]
+    if node["problem"]:
+        fields["problem"] = node["problem"]
+    if node["lastKnown"]:
+        known = node["lastKnown"]
+        fields["last heard of"] = f"{moment(known['atMs'])}: {known['role']} in term {known['term']}"
+    show_fields(fields, node["id"] or node["remotingAddress"])
+
+
+def _range(*values: int | None, words: tuple[str, ...] = ()) -> str:
+    shown = ["unknown" if value is None else str(value) for value in values]
+    if words:
+        return ", ".join(f"{value} {word}" for value, word in zip(shown, words, strict=True))
+    return (" .. " if len(shown) == 2 else ", ").join(shown)

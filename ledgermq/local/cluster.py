@@ -1,0 +1,176 @@
+"""A local cluster in the foreground: start, wait until a message can be written, watch, stop."""
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from admin_api.schemas.cluster import ClusterView, GroupState
+from admin_api.services.context import open_services
+from admin_api.settings import Settings
+from ledgermq.errors import UserError
+from ledgermq.local.plan import HOST, ClusterPlan
+from ledgermq.local.processes import admin_command, namesrv_command, node_command
+from ledgermq.local.supervisor import Command, Exit, Supervisor, describe_exit, last_lines
+from sockets.dialled import is_usable_transport, nothing_listens
+
+_PROBE_INTERVAL_S = 0.1
+_STILL_WAITING_S = 10.0
+_LOG_LINES = 5
+
+
+class LocalCluster:
+    """The processes of one plan. `say` takes each line meant for a person."""
+
+    def __init__(self, plan: ClusterPlan, *, restart: bool, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.pids: dict[str, int] = {}
+        self._say = say
+        self._supervisor = Supervisor(self._report, restart=restart)
+        self._stop = asyncio.Event()
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """Starts everything, calls `on_ready` once a message can be written, returns after a signal to stop.
+
+        A recovery takes its time with a long log: there is no limit, but a word every 10 s.
+
+        Raises: UserError when so many processes ended that no message can be written; the others are stopped.
+        """
+        self._handle_signals()
+        try:
+            starting = asyncio.create_task(self._start_and_wait())
+            stopping = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                on_ready()
+                await stopping
+            await _cancel(starting, stopping)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        self._say("Stopping ...")
+        for name in await self._supervisor.stop():
+            self._say(f"{name} did not stop in time and was killed.")
+        self._say("Stopped.")
+
+    async def _start_and_wait(self) -> None:
+        await self._start(namesrv_command(self.plan))
+        await self._wait_for_port("namesrv", self.plan.namesrv_port)
+        for node in self.plan.nodes:
+            await self._start(node_command(self.plan, node))
+        await self._start(admin_command(self.plan))
+        await self._wait_until_writable()
+        await self._wait_for_port("admin", self.plan.admin_port)
+
+    async def _start(self, command: Command) -> None:
+        self.pids[command.name] = await self._supervisor.start(command)
+
+    async def _wait_for_port(self, name: str, port: int) -> None:
+        """Raises: UserError when the process ended instead of listening."""
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(HOST, port)
+                if not is_usable_transport(writer.transport):
+                    raise nothing_listens()
+            except OSError:
+                if not self._supervisor.is_running(name):
+                    raise UserError(f"{name} did not start; its log is in {self.plan.logs_dir}.") from None
+                await asyncio.sleep(_PROBE_INTERVAL_S)
+            else:
+                writer.close()
+                return
+
+    async def _wait_until_writable(self) -> None:
+        """Until a leader takes messages and the name server sends producers to it.
+
+        Raises: UserError when too few nodes are left for a majority.
+        """
+        loop = asyncio.get_running_loop()
+        tell_at_s = loop.time() + _STILL_WAITING_S
+        async with open_services(Settings(namesrv=self.plan.namesrv_address)) as services:
+            while not is_writable(view := await services.reader.read()):
+                self._require_majority()
+                if loop.time() > tell_at_s:
+                    tell_at_s += _STILL_WAITING_S
+                    self._say(f"Still waiting for a leader: {describe_nodes(view)}.")
+                await asyncio.sleep(_PROBE_INTERVAL_S)
+
+    def _require_majority(self) -> None:
+        running = sum(self._supervisor.is_running(node.id) for node in self.plan.nodes)
+        if running <= self.plan.node_count // 2:
+            raise UserError(
+                f"only {running} of {self.plan.node_count} nodes run, that is no majority; "
+                f"their logs are in {self.plan.logs_dir}."
+            )
+
+    def _report(self, ended: Exit) -> None:
+        command = ended.command
+        self._say(f"{command.name} (pid {ended.pid}) {describe_exit(ended.returncode)}.")
+        if ended.returncode > 0:
+            for line in last_lines(command.log, _LOG_LINES):
+                self._say(f"    {line}")
+        if ended.restart_in_s is not None:
+            self._say(f"{command.name} is started again in {ended.restart_in_s:g} s.")
+        elif command.hint:
+            self._say(f"To start it again: {command.hint}")
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            self._supervisor.kill_all()
+        self._stop.set()
+
+
+def is_writable(view: ClusterView) -> bool:
+    """Whether every group's leader takes messages and stands as brokerId 0 in the name server."""
+    return bool(view.groups) and all(
+        group.state is GroupState.WRITABLE
+        and any(node.id == group.leader_id and node.broker_id == 0 for node in group.nodes)
+        for group in view.groups
+    )
+
+
+def describe_nodes(view: ClusterView) -> str:
+    """`n0 follower, n1 down`, or that no broker is known."""
+    nodes = [node for group in view.groups for node in group.nodes]
+    words = [f"{node.id or node.remoting_address} {(node.role or node.state).lower()}" for node in nodes]
+    return ", ".join(words) or "no broker has registered yet"
+
+
+async def _cancel(*tasks: asyncio.Task[object]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def locked(data_dir: Path) -> Iterator[None]:
+    """Holds the folder for this process.
+
+    Raises: UserError when another `ledgermq up` holds it.
+    """
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        file = (data_dir / "up.lock").open("a+")
+    except OSError as error:
+        raise UserError(f"the folder {data_dir} cannot be used: {error.strerror}.") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            pid = file.read().strip() or "unknown"
+            raise UserError(f"the cluster in {data_dir} already runs (ledgermq up, pid {pid}).") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

@@ -1,0 +1,80 @@
+"""Makes each node's broker.toml from the cluster's plan, checked by the broker's own rules."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from broker.config import ConfigError, load_config
+from ledgermq.errors import UserError
+from ledgermq.local.plan import HOST, ClusterPlan, NodePlan, Scalar, read_toml, to_toml, write_whole
+
+PLANNED_KEYS = {
+    "bindAddress": "a local cluster listens on 127.0.0.1 only",
+    "brokerIP1": "a local cluster listens on 127.0.0.1 only",
+    "dLegerPeers": "it follows from --nodes and --broker-port",
+    "dLegerSelfId": "each node has its own",
+    "enableDLegerCommitLog": "a local cluster is always a replication group",
+    "listenPort": "use --broker-port",
+    "metricsAddress": "a local cluster listens on 127.0.0.1 only",
+    "metricsPort": "it follows from --broker-port",
+    "namesrvAddr": "use --namesrv-port",
+    "storePathRootDir": "use --data",
+}
+
+LOCAL_DEFAULTS: Mapping[str, Scalar] = {
+    # A workstation's disk is full of other things: no messages are to go for that before their time.
+    "cleanFileForciblyEnable": False,
+}
+"""What a local cluster has otherwise than the broker by itself; settings may say otherwise again."""
+
+
+def read_settings(config: Path | None, overrides: Sequence[str]) -> dict[str, Scalar]:
+    """The broker keys of the TOML file and of the KEY=VALUE overrides, the latter winning.
+
+    Raises: UserError for what is not plain keys, or is the plan's own business.
+    """
+    settings: dict[str, Scalar] = {}
+    for key, value in (read_toml(config) if config else {}).items():
+        if not isinstance(value, str | int | float | bool):
+            raise UserError(f"{key} in {config} must be a plain value.")
+        settings[key] = value
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise UserError(f"--set {override} is not of the form KEY=VALUE.")
+        settings[key.strip()] = text.strip()
+    for key in settings.keys() & PLANNED_KEYS.keys():
+        raise UserError(f"{key} cannot be set for a local cluster: {PLANNED_KEYS[key]}.")
+    return settings
+
+
+def node_values(plan: ClusterPlan, node: NodePlan) -> Mapping[str, Scalar]:
+    """The whole broker.toml of a node."""
+    peers = ";".join(f"{peer.id}-{peer.replication_address}" for peer in plan.nodes)
+    return {
+        **LOCAL_DEFAULTS,
+        **plan.settings,
+        "bindAddress": HOST,
+        "brokerIP1": HOST,
+        "listenPort": node.remoting_port,
+        "metricsAddress": HOST,
+        "metricsPort": node.metrics_port,
+        "namesrvAddr": plan.namesrv_address,
+        "storePathRootDir": str(node.home / "store"),
+        "enableDLegerCommitLog": True,
+        "dLegerPeers": peers,
+        "dLegerSelfId": node.id,
+    }
+
+
+def write_node_files(plan: ClusterPlan) -> None:
+    """Writes every node's broker.toml, then checks each as the broker will.
+
+    Raises: UserError with the broker's sentence.
+    """
+    for node in plan.nodes:
+        node.home.mkdir(parents=True, exist_ok=True)
+        write_whole(node.config_file, to_toml(node_values(plan, node)))
+        try:
+            load_config(node.config_file)
+        except ConfigError as error:
+            raise UserError(f"the configuration cannot be used: {error}.") from error

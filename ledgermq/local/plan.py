@@ -1,0 +1,237 @@
+"""The plan of a local cluster: its ports, its folder, its settings; kept in DIR/cluster.toml. Ports are
+checked by binding them.
+"""
+
+import json
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ledgermq.errors import UserError
+from sockets.listening import WAIT_S, PortInUseError, bound, bound_now
+
+HOST = "127.0.0.1"
+FILE_NAME = "cluster.toml"
+FILE_VERSION = 1
+NODES_MAX = 9
+PORTS_PER_NODE = 10
+REPLICATION_PORT_STEP = 3
+METRICS_PORT_STEP = 5
+
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node: where clients, its peers and Prometheus reach it, and its folder."""
+
+    id: str
+    remoting_port: int
+    home: Path
+
+    @property
+    def replication_port(self) -> int:
+        return self.remoting_port + REPLICATION_PORT_STEP
+
+    @property
+    def metrics_port(self) -> int:
+        return self.remoting_port + METRICS_PORT_STEP
+
+    @property
+    def metrics_url(self) -> str:
+        return f"http://{HOST}:{self.metrics_port}/metrics"
+
+    @property
+    def remoting_address(self) -> str:
+        return f"{HOST}:{self.remoting_port}"
+
+    @property
+    def replication_address(self) -> str:
+        return f"{HOST}:{self.replication_port}"
+
+    @property
+    def config_file(self) -> Path:
+        return self.home / "broker.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """A whole local cluster. `settings` are broker keys that hold for every node."""
+
+    data_dir: Path
+    node_count: int = 3
+    namesrv_port: int = 9876
+    broker_port: int = 10911
+    admin_port: int = 8080
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[NodePlan, ...]:
+        return tuple(
+            NodePlan(f"n{i}", self.broker_port + PORTS_PER_NODE * i, self.data_dir / f"n{i}")
+            for i in range(self.node_count)
+        )
+
+    def node(self, node_id: str) -> NodePlan:
+        """Raises: UserError that names the nodes there are."""
+        for node in self.nodes:
+            if node.id == node_id:
+                return node
+        there = ", ".join(node.id for node in self.nodes)
+        raise UserError(f"the cluster in {self.data_dir} has no node {node_id}; its nodes are {there}.")
+
+    @property
+    def namesrv_address(self) -> str:
+        return f"{HOST}:{self.namesrv_port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://{HOST}:{self.admin_port}"
+
+    @property
+    def logs_dir(self) -> Path:
+        return self.data_dir / "logs"
+
+    def ports(self) -> dict[int, str]:
+        """Every port with what it is for.
+
+        Raises: UserError when two processes would share one, or one is out of range.
+        """
+        wanted = [
+            (self.namesrv_port, "the name server (--namesrv-port)"),
+            (self.admin_port, "the admin (--admin-port)"),
+        ]
+        for node in self.nodes:
+            wanted.append((node.remoting_port, f"clients of {node.id} (--broker-port)"))
+            wanted.append((node.replication_port, f"replication of {node.id} (--broker-port)"))
+            wanted.append((node.metrics_port, f"metrics of {node.id} (--broker-port)"))
+        ports: dict[int, str] = {}
+        for port, purpose in wanted:
+            if not 1 <= port <= 65535:
+                raise UserError(f"port {port} for {purpose} is not between 1 and 65535.")
+            if port in ports:
+                raise UserError(f"port {port} would be used twice: for {ports[port]} and for {purpose}.")
+            ports[port] = purpose
+        return ports
+
+    def save(self) -> None:
+        """Writes cluster.toml; what was there is replaced whole."""
+        head = {
+            "version": FILE_VERSION,
+            "nodes": self.node_count,
+            "namesrvPort": self.namesrv_port,
+            "brokerPort": self.broker_port,
+            "adminPort": self.admin_port,
+        }
+        text = f"# The plan of this local cluster, written by `ledgermq up`.\n{to_toml(head)}\n[broker]\n"
+        write_whole(self.data_dir / FILE_NAME, text + to_toml(self.settings))
+
+
+def load_plan(data_dir: Path) -> ClusterPlan | None:
+    """The plan kept in the folder, None when there is none.
+
+    Raises: UserError when the file cannot be used.
+    """
+    path = data_dir / FILE_NAME
+    if not path.exists():
+        return None
+    values = read_toml(path)
+    if values.get("version") != FILE_VERSION:
+        found = values.get("version")
+        raise UserError(f"{path} has version {found}; this LedgerMQ reads version {FILE_VERSION}.")
+    numbers = [values.get(key) for key in ("nodes", "namesrvPort", "brokerPort", "adminPort")]
+    settings = values.get("broker", {})
+    if not isinstance(settings, dict) or not all(isinstance(number, int) for number in numbers):
+        raise UserError(f"{path} lacks a number it must hold; mend it or use another --data.")
+    nodes, namesrv_port, broker_port, admin_port = (int(str(number)) for number in numbers)
+    return ClusterPlan(data_dir, nodes, namesrv_port, broker_port, admin_port, settings)
+
+
+def require_plan(data_dir: Path) -> ClusterPlan:
+    """Raises: UserError when the folder holds no cluster."""
+    plan = load_plan(data_dir)
+    if plan is None:
+        raise UserError(f"there is no cluster in {data_dir}; `ledgermq up --data {data_dir}` makes one.")
+    return plan
+
+
+def merge_plan(
+    kept: ClusterPlan | None,
+    data_dir: Path,
+    *,
+    nodes: int | None,
+    namesrv_port: int | None,
+    broker_port: int | None,
+    admin_port: int | None,
+    settings: Mapping[str, Scalar],
+) -> ClusterPlan:
+    """The kept plan with the options laid over it (None: not given); its number of nodes is fixed.
+
+    Raises: UserError.
+    """
+    plan = kept or ClusterPlan(data_dir, node_count=nodes or 3)
+    if nodes is not None and nodes != plan.node_count:
+        raise UserError(
+            f"the cluster in {data_dir} has {plan.node_count} nodes, --nodes {nodes} conflicts with that; "
+            "leave the option out, or choose another folder with --data."
+        )
+    if not 1 <= plan.node_count <= NODES_MAX:
+        raise UserError(f"--nodes {plan.node_count} is not between 1 and {NODES_MAX}.")
+    return replace(
+        plan,
+        namesrv_port=namesrv_port or plan.namesrv_port,
+        broker_port=broker_port or plan.broker_port,
+        admin_port=admin_port or plan.admin_port,
+        settings={**plan.settings, **settings},
+    )
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """Raises: UserError that names the file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a TOML file: {error}.") from error
+
+
+def to_toml(values: Mapping[str, Scalar]) -> str:
+    """Flat `key = value` lines; a JSON string, number or boolean is a TOML one too."""
+    return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes beside and renames, so that a reader sees the old or the new file."""
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on the port of 127.0.0.1 now."""
+    try:
+        bound_now(HOST, port).close()
+    except OSError:
+        return False
+    return True
+
+
+def require_free(ports: Mapping[int, str]) -> None:
+    """Waits for a port that a connection holds for a moment only.
+
+    Raises: UserError naming every port that is taken, what it is for and who has it.
+    """
+    end_s = time.monotonic() + WAIT_S
+    taken = []
+    for port, purpose in ports.items():
+        try:
+            bound(HOST, port, end_s - time.monotonic()).close()
+        except PortInUseError as error:
+            taken.append(f"port {port} for {purpose} is in use on {HOST}{error.by}")
+        except OSError as error:
+            taken.append(f"port {port} for {purpose} cannot be used on {HOST}: {error.strerror}")
+    if taken:
+        raise UserError(f"{'; '.join(taken)}. Choose other ports, or end what holds them.")

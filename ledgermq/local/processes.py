@@ -1,0 +1,118 @@
+"""The processes of a local cluster: the command line of each, in the order of their start, and the commands
+that replace this process by one of them (`ledgermq node`, `ledgermq admin`).
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledgermq.errors import UserError
+from ledgermq.local.plan import HOST, ClusterPlan, NodePlan, require_plan
+from ledgermq.local.supervisor import Command
+from sockets.listening import PortInUseError, bound
+
+NAMESRV_STAGE = 0
+NODE_STAGE = 1
+ADMIN_STAGE = 2
+ADMIN_NICE = 10
+"""Who looks at the page does not take from the brokers beside it."""
+_AGAIN = "stop and start `ledgermq up`; the nodes go on meanwhile"
+
+PYTHON_MODULE = (sys.executable, "-P", "-m")
+"""-P: a folder named like one of our packages in the directory of the user is not ours."""
+
+
+def node_argv(node: NodePlan) -> tuple[str, ...]:
+    return (*PYTHON_MODULE, "broker", "--config", str(node.config_file))
+
+
+def node_hint(node: NodePlan, data_dir: Path) -> str:
+    """What a person types to start the node again."""
+    return f"ledgermq node {node.id} --data {shlex.quote(str(data_dir))}"
+
+
+def _log_options(plan: ClusterPlan) -> tuple[str, ...]:
+    """The brokers read the key themselves; the others of the cluster are told to do as they do."""
+    line_format = plan.settings.get("logFormat")
+    return () if line_format is None else ("--log-format", str(line_format))
+
+
+def namesrv_command(plan: ClusterPlan) -> Command:
+    argv = (
+        *PYTHON_MODULE,
+        *("namesrv", "--host", HOST, "--port", str(plan.namesrv_port)),
+        *("--kv-config", str(plan.data_dir / "namesrv" / "kvConfig.json")),
+        *_log_options(plan),
+    )
+    return Command("namesrv", argv, plan.logs_dir / "namesrv.log", NAMESRV_STAGE, _AGAIN)
+
+
+def node_command(plan: ClusterPlan, node: NodePlan) -> Command:
+    log = plan.logs_dir / f"{node.id}.log"
+    return Command(node.id, node_argv(node), log, NODE_STAGE, node_hint(node, plan.data_dir))
+
+
+def admin_command(plan: ClusterPlan) -> Command:
+    argv = (
+        *PYTHON_MODULE,
+        *("admin_api", "--namesrv", plan.namesrv_address),
+        *("--host", HOST, "--port", str(plan.admin_port), "--nice", str(ADMIN_NICE)),
+        *_log_options(plan),
+        *("--audit", str(plan.data_dir / "admin" / "audit.jsonl")),
+    )
+    return Command("admin", argv, plan.logs_dir / "admin.log", ADMIN_STAGE, _AGAIN)
+
+
+def run_node(node_id: str, data_dir: Path) -> None:
+    """Replace this process by the node's, in the foreground; does not return.
+
+    Raises: UserError when there is no such node or it runs already.
+    """
+    plan = require_plan(data_dir.absolute())
+    wanted = plan.node(node_id)
+    for port in (wanted.remoting_port, wanted.replication_port, wanted.metrics_port):
+        try:
+            bound(HOST, port).close()
+        except PortInUseError as error:
+            what = "seems to run already" if error.is_listening else "cannot start"
+            raise UserError(f"{node_id} {what}: its {error}.") from error
+    argv = node_argv(wanted)
+    os.execv(argv[0], argv)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminOptions:
+    """As `python -m admin_api` has them."""
+
+    namesrv: str
+    host: str
+    port: int
+    tokens: Path | None = None
+    audit: Path | None = None
+    allowed_hosts: Sequence[str] = ()
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    nice: int = 0
+
+    def argv(self) -> list[str]:
+        files = {
+            "--tokens": self.tokens,
+            "--audit": self.audit,
+            "--tls-cert": self.tls_cert,
+            "--tls-key": self.tls_key,
+        }
+        return [
+            *(*PYTHON_MODULE, "admin_api", "--namesrv", self.namesrv),
+            *("--host", self.host, "--port", str(self.port), "--nice", str(self.nice)),
+            *(part for option, path in files.items() if path is not None for part in (option, str(path))),
+            *(part for name in self.allowed_hosts for part in ("--allowed-host", name)),
+        ]
+
+
+def run_admin(options: AdminOptions) -> None:
+    """Replace this process by the admin process, in the foreground; does not return."""
+    argv = options.argv()
+    os.execv(argv[0], argv)

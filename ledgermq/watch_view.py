@@ -1,0 +1,220 @@
+"""What `ledgermq watch` shows: nodes with their log ends, the lag of consumers, rates; and its keys, which
+are read from the terminal without Enter.
+"""
+
+import os
+import select
+import termios
+import tty
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO
+
+from ledgermq.cluster_view import STOCK_WORDS, is_stock, node_state
+from ledgermq.output import Column, Json, cell, duration, moment, number, printable
+from ledgermq.polling import Look
+
+
+class Keys:
+    """While it is entered, keys come one by one and are not echoed; Ctrl-C stays what it is."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._fd = terminal.fileno()
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self._before = termios.tcgetattr(self._fd)
+        tty.setcbreak(self._fd)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+
+    def wait(self, seconds: float) -> str | None:
+        """The next key, or None when none came meanwhile; an ended input is a `q`."""
+        waiting = select.poll()
+        waiting.register(self._fd, select.POLLIN)
+        if not waiting.poll(1_000 * seconds):
+            return None
+        key = os.read(self._fd, 1)
+        return key.decode("latin-1") if key else "q"
+
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+    from rich.measure import Measurement
+    from rich.table import Table
+
+BAR_CELLS: Final = 24
+BAR_CELLS_MIN: Final = 4
+UNKNOWN: Final = "?"
+"""What nobody could say: a node that is down has it in every column, and 80 of them are few."""
+_ELECTIONS: Final = 3
+
+
+@dataclass(slots=True)
+class Pace:
+    """Rates from two looks: what was counted then, and when (seconds of one clock)."""
+
+    at_s: float | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def rates(self, counts: Mapping[str, int], at_s: float) -> dict[str, float]:
+        """Of each count by the second since the last look; nothing the first time."""
+        before, then_s = self.counts, self.at_s
+        self.counts, self.at_s = counts, at_s
+        if then_s is None or at_s <= then_s:
+            return {}
+        return {key: (now - before[key]) / (at_s - then_s) for key, now in counts.items() if key in before}
+
+
+@dataclass(slots=True)
+class Watched:
+    """The picture, look by look."""
+
+    entries: Pace = field(default_factory=Pace)
+    lags: Pace = field(default_factory=Pace)
+
+    def picture(self, look: Look, at_s: float, shown_at_ms: int, ending: str) -> "Group":
+        from rich.console import Group
+        from rich.text import Text
+
+        cluster = look.parts.get("cluster")
+        groups = look.parts.get("groups")
+        head = Text(f"{moment(shown_at_ms)}  ", "bold") + Text(ending, "dim")
+        lines: list[RenderableType] = [head, Text()]
+        if cluster is not None:
+            lines += self._cluster(cluster, look.parts.get("brokers"), at_s)
+        if groups is not None:
+            lines += self._groups(groups, at_s)
+        lines += [Text(printable(problem), "bold red") for problem in look.problems]
+        return Group(*lines)
+
+    def _cluster(self, view: Json, brokers: Json | None, at_s: float) -> "list[RenderableType]":
+        from rich.text import Text
+
+        committed = {group["group"]: _committed(group) for group in view["groups"]}
+        known = {name: index for name, index in committed.items() if index is not None}
+        rates = self.entries.rates(known, at_s)
+        traffic = {row["address"]: row for row in brokers["items"]} if brokers else {}
+        lines: list[RenderableType] = []
+        for group in view["groups"]:
+            style = "bold green" if group["state"] == "writable" else "bold red"
+            leader = (
+                f"{group['leaderId']} leads, term {group['term']}" if group["leaderId"] else "nobody leads"
+            )
+            said = STOCK_WORDS if is_stock(group) else leader
+            name, said = printable(group["group"]), printable(said)
+            title = Text(f"{name}: ", "bold") + Text(group["state"], style) + Text(f", {said}")
+            if group["group"] in rates:
+                title += Text(f", {rates[group['group']]:,.0f} entries/s committed")
+            end = max((n["log"]["endIndex"] or 0 for n in group["nodes"]), default=0)
+            rows = [{**n, "traffic": traffic.get(n["remotingAddress"]), "top": end} for n in group["nodes"]]
+            lines += [title, _table(rows, _NODES)]
+            lines += [Text(_election(each), "dim") for each in (group["elections"] or [])[-_ELECTIONS:][::-1]]
+            lines.append(Text())
+        if view["namesrv"]["problem"]:
+            lines.append(Text(f"name server: {printable(view['namesrv']['problem'])}", "bold red"))
+        return lines
+
+    def _groups(self, page: Json, at_s: float) -> "list[RenderableType]":
+        from rich.text import Text
+
+        lags = {row["group"]: row["lag"] for row in page["items"] if row["lag"] is not None}
+        rates = self.lags.rates(lags, at_s)
+        rows = [{**row, "grows": rates.get(row["group"])} for row in page["items"]]
+        title = Text(f"consumer groups: {page['total']}, those with the most lag first", "bold")
+        return [title, _table(rows, _GROUPS)] if rows else [Text("no consumer groups", "dim")]
+
+
+def _committed(group: Json) -> int | None:
+    """As far as any node has it; None where none says so."""
+    told: list[int | None] = [node["log"]["committedIndex"] for node in group["nodes"]]
+    return max((index for index in told if index is not None), default=None)
+
+
+def _table(rows: Iterable[Json], columns: Sequence[Column]) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column.head, justify="right" if column.is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_shown(column.of(row)) for column in columns))
+    return table
+
+
+def _shown(value: object) -> "RenderableType":
+    from rich.text import Text
+
+    if isinstance(value, Bar):
+        return value
+    styled = cell(value, UNKNOWN)
+    return Text(styled.text, styled.style)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A node's log, drawn as wide as its column is: folded it would say nothing."""
+
+    node: Json
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.text import Text
+
+        yield Text(bar(self.node, min(BAR_CELLS, options.max_width)), no_wrap=True)
+
+    def __rich_measure__(self, console: "Console", options: "ConsoleOptions") -> "Measurement":
+        from rich.measure import Measurement
+
+        return Measurement(BAR_CELLS_MIN, BAR_CELLS)
+
+
+def bar(node: Json, cells: int = BAR_CELLS) -> str:
+    """How much of the longest log the node has committed (=) and beyond that only written (-)."""
+    log: Json = node["log"]
+    top: int = node["top"]
+    if log["endIndex"] is None or top <= 0:
+        return ""
+    begin: int = round(cells * max(0, log["beginIndex"] or 0) / top)
+    committed: int = round(cells * min(1.0, max(0, log["committedIndex"] or 0) / top))
+    end: int = round(cells * min(1.0, max(0, log["endIndex"]) / top))
+    text = " " * begin + "=" * max(0, committed - begin) + "-" * max(0, end - committed)
+    return text.ljust(cells)
+
+
+def _election(election: Json) -> str:
+    who = f"{election['leaderId']} elected" if election["leaderId"] else "no leader"
+    reason = f" ({election['reason']})" if election["reason"] else ""
+    return printable(f"  {moment(election['atMs'])}  term {election['term']}: {who}{reason}")
+
+
+def _rate(key: str) -> Column:
+    head = {"putPerSecond": "in/s", "getPerSecond": "out/s"}[key]
+    return number(head, lambda node: (node["traffic"] or {}).get(key))
+
+
+_NODES = (
+    Column("node", lambda node: node["id"] or node["remotingAddress"]),
+    Column("state", node_state),
+    Column("log", Bar),
+    number("end", lambda node: node["log"]["endIndex"]),
+    number("persisted", lambda node: node["log"]["persistedIndex"]),
+    number("committed", lambda node: node["log"]["committedIndex"]),
+    number("lag", "lagEntries"),
+    Column("behind", lambda node: duration(node["lagMs"])),
+    _rate("putPerSecond"),
+    _rate("getPerSecond"),
+)
+_GROUPS = (
+    Column("group", "group"),
+    Column("state", "presence"),
+    number("members", "members"),
+    number("lag", "lag"),
+    number("lag grows by /s", "grows"),
+    number("consumed/s", "consumeTps"),
+)

@@ -1,0 +1,232 @@
+"""Rows as an archive keeps them: their columns, the parts of a batch that belong to one file, a digest of
+their content; and reading them back in batches of a bounded size, however large the rows are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketmq_spark.jobs.archive.manifest import QueueName, Run
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+FILE_COLUMNS: Final = {
+    "brokerName": pa.string(),
+    "queueId": pa.int32(),
+    "queueOffset": pa.int64(),
+    "physicalOffset": pa.int64(),
+    "msgId": pa.string(),
+    "keys": pa.string(),
+    "tags": pa.string(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "body": pa.binary(),
+    "bornTimestamp": TIMESTAMP,
+    "storeTimestamp": TIMESTAMP,
+    "bornHost": pa.string(),
+    "reconsumeTimes": pa.int32(),
+    "flag": pa.int32(),
+    "sysFlag": pa.int32(),
+}
+"""The columns of an archive's files. Topic, date and hour are in the names of the folders."""
+FILE_SCHEMA: Final = pa.schema(list(FILE_COLUMNS.items()))
+SPARK_COLUMNS: Final = ("topic", *FILE_COLUMNS)
+SPARK_SCHEMA: Final = (
+    "brokerName string, queueId int, queueOffset bigint, physicalOffset bigint, msgId string, keys string, "
+    "tags string, properties map<string,string>, body binary, bornTimestamp timestamp, "
+    "storeTimestamp timestamp, bornHost string, reconsumeTimes int, flag int, sysFlag int, topic string, "
+    "date date, hour int"
+)
+"""What Spark reads the folder with: without it, it would guess the types of the folders' names."""
+_HOUR_US: Final = 3_600_000_000
+_DIGEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rows of one queue and one hour of store time, their offsets without a gap. `rows` has FILE_SCHEMA."""
+
+    queue: QueueName
+    first_offset: int
+    hour: int
+    rows: pa.RecordBatch
+
+    @property
+    def folder(self) -> str:
+        return folder_of(self.queue.topic, self.hour)
+
+
+def folder_of(topic: str, hour: int) -> str:
+    """Where rows of a topic and an hour (from 1970, UTC) belong. A retry topic's `%` becomes `%25`."""
+    start = datetime.fromtimestamp(hour * 3600, UTC)
+    return f"topic={quote(topic, safe='|_-')}/date={start:%Y-%m-%d}/hour={start:%H}"
+
+
+def file_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of a file, with its types, of a batch that has them under their names."""
+    columns = [batch.column(name) for name in FILE_COLUMNS]
+    cast = [
+        column if column.type == kind else column.cast(kind)
+        for column, kind in zip(columns, FILE_COLUMNS.values(), strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(cast, schema=FILE_SCHEMA)
+
+
+def stretches(batch: pa.RecordBatch) -> Iterator[Stretch]:
+    """The batch, split where the queue or the hour changes or an offset does not follow the one before."""
+    if batch.num_rows == 0:
+        return
+    rows = file_rows(batch)
+    offsets = rows.column("queueOffset").to_numpy()
+    hours = _microseconds(rows.column("storeTimestamp")) // _HOUR_US
+    changes = np.diff(offsets) != 1
+    for values in (_codes(batch.column("topic")), _codes(rows.column("brokerName")), hours):
+        changes |= np.diff(values) != 0
+    changes |= np.diff(rows.column("queueId").to_numpy()) != 0
+    starts = [0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]
+    for start, end in itertools.pairwise(starts):
+        queue = QueueName(
+            batch.column("topic")[start].as_py(),
+            rows.column("brokerName")[start].as_py(),
+            rows.column("queueId")[start].as_py(),
+        )
+        yield Stretch(queue, int(offsets[start]), int(hours[start]), rows.slice(start, end - start))
+
+
+class RunBuilder:
+    """Gathers stretches that follow each other into one run."""
+
+    def __init__(self, queue: QueueName, first_offset: int) -> None:
+        self.queue = queue
+        self.next_offset = first_offset
+        self._first_offset = first_offset
+        self._first_us: int | None = None
+        self._last_us = 0
+        self._body_bytes = 0
+        self._digest = Digest()
+
+    def continues_with(self, stretch: Stretch) -> bool:
+        return stretch.queue == self.queue and stretch.first_offset == self.next_offset
+
+    def add(self, stretch: Stretch) -> None:
+        times = _microseconds(stretch.rows.column("storeTimestamp"))
+        lowest, highest = int(times.min()), int(times.max())
+        self._first_us = lowest if self._first_us is None else min(lowest, self._first_us)
+        self._last_us = max(highest, self._last_us)
+        self._body_bytes += pc.sum(pc.binary_length(stretch.rows.column("body"))).as_py() or 0
+        self._digest.update(stretch.rows)
+        self.next_offset += stretch.rows.num_rows
+
+    def run(self) -> Run:
+        """Raises: AssertionError before anything was added."""
+        assert self._first_us is not None, f"a run of {self.queue} without a row"
+        return Run(
+            *self.queue,
+            first_offset=self._first_offset,
+            last_offset=self.next_offset - 1,
+            first_store_ms=self._first_us // 1000,
+            last_store_ms=self._last_us // 1000,
+            body_bytes=self._body_bytes,
+            digest=self._digest.hexdigest(),
+        )
+
+
+class Digest:
+    """SHA-256 over the content of rows, column by column; how they were cut into batches does not matter."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Any] = {}
+
+    def update(self, rows: pa.RecordBatch) -> None:
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            self._feed(name, column)
+
+    def hexdigest(self) -> str:
+        parts = b"".join(self._parts[name].digest() for name in sorted(self._parts))
+        return hashlib.sha256(parts).hexdigest()[: 2 * _DIGEST_BYTES]
+
+    def _feed(self, name: str, column: pa.Array) -> None:
+        """Values go to one part; how long each is, and which are null, to another."""
+        if pa.types.is_map(column.type):
+            self._part(f"{name} lengths").update(_map_lengths(column))
+            column = column.drop_null() if column.null_count else column
+            ends = column.offsets
+            start, end = ends[0].as_py(), ends[-1].as_py()
+            self._feed(f"{name} keys", column.keys.slice(start, end - start))
+            self._feed(f"{name} items", column.items.slice(start, end - start))
+        elif pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            self._part(f"{name} lengths").update(_lengths(pc.binary_length(column)))
+            self._part(name).update(_bytes_of(column))
+        else:
+            known = pc.if_else(column.is_valid(), pa.scalar(0, pa.int32()), None)
+            self._part(f"{name} lengths").update(_lengths(known))
+            values = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+            numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+            self._part(name).update(numbers.astype("<i8").tobytes())
+
+    def _part(self, name: str) -> Any:
+        part = self._parts.get(name)
+        if part is None:
+            part = self._parts[name] = hashlib.sha256()
+        return part
+
+
+def _map_lengths(column: pa.Array) -> bytes:
+    found = np.diff(column.offsets.to_numpy())
+    found[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return bytes(found.astype("<i4").tobytes())
+
+
+def _lengths(values: pa.Array) -> bytes:
+    filled = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
+    return bytes(filled.astype("<i4").tobytes())
+
+
+def _bytes_of(column: pa.Array) -> bytes | memoryview:
+    """All values behind each other, without a copy where no null hides bytes."""
+    if column.null_count:
+        column = column.drop_null()
+    _, offsets, data = column.buffers()
+    if data is None or len(column) == 0:
+        return b""
+    ends = np.frombuffer(offsets, "<i4", count=len(column) + 1, offset=column.offset * 4)
+    return memoryview(data)[int(ends[0]) : int(ends[-1])]
+
+
+def _microseconds(column: pa.Array) -> Any:
+    return column.cast(pa.int64()).to_numpy()
+
+
+def _codes(column: pa.Array) -> Any:
+    return pc.dictionary_encode(column).indices.to_numpy()
+
+
+BATCH_ROWS_MAX: Final = 4096
+BATCH_BYTES: Final = 16 * 1024 * 1024
+"""About so much is in memory at a time, one row at least."""
+
+
+def batches_of(
+    parquet: Any, columns: Sequence[str], row_groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of an open `ParquetFile`, or of some of its row groups, in order."""
+    groups = range(parquet.metadata.num_row_groups) if row_groups is None else row_groups
+    for group in groups:
+        about = parquet.metadata.row_group(group)
+        rows = batch_rows(about.num_rows, about.total_byte_size)
+        yield from parquet.iter_batches(rows, row_groups=[group], columns=list(columns))
+
+
+def batch_rows(rows: int, total_bytes: int) -> int:
+    """How many rows of a group that has so many, of so many bytes, are read at a time."""
+    if rows == 0 or total_bytes == 0:
+        return BATCH_ROWS_MAX
+    return max(1, min(BATCH_ROWS_MAX, BATCH_BYTES * rows // total_bytes))

@@ -1,0 +1,301 @@
+"""One task of an audit: one range of the log, in all replicas.
+
+One replica's bytes are checked and hashed; the others are compared with them byte by byte, which is cheaper
+than to check them again and proves the same: equal bytes have equal CRCs. Only a replica that differs, or is
+compared with damage, is read by itself. A difference is reported with the field of the entry that the byte
+belongs to.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from commitlog.entry import BLANK, BLANK_MAGIC, HEADER_BYTES, UNIT_BYTES
+from commitlog.record import BORN_HOST_V6, STORE_HOST_V6
+from commitlog.recovery import FILLER_MAGIC
+from rocketmq_spark.jobs.audit.content import Content, Extent, check_queues, examine
+from rocketmq_spark.jobs.audit.model import Problem, RangeResult, Replica
+from rocketmq_spark.log.byte_range import UNKNOWN, Damage, LogRange, Stretch
+from rocketmq_spark.log.discovery import Log
+from rocketmq_spark.log.index_files import UNIT_TYPE
+from rocketmq_spark.log.storage import GoneError
+from rocketmq_spark.records.fields import RecordColumns
+
+_HEADER: Final = (
+    (0, "magic"),
+    (4, "size"),
+    (8, "index"),
+    (16, "term"),
+    (24, "position"),
+    (32, "channel"),
+    (36, "headerCrc"),
+    (40, "bodyCrc"),
+    (44, "bodyLength"),
+)
+
+
+def field_at(entry: bytes, at: int, record_at: int) -> str:
+    """The name of the field that byte `at` of an entry stands in; `entry` without a header in a plain log."""
+    if record_at == HEADER_BYTES and at < HEADER_BYTES:
+        return "entry." + next(name for start, name in reversed(_HEADER) if start <= at)
+    record = entry[record_at:]
+    start = np.array([0], np.int64)
+    columns = RecordColumns(record, start, np.array([len(record)], np.int64), start)
+    places = columns.places
+    if not len(record) or not places.is_whole[0]:
+        return "record"
+    flags = int(columns.heads["sys_flag"][0])
+    store = 56 + (12 if flags & BORN_HOST_V6 else 0)
+    tail = store + 16 + (12 if flags & STORE_HOST_V6 else 0)
+    body, topic = int(places.body[0]), int(places.topic[0])
+    fields = [(0, "size"), (4, "magic"), (8, "bodyCrc"), (12, "queueId"), (16, "flag"), (20, "queueOffset")]
+    fields += [(28, "physicalOffset"), (36, "sysFlag"), (40, "bornTimestamp"), (48, "bornHost")]
+    fields += [(store, "storeTimestamp"), (store + 8, "storeHost"), (tail, "reconsumeTimes")]
+    fields += [(tail + 4, "preparedTransactionOffset"), (body - 4, "bodyLength"), (body, "body")]
+    fields += [(body + int(places.body_bytes[0]), "topicLength"), (topic, "topic")]
+    fields += [(int(places.properties[0]) - 2, "propertiesLength"), (int(places.properties[0]), "properties")]
+    return "record." + next(name for start, name in reversed(fields) if start <= at - record_at)
+
+
+_UNIT_FIELDS: Final = ("magic", "position", "size", "index", "term")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one replica has to hold of the range."""
+
+    replica: Replica
+    wanted: LogRange
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.wanted.first_position, self.wanted.end_position
+
+
+def audit_range(cell: LogRange, replicas: Sequence[Replica], wants_queues: bool) -> RangeResult:
+    """Hold all replicas of a range against each other. Raises OSError."""
+    try:
+        return _RangeAudit(cell, replicas, wants_queues).result()
+    finally:
+        for replica in replicas:
+            replica.log.storage.close()
+
+
+class _RangeAudit:
+    def __init__(self, cell: LogRange, replicas: Sequence[Replica], wants_queues: bool) -> None:
+        self._cell = cell
+        self._replicas = replicas
+        self._wants_queues = wants_queues
+        parts = [(replica, replica.part_of(cell)) for replica in replicas]
+        self._parts = {replica.name: _Part(replica, part) for replica, part in parts if part is not None}
+        self._contents: dict[str, Content] = {}
+        self._differs: set[str] = set()
+        self._found = RangeResult(cell)
+
+    def result(self) -> RangeResult:
+        found = self._found
+        found.states = {replica.name: "absent" for replica in self._replicas}
+        if not self._parts:
+            return found
+        lead = max(self._parts.values(), key=lambda part: part.span[1] - part.span[0])
+        self._examine_lead(lead)
+        same = [name for name in self._parts if name not in self._differs and name != lead.replica.name]
+        for name in self._differs:
+            self._examine(name)
+        best = self._best(lead.replica.name, same)
+        content = self._contents[best]
+        found.entries, found.size_bytes, found.sha256 = content.entries, content.size_bytes, content.sha256
+        found.epochs, found.runs = content.epochs(), content.runs
+        for name in self._parts:
+            own = self._contents.get(name) or self._contents[lead.replica.name]
+            self._judge(name, own, best, name in same)
+        return found
+
+    def _examine_lead(self, lead: _Part) -> None:
+        others = [part for part in self._parts.values() if part is not lead]
+        begin, end = lead.span
+        for part in others:
+            if part.span[0] < begin or part.span[1] > end:
+                self._differs.add(part.replica.name)
+
+        def compare(stretch: Stretch) -> None:
+            for part in others:
+                if part.replica.name not in self._differs and not _holds(part, stretch):
+                    self._differs.add(part.replica.name)
+
+        self._contents[lead.replica.name] = content = examine(
+            lead.replica.log, lead.wanted, compare, self._wants_queues
+        )
+        if not content.is_whole:
+            self._differs.update(part.replica.name for part in others)
+
+    def _examine(self, name: str) -> None:
+        part = self._parts[name]
+        self._contents[name] = examine(part.replica.log, part.wanted, None, self._wants_queues)
+
+    def _best(self, lead: str, same: Sequence[str]) -> str:
+        """The replica whose bytes most of those that hold the whole range have; an undamaged one if any."""
+        whole = self._parts[lead].span
+        votes = Counter(
+            content.sha256 for name, content in self._contents.items() if self._parts[name].span == whole
+        )
+        votes[self._contents[lead].sha256] += sum(self._parts[name].span == whole for name in same)
+
+        def rank(name: str) -> tuple[bool, bool, int, bool]:
+            content = self._contents[name]
+            holds_all = self._parts[name].span == whole
+            return holds_all, content.is_whole, votes[content.sha256], name == lead
+
+        return max(self._contents, key=rank)
+
+    def _judge(self, name: str, own: Content, best: str, is_same_as_lead: bool) -> None:
+        """Say how a replica stands to the best one, and check what is beside the entries."""
+        part, content = self._parts[name], self._contents[best]
+        for damage in own.damages if name in self._contents else ():
+            self._found.add(_damage_problem(name, damage))
+        is_partial = part.span != self._parts[best].span
+        is_same = name == best or own.sha256 == content.sha256 or (is_same_as_lead and own is content)
+        if not is_same:
+            difference = _first_difference(content, self._parts[best].replica.log, part)
+            if difference is not None:
+                self._found.add(difference)
+            is_same = difference is None and own.is_whole
+        self._found.states[name] = ("partial" if is_partial else "same") if is_same else "different"
+        if is_same and content.is_whole:
+            self._check_beside(part, content)
+
+    def _check_beside(self, part: _Part, content: Content) -> None:
+        """Index, blanks and consume queues of a replica that holds the entries of `content`."""
+        name, log = part.replica.name, part.replica.log
+        begin, end = part.span
+        for position, length in content.gaps():
+            if begin <= position and position + length <= end and not _is_blank(log, position, length):
+                self._found.add(
+                    Problem("blank", name, position, UNKNOWN, "blank", f"no blank of {length} bytes here")
+                )
+        if log.kind == "dledger":
+            for extent in content.extents:
+                problem = _index_problem(part, extent)
+                if problem is not None:
+                    self._found.add(problem)
+        if self._wants_queues and log.queues is not None:
+            for found in check_queues(part.replica, content.units, begin, end):
+                if isinstance(found, Problem):
+                    self._found.add(found)
+                else:
+                    self._found.queue_units.append(found)
+
+
+def _holds(part: _Part, stretch: Stretch) -> bool:
+    """Whether the replica has the bytes of a stretch, as far as it has to hold them."""
+    begin = max(stretch.position, part.wanted.first_position)
+    end = min(stretch.position + stretch.size_bytes, part.wanted.end_position)
+    if begin >= end:
+        return True
+    found = read_whole(part.replica.log, begin, end - begin)
+    # The quickest way to hold bytes against a part of others: neither is copied.
+    return found is not None and stretch.data.startswith(found, begin - stretch.position)
+
+
+def read_whole(log: Log, position: int, size_bytes: int) -> bytes | None:
+    """Bytes of one file; None when they are not all there."""
+    try:
+        data = log.read(position, size_bytes)
+    except GoneError:
+        return None
+    return data if len(data) == size_bytes else None
+
+
+def _first_difference(content: Content, log: Log, part: _Part) -> Problem | None:
+    """Where the replica first differs from what `content` found in `log`; None when nowhere."""
+    name, own = part.replica.name, part.replica.log
+    begin, end = part.span
+    for extent in content.extents:
+        first, last = max(extent.position, begin), min(extent.end, end)
+        if first >= last:
+            continue
+        expected = read_whole(log, first, last - first)
+        found = read_whole(own, first, last - first)
+        if found == expected or expected is None:
+            continue
+        if found is None:
+            start, _, index = extent.entry_at(first)
+            found = _what_is_there(own, first, last - first)
+            at = min(_differs_at(expected, found), last - first - 1)
+        else:
+            at = _differs_at(expected, found)
+        start, size, index = extent.entry_at(first + at)
+        entry = expected[start - first : start - first + size] if start >= first else b""
+        place = first + at - start
+        field = field_at(entry, place, extent.record_at)
+        seen = f"{found[at]:#04x}" if at < len(found) else "nothing"
+        detail = f"byte {place} of the entry is {seen}, in most replicas {expected[at]:#04x}"
+        return Problem("divergence", name, start, index, field, detail)
+    return None
+
+
+def _what_is_there(log: Log, position: int, size_bytes: int) -> bytes:
+    try:
+        return log.read(position, size_bytes)
+    except GoneError:
+        return b""
+
+
+def _differs_at(expected: bytes, found: bytes) -> int:
+    length = min(len(expected), len(found))
+    one, other = np.frombuffer(expected, np.uint8, length), np.frombuffer(found, np.uint8, length)
+    differs = np.flatnonzero(one != other)
+    return int(differs[0]) if len(differs) else length
+
+
+def _damage_problem(name: str, damage: Damage) -> Problem:
+    kind = "missing" if damage.status == "missing" else "corrupt"
+    count = damage.last_index - damage.first_index + 1
+    many = f"{count} entries: " if damage.first_index != UNKNOWN and count > 1 else ""
+    return Problem(kind, name, damage.position, damage.first_index, "entry", many + damage.error)
+
+
+def _is_blank(log: Log, position: int, length: int) -> bool:
+    if length < BLANK.size:
+        return log.kind == "commitlog"
+    head = read_whole(log, position, BLANK.size)
+    if log.kind == "dledger":
+        return head == BLANK.pack(BLANK_MAGIC, length)
+    return head == length.to_bytes(4, "big") + FILLER_MAGIC.to_bytes(4, "big")
+
+
+def _index_problem(part: _Part, extent: Extent) -> Problem | None:
+    """The first of the replica's index units that is not what its entries say."""
+    name, row = part.replica.name, part.replica.log.index
+    begin, end = part.span
+    places = extent.position + extent.starts
+    chosen = np.flatnonzero((places >= begin) & (places < end))
+    if row is None or not len(chosen):
+        return None
+    expected = np.empty(len(chosen), UNIT_TYPE)
+    expected["magic"], expected["index"] = 1, extent.first_index + chosen
+    expected["position"], expected["size"] = places[chosen], extent.sizes[chosen]
+    expected["term"] = extent.terms[chosen]
+    first = extent.first_index + int(chosen[0])
+    data = b""
+    while len(data) < len(chosen) * UNIT_BYTES:
+        at = first * UNIT_BYTES + len(data)
+        try:
+            more = row.read(part.replica.log.storage, at, len(chosen) * UNIT_BYTES - len(data))
+        except GoneError:
+            break
+        data += more
+    if data == expected.tobytes():
+        return None
+    units = np.frombuffer(data, UNIT_TYPE, len(data) // UNIT_BYTES)
+    differs = np.flatnonzero(units != expected[: len(units)])
+    number = int(differs[0]) if len(differs) else len(units)
+    if number >= len(units):
+        field, detail = "unit", "the index has no unit for the entry"
+    else:
+        field = next(each for each in _UNIT_FIELDS if units[number][each] != expected[number][each])
+        detail = f"the index says {field} {units[number][field]}, the entry {expected[number][field]}"
+    return Problem("index", name, int(places[chosen[number]]), first + number, field, detail)

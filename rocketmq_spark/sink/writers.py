@@ -1,0 +1,200 @@
+"""The writers that Spark calls: in its workers for each partition, and at the driver to begin and end a
+write.
+
+When all rows of a batch are acknowledged, the driver asks each broker whether it holds exactly these rows of
+the batch, and reports writers that are done. Only this finds rows of an earlier try that no task of this one
+has repeated, because there are fewer partitions now, or fewer rows in one.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.headers.sequenced_send import BatchEnd
+from rocketmq_spark.client.backoff import Backoff
+from rocketmq_spark.client.cluster import Cluster
+from rocketmq_spark.client.sending import DIFFERS_HINT
+from rocketmq_spark.errors import (
+    ClusterUnavailableError,
+    DeliveryError,
+    OptionError,
+    RequestRefusedError,
+    RocketmqSparkError,
+)
+from rocketmq_spark.sink.delivery import SinkCommit, TaskPlace, write_partition
+from rocketmq_spark.sink.options import parse_sink_options
+from rocketmq_spark.sink.planning import SinkPlan, make_plan
+from rocketmq_spark.sink.rows import read_columns
+
+DOUBTS_S: Final = 4.0
+"""How long a leader is asked again that holds other rows: one that is cut off from its group lacks the last
+ones for the seconds that it takes to notice.
+"""
+
+logger = logging.getLogger(__name__)
+
+_Writers = dict[str, dict[int, tuple[int, bytes]]]
+
+
+def end_batch(plan: SinkPlan, commits: Sequence[SinkCommit], *, is_over: bool) -> None:
+    """After a batch, or with `is_over` after all that these writers write.
+
+    Raises:
+        DeliveryError: a broker holds other rows of the batch. ClusterUnavailableError, RequestRefusedError.
+    """
+    options = plan.options
+    if not (plan.is_sequenced and commits and (options.check_repeats or is_over)):
+        return
+    connection = options.connection
+    batch_id = commits[0].place.batch_id
+    with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
+        for broker_name, writers in by_broker(plan, commits).items():
+            end = BatchEnd(batch_id, writers, is_checked=options.check_repeats, is_over=is_over)
+            _end_at(cluster, broker_name, end)
+
+
+def by_broker(plan: SinkPlan, commits: Sequence[SinkCommit]) -> dict[str, _Writers]:
+    """What each broker must hold; nothing is an answer, too, of one that rows may go to."""
+    found: dict[str, _Writers] = {}
+    if plan.placement is not None:
+        writer_id = commits[0].place.writer_of(plan.placement)
+        found = {queue.broker_name: {writer_id: {}} for queue in plan.placement.queues}
+    for commit in commits:
+        for one in commit.written:
+            written = found.setdefault(one.broker_name, {}).setdefault(one.writer_id, {})
+            written[commit.place.partition] = (one.rows, one.digest)
+    return found
+
+
+def _end_at(cluster: Cluster, broker_name: str, end: BatchEnd) -> None:
+    body = end.body()
+    doubts = Backoff("asking again", DOUBTS_S)
+    while True:
+        answer = cluster.invoke_leader(
+            broker_name, lambda: RemotingCommand(RequestCode.LEDGERMQ_END_BATCH, body=body)
+        )
+        if answer.code != ResponseCode.LEDGERMQ_SEQUENCE_DIFFERS:
+            break
+        try:
+            doubts.failed(str(answer.remark))
+        except ClusterUnavailableError:
+            text = f"broker {broker_name} holds other rows: {answer.remark}. {DIFFERS_HINT}"
+            raise DeliveryError(text) from None
+        cluster.forget_leader(broker_name)
+    if answer.code in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
+        return
+    if not end.is_over:
+        raise RequestRefusedError(
+            f"the end of batch {end.batch_id} at {broker_name}", answer.code, answer.remark
+        )
+    # Everything is stored: what could not be told is that the writers need not be remembered.
+    logger.warning("broker %s keeps the writers of a batch that is over: %s", broker_name, answer.remark)
+
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""What Spark tells each task of a stream: the id that stays the same as long as the checkpoint does, and the
+microbatch.
+"""
+
+
+def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "RocketmqWriter":
+    """The writer of one batch write. Raises RocketmqSparkError."""
+    return RocketmqWriter(_plan(options, schema, overwrite, is_stream=False))
+
+
+def make_stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> "RocketmqStreamWriter":
+    """The writer of one streaming query. Raises RocketmqSparkError."""
+    return RocketmqStreamWriter(_plan(options, schema, overwrite, is_stream=True))
+
+
+class RocketmqWriter(DataSourceArrowWriter):
+    """Appends a DataFrame to topics. Made once at the driver, so that all tries of all tasks share its id."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self._is_one_off = plan.options.writer_id is None
+        writer_id = plan.options.writer_id or uuid.uuid4().hex
+        self.plan = replace(plan, options=replace(plan.options, writer_id=writer_id))
+
+    def write(self, iterator: "Iterator[RecordBatch]") -> WriterCommitMessage:
+        options = self.plan.options
+        assert options.writer_id is not None
+        place = TaskPlace(options.writer_id, options.batch_id, _task().partitionId())
+        return write_partition(self.plan, place, iterator)
+
+    def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
+        """The writer ends with the write, unless its user may run it again."""
+        done = _commits("the write", messages)
+        end_batch(self.plan, done, is_over=self._is_one_off)
+
+    def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
+        """What was sent stays in the topics: a broker takes nothing back."""
+        logger.warning("a write failed; rows of it are in the topics")
+
+
+class RocketmqStreamWriter(DataSourceStreamArrowWriter):
+    """Appends the rows of a streaming query to topics."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self.plan = plan
+
+    def write(self, iterator: "Iterator[RecordBatch]") -> WriterCommitMessage:
+        task = _task()
+        query_id, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+        if query_id is None or batch_id is None:
+            raise RocketmqSparkError(f"Spark does not tell its tasks {QUERY_ID} and {BATCH_ID}")
+        return write_partition(self.plan, TaskPlace(query_id, int(batch_id), task.partitionId()), iterator)
+
+    def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
+        done = _commits(f"batch {batchId}", messages)
+        end_batch(self.plan, done, is_over=False)
+
+    def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
+        """What was sent stays in the topics, and is known when the batch is written again."""
+        logger.warning("batch %d failed; rows of it are in the topics", batchId)
+
+
+def _plan(options: Mapping[str, str], schema: StructType, overwrite: bool, *, is_stream: bool) -> SinkPlan:
+    found = parse_sink_options(options, is_stream=is_stream)
+    if overwrite:
+        mode = "outputMode('append') or ('update')" if is_stream else "mode('append')"
+        raise OptionError(f"a topic can only be appended to: use {mode}")
+    columns = read_columns(schema, found.topic)
+    connection = found.connection
+    with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
+        return make_plan(cluster, found, columns)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "a partition is written by a task"
+    return task
+
+
+def _commits(what: str, messages: "list[WriterCommitMessage | None]") -> list[SinkCommit]:
+    done = [message for message in messages if isinstance(message, SinkCommit)]
+    logger.info(
+        "%s: %d rows, %d of them written before, %d sendings repeated",
+        what,
+        sum(one.rows for one in done),
+        sum(one.repeats for one in done),
+        sum(one.retries for one in done),
+    )
+    return done

@@ -1,0 +1,290 @@
+"""What a stream has lost: messages deleted by retention before they were read, the end of a queue, whole
+queues.
+
+A queue is removed when its topic was deleted or was given fewer queues. That no name server lists it proves
+nothing: a name server that has just started lists too few, and so does one whose broker is away. So the
+leader that is registered now for the queue's broker is asked. It proves the removal by refusing to serve the
+queue for a while, because a node that has just been started or elected may lack some of its topics for a
+moment.
+"""
+
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
+from rocketmq_spark.client.backoff import Backoff
+from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Cluster
+from rocketmq_spark.client.offset_lookup import store_time_ms
+from rocketmq_spark.client.pulling import (
+    DEFAULT_GROUP,
+    DENIED_S,
+    QueueRange,
+    named,
+    pull_command,
+    report_lost,
+)
+from rocketmq_spark.client.queue_offsets import bounds, max_offsets, min_offsets
+from rocketmq_spark.client.queues import MessageQueue, by_broker
+from rocketmq_spark.errors import (
+    ClusterUnavailableError,
+    DataLossError,
+    RequestRefusedError,
+    RocketmqSparkError,
+)
+from rocketmq_spark.source.offsets import Offsets
+
+CLOCKS_MS: Final = 60_000
+"""How far the clocks of driver and brokers may differ where a store time decides about a place."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Behind:
+    """A queue that ends before what was read of it: since when, and the lowest end it had since."""
+
+    since_s: float
+    end: int
+
+
+class Losses:
+    """Looks for losses at every trigger. `looked` is what was looked at last: the stream's places, and where
+    the queues with more messages began.
+    """
+
+    def __init__(self, cluster: Cluster, fail_on_data_loss: bool, group: str = DEFAULT_GROUP) -> None:
+        self._cluster = cluster
+        self._fails = fail_on_data_loss
+        self._group = group
+        self._behind: dict[MessageQueue, _Behind] = {}
+        self._fine_ms: dict[MessageQueue, int] = {}
+        self.looked: tuple[Offsets, Offsets] = ({}, {})
+
+    def overtaken(self, start: Offsets, ends: Offsets) -> Offsets:
+        """Where queues begin whose next messages retention has taken.
+
+        Raises:
+            DataLossError: naming all that is lost, unless the query goes on without it.
+        """
+        waiting = [queue for queue in sorted(ends) if start.get(queue, ends[queue]) < ends[queue]]
+        kept = min_offsets(self._cluster, waiting)
+        self.looked = (start, kept)
+        ranges = [QueueRange(queue, start[queue], kept[queue]) for queue in waiting]
+        lost = [one for one in ranges if len(one)]
+        if lost:
+            report_lost(lost, self._fails)
+        return {one.queue: one.stop for one in lost}
+
+    def set_back(self, start: Offsets, ends: Offsets, waits: bool) -> Offsets:
+        """Where to go on in queues that end before what was read of them. An election may make one look so
+        for a moment, but one that stays so has lost messages, or is another queue of the same name.
+
+        waits: whether to ask again here until it is clear, rather than at the next triggers.
+
+        Raises:
+            DataLossError: it stayed so for as long as requests are tried again, and the query does not go
+                on with data lost.
+        """
+        short = self._short(start, ends)
+        if waits and short:
+            short = self._wait_for_ends(start, short)
+        now_s = time.monotonic()
+        due = [
+            queue
+            for queue in sorted(short)
+            if waits or now_s - self._behind[queue].since_s > self._cluster.deadline_s
+        ]
+        if not due:
+            return {}
+        text = "; ".join(
+            f"{queue} ends at offset {short[queue]}, but the query has read up to {start[queue]} of it"
+            for queue in due
+        )
+        if self._fails:
+            raise DataLossError(
+                f"{text}: messages were lost, or the topic was made anew. With failOnDataLoss=false a topic "
+                "that was made anew is read from its beginning."
+            )
+        places = {queue: self._place_in(queue, self._behind.pop(queue).end) for queue in due}
+        goes_on = ", ".join(f"{queue} at offset {place}" for queue, place in places.items())
+        _log.warning("%s; failOnDataLoss is false, so the query goes on in %s", text, goes_on)
+        return places
+
+    def _short(self, start: Offsets, ends: Mapping[MessageQueue, int]) -> Offsets:
+        now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        short: Offsets = {}
+        for queue, end in ends.items():
+            if end >= start.get(queue, 0):
+                self._behind.pop(queue, None)
+                self._fine_ms[queue] = now_ms
+                continue
+            short[queue] = end
+            behind = self._behind.setdefault(queue, _Behind(now_s, end))
+            behind.end = min(behind.end, end)
+        return short
+
+    def _wait_for_ends(self, start: Offsets, short: Offsets) -> Offsets:
+        """Those that stay short, after one waiting time for all."""
+        backoff = Backoff("the ends of queues", self._cluster.deadline_s)
+        while short := self._short(start, max_offsets(self._cluster, short)):
+            try:
+                backoff.failed(f"{len(short)} end too early")
+            except ClusterUnavailableError:
+                break
+        return short
+
+    def _place_in(self, queue: MessageQueue, end: int) -> int:
+        """The end of a queue that was cut off, the beginning of another one of its name.
+
+        Only of one that was seen whole can be told which it is: messages of another one are younger.
+        """
+        kept = bounds(self._cluster, [queue])[queue]
+        fine_ms = self._fine_ms.get(queue)
+        if fine_ms is not None and kept.min_offset < end:
+            first_ms = store_time_ms(self._cluster, queue, kept.min_offset, self._group)
+            if first_ms is not None and first_ms < fine_ms - CLOCKS_MS:
+                return min(end, kept.max_offset)
+        return kept.min_offset
+
+
+LOOK_PAUSE_S: Final = 5.0
+"""Queues that were not found to be removed are not asked for again before that."""
+_NO_QUEUE_CODES = (ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER)
+_NO_QUEUE_REMARK = "queueId["
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """deleted: queues of topics that are not there any more, to be forgotten. closed: queues that their topic
+    has no more; should it get them back, they go on with the numbers that they had, so their places count.
+    """
+
+    deleted: frozenset[MessageQueue] = frozenset()
+    closed: frozenset[MessageQueue] = frozenset()
+
+    def left_of(self, offsets: Mapping[MessageQueue, int]) -> Offsets:
+        """Without the removed ones."""
+        gone = self.deleted | self.closed
+        return {queue: offset for queue, offset in offsets.items() if queue not in gone}
+
+
+class Removals:
+    """Finds out which queues were removed, of those that give a reason to ask."""
+
+    def __init__(self, cluster: Cluster, fail_on_data_loss: bool, group: str = DEFAULT_GROUP) -> None:
+        self._cluster = cluster
+        self._fails = fail_on_data_loss
+        self._group = group
+        self._closed: Offsets = {}
+        """Where they ended."""
+        self._asked: frozenset[MessageQueue] = frozenset()
+        self._ask_again_s = 0.0
+        """Not before then, by the monotonic clock, unless there are others."""
+
+    def among(self, start: Offsets, suspects: Collection[MessageQueue]) -> Removed:
+        """Those of the suspects that were removed.
+
+        start: the stream's places.
+
+        Raises:
+            DataLossError: naming topics, queues and places, unless the query goes on without them.
+        """
+        self._closed = {queue: end for queue, end in self._closed.items() if queue in suspects}
+        refused = self._refused(frozenset(suspects) - self._closed.keys())
+        deleted = sorted(queue for queue, end in refused.items() if end is None)
+        closed = {queue: end for queue, end in refused.items() if end is not None}
+        if deleted:
+            self._report(
+                _deleted_text(start, deleted),
+                "forgets them (a topic that is made again is read from its beginning)",
+            )
+        unread = sorted(queue for queue, end in closed.items() if end > start[queue])
+        if unread:
+            self._report(_closed_text(start, closed, unread), "goes on without them")
+        self._closed |= closed
+        return Removed(frozenset(deleted), frozenset(self._closed))
+
+    def _report(self, text: str, then: str) -> None:
+        if self._fails:
+            raise DataLossError(
+                f"{text} To go on without these queues, start the query once with failOnDataLoss=false: "
+                f"it {then}."
+            )
+        _log.warning("%s failOnDataLoss is false, so the query %s", text, then)
+
+    def _refused(self, suspects: frozenset[MessageQueue]) -> dict[MessageQueue, int | None]:
+        """Those that their leaders refuse for DENIED_S; where they end, None where the topic is not there."""
+        now_s = time.monotonic()
+        if not suspects or (suspects <= self._asked and now_s < self._ask_again_s):
+            return {}
+        backoff = Backoff("queues that were removed", min(DENIED_S, self._cluster.deadline_s))
+        refused = self._refused_now(suspects)
+        while refused:
+            try:
+                backoff.failed("refused")
+            except ClusterUnavailableError:
+                break
+            again = self._refused_now(refused.keys())
+            refused = {
+                queue: end for queue, end in again.items() if (end is None) == (refused[queue] is None)
+            }
+        self._asked = suspects - refused.keys()
+        self._ask_again_s = time.monotonic() + LOOK_PAUSE_S
+        return refused
+
+    def _refused_now(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:
+        """Without those whose leader is not registered or does not answer."""
+        found: dict[MessageQueue, int | None] = {}
+        try:
+            leaders = self._cluster.registered_leaders()
+        except RocketmqSparkError:
+            return found
+        for broker_name, asked in by_broker(sorted(queues)).items():
+            try:
+                if broker_name in leaders:
+                    found |= self._refused_by(broker_name, asked)
+            except RocketmqSparkError:
+                continue
+        return found
+
+    def _refused_by(
+        self, broker_name: str, queues: list[MessageQueue]
+    ) -> Iterator[tuple[MessageQueue, int | None]]:
+        try:
+            # Only a leader says it; and a pull from there brings no message.
+            ends = max_offsets(self._cluster, queues, deadline_s=0.0)
+        except RequestRefusedError:
+            ends = {}
+        pulls = [pull_command(queue, ends.get(queue, 0), count_max=1, group=self._group) for queue in queues]
+        answers = self._cluster.invoke_leader_many(broker_name, pulls, deadline_s=0.0)
+        for queue, answer in zip(queues, answers, strict=True):
+            if answer.code == TOPIC_NOT_EXIST:
+                yield queue, None
+            elif queue in ends and _is_no_queue(answer):
+                yield queue, ends[queue]
+
+
+def _is_no_queue(answer: RemotingCommand) -> bool:
+    return answer.code in _NO_QUEUE_CODES and _NO_QUEUE_REMARK in (answer.remark or "")
+
+
+def _deleted_text(start: Offsets, queues: list[MessageQueue]) -> str:
+    topics = sorted({queue.topic for queue in queues})
+    places = named([f"{queue} up to offset {start[queue]}" for queue in queues])
+    were = "topic {} was" if len(topics) == 1 else "topics {} were"
+    return (
+        f"{were.format(named(topics))} deleted: the brokers do not know it any more. The query has read "
+        f"{places}; what came after that is lost."
+    )
+
+
+def _closed_text(start: Offsets, ends: Offsets, queues: list[MessageQueue]) -> str:
+    places = named([f"{queue} up to offset {start[queue]} of {ends[queue]}" for queue in queues])
+    return (
+        f"a topic was given fewer queues before all was read: the query has read {places}, and the brokers "
+        "do not give the rest any more. Give the topic as many queues again to read it."
+    )
