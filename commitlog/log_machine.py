@@ -150,6 +150,12 @@ class LogMachine:
         """Have `apply` called with the batches that hold a message of these topics; None: with all."""
         self._log.add_listener(self.apply, topics)
 
+    def unfollow_log(self) -> None:
+        """Undo `follow_log`: a table that waits for nothing costs nothing per message. One more batch may
+        come.
+        """
+        self._log.remove_listener(self.apply)
+
     def timer(self, work: Callable[[], None]) -> LeaderTimer:
         """A timer that is cancelled when this node becomes a follower."""
         timer = LeaderTimer(work)
