@@ -1,9 +1,8 @@
-"""The one way to name server and brokers: bounded in number and time, and held up once by one that hangs.
+"""Sends requests to the name server and the brokers, bounded in number and in time.
 
-An ask waits for a place of its broker first and for one of the process then, so that asks that wait for a
-broker take no place from the others. A broker that gave no answer in time is left alone for a while
-(`admin_api.breaker`): asks fail at once meanwhile. When the while is over it is looked at in the background,
-so that only the first asks after it fell silent wait for it.
+A request first waits for a slot of its broker, then for a slot of the process, so requests to a hanging
+broker do not use up the process's slots. After a timeout the broker's circuit breaker opens: requests to it
+fail at once, and when the pause is over a background probe decides whether it closes.
 """
 
 import asyncio
@@ -13,11 +12,56 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
-from admin_api.breaker import Breaker
 from admin_api.settings import Settings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError, RequestTimeoutError
+
+PAUSE_MIN_S = 1.0
+PAUSE_MAX_S = 8.0
+
+
+class Breaker:
+    """One address. After a silence it is left alone for a pause that doubles while the silence lasts.
+
+    Times are seconds of one clock that never goes back.
+    """
+
+    def __init__(self) -> None:
+        self._heard_at_s = float("-inf")
+        self._silent_since_s: float | None = None
+        self._asked_again_at_s = 0.0
+        self._pause_s = 0.0
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether asking would most likely only cost time."""
+        return self._silent_since_s is not None
+
+    def pause_left_s(self, now_s: float) -> float:
+        """How long it is left alone yet; 0 when it may be looked at again."""
+        return max(0.0, self._asked_again_at_s - now_s) if self.is_silent else 0.0
+
+    def heard(self, now_s: float) -> None:
+        """It answered, whatever it said, or refused the connection at once."""
+        self._heard_at_s = now_s
+        self._silent_since_s = None
+        self._pause_s = 0.0
+
+    def timed_out(self, asked_at_s: float, now_s: float) -> None:
+        """A request sent at `asked_at_s` has no answer by now.
+
+        It says nothing where something came from there meanwhile: then only that request was slow. Of several
+        requests that wait together, the first to time out counts.
+        """
+        if self._heard_at_s >= asked_at_s:
+            return
+        if self._silent_since_s is not None and asked_at_s < self._silent_since_s:
+            return
+        self._silent_since_s = now_s
+        self._pause_s = min(PAUSE_MAX_S, max(PAUSE_MIN_S, 2 * self._pause_s))
+        self._asked_again_at_s = now_s + self._pause_s
+
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

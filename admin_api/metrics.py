@@ -1,4 +1,4 @@
-"""What the admin process tells Prometheus: the cluster as it sees it, its own requests, and its asks."""
+"""Prometheus figures of the admin process: the cluster as it sees it, the requests it serves and sends."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
@@ -14,8 +14,8 @@ from prometheus_client import (
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from admin_api.cluster.schemas import ClusterView, GroupState, NodeState, NodeView
 from admin_api.gateway import Invoker
-from admin_api.schemas.cluster import ClusterView, GroupState, NodeState, NodeView
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError, RequestTimeoutError

@@ -19,8 +19,8 @@ from broker.app import Broker
 from broker.config import BrokerConfig, ConfigError, load_config
 from broker.store.store_lock import StoreLockedError
 from commitlog.errors import CorruptLogError
+from dledger.durable_state import CorruptHardStateError
 from dledger.environment import Environment
-from dledger.hard_state import CorruptHardStateError
 from remoting.loop import run
 from telemetry.log_lines import FORMATS, Whereabouts, log_to_stderr
 

@@ -19,10 +19,10 @@ from broker.monitoring.statistics import BrokerStatistics
 from broker.readiness import Readiness
 from broker.state.state import ReplicatedState
 from broker.store.message_log import OpenedLog
-from broker.store.replication import ReplicationEngine
 from commitlog.log import MessageLog
 from commitlog.record import host_bytes
 from dledger.environment import Environment
+from dledger.server import DLedgerServer
 from remoting.client.aio import RemotingClient
 from remoting.connection import Connection
 from remoting.router import BatchHandler, Handlers, Router
@@ -61,7 +61,7 @@ class Core:
         return self.opened.log
 
     @property
-    def engine(self) -> ReplicationEngine | None:
+    def engine(self) -> DLedgerServer | None:
         """None for a plain log."""
         return self.opened.engine
 

@@ -21,8 +21,8 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.readiness import Readiness
-from broker.store.replication import ReplicationEngine
 from commitlog.log import MessageLog
+from dledger.server import DLedgerServer
 from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -46,7 +46,7 @@ class Forwarder:
         self,
         config: BrokerConfig,
         log: MessageLog,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         client: RemotingClient,
     ) -> None:
         self._config = config

@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.store.replication import ReplicationEngine, leader_hint
+from broker.store.replication import leader_hint
 from commitlog.log import MessageLog
-from dledger.clock import monotonic_ms
+from dledger.environment import monotonic_ms
+from dledger.server import DLedgerServer
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 
@@ -40,7 +41,7 @@ class Readiness:
     def __init__(
         self,
         log: MessageLog,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         own_id: str,
         now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:

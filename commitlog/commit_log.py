@@ -35,10 +35,10 @@ from commitlog.record import (
 from commitlog.recovery import BLANK_STOP, MORE, filler, find_record, judge_stop, scan_records
 from commitlog.segments import Segments
 from commitlog.sequences import record_runs
-from dledger.clock import wall_clock_ms
 from dledger.core.status import NodeStatus
+from dledger.environment import wall_clock_ms
 from dledger.fs import DiskWatch, Fs, OsFs, read_replaced_file, replace_file
-from dledger.write_measures import WriteMeasures
+from dledger.writer import WriteMetrics
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 FILES_WALKED: Final = 3
@@ -283,7 +283,7 @@ class CommitLog(IndexedLog):
         self._checkpoint_due = 0.0
         self._last: _Round | None = None
         self._has_failed = False
-        self.write_measures = WriteMeasures()
+        self.write_metrics = WriteMetrics()
 
     @property
     def end_position(self) -> int:
@@ -424,7 +424,7 @@ class CommitLog(IndexedLog):
                 break
             self._pending_messages -= current.messages
             size_bytes = sum(len(data) for _, data in current.parts)
-            self.write_measures.written(current.took_s, current.messages, size_bytes)
+            self.write_metrics.written(current.took_s, current.messages, size_bytes)
             self._dispatch_to(current.end_position - 1)
             for callback in current.callbacks:
                 callback(PutStatus.PUT_OK)

@@ -26,9 +26,9 @@ from commitlog.log import PutResult, PutStatus
 from commitlog.log_removal import LogRemoval
 from commitlog.queue_offsets import QueueOffsets
 from commitlog.record import TRANSACTION_ROLLBACK, Message, MessageIllegalError, encode_record
-from dledger.clock import wall_clock_ms
 from dledger.core.status import NodeStatus
 from dledger.core.types import DamagedEntryError, ResponseCode, Role
+from dledger.environment import wall_clock_ms
 from dledger.fs import Fs, OsFs
 from dledger.server import AppendResult, DLedgerServer
 

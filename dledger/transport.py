@@ -22,7 +22,7 @@ from typing import Protocol, cast
 from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, PeerProtocolError, encode_frame
 from dledger.core.messages import Message
 from dledger.core.output import Envelope
-from dledger.loan import Loan
+from dledger.writer import DirectAck
 from sockets.dialled import is_usable_transport
 from sockets.listening import listening
 
@@ -125,9 +125,9 @@ class Transport:
             self.send(envelope.to, envelope.message)
         self.flush()
 
-    def lend(self, envelope: Envelope) -> Loan | None:
+    def direct_ack(self, envelope: Envelope) -> DirectAck | None:
         """Let the writer's thread send this one; None when the loop has to."""
-        return self._links[envelope.to].connection.lend(envelope.message)
+        return self._links[envelope.to].connection.direct_ack(envelope.message)
 
     def is_connected(self, peer: str) -> bool:
         """Whether messages can reach the peer now."""
@@ -246,7 +246,7 @@ class _Outbound(asyncio.Protocol):
         self._peer = peer
         self._transport: asyncio.Transport | None = None
         self._fd: int | None = None
-        self._loan: Loan | None = None
+        self._direct_ack: DirectAck | None = None
         self._outbox: list[bytes | memoryview] = []
         self._outbox_bytes = 0
 
@@ -285,8 +285,8 @@ class _Outbound(asyncio.Protocol):
 
     def drop(self) -> None:
         """Ends the connection, however far it came. Again, it changes nothing."""
-        transport, self._transport = self._transport, None  # what a loan had not sent yet is lost
-        self._end_loan()
+        transport, self._transport = self._transport, None  # what a direct_ack had not sent yet is lost
+        self._end_direct_ack()
         fd, self._fd = self._fd, None
         with contextlib.suppress(OSError):
             if fd is not None:
@@ -314,25 +314,27 @@ class _Outbound(asyncio.Protocol):
     def flush(self) -> None:
         if not self._outbox:
             return
-        self._end_loan()
+        self._end_direct_ack()
         outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
         self._write(outbox)
 
-    def lend(self, message: Message) -> Loan | None:
+    def direct_ack(self, message: Message) -> DirectAck | None:
         """As long as nothing of the loop's is under way, and till there is something again.
 
         By a descriptor of its own, which is open for as long as anybody may use it.
         """
         if self._outbox or self._unsent_bytes() or self._fd is None or not self.is_open:
             return None
-        self._end_loan()
-        self._loan = Loan(self._fd, b"".join(encode_frame(message)), lambda rest: self._write([rest]))
-        return self._loan
+        self._end_direct_ack()
+        self._direct_ack = DirectAck(
+            self._fd, b"".join(encode_frame(message)), lambda rest: self._write([rest])
+        )
+        return self._direct_ack
 
-    def _end_loan(self) -> None:
-        if self._loan is not None:
-            self._loan.stop()
-            self._loan = None
+    def _end_direct_ack(self) -> None:
+        if self._direct_ack is not None:
+            self._direct_ack.stop()
+            self._direct_ack = None
 
     def _unsent_bytes(self) -> int:
         try:

@@ -1,8 +1,4 @@
-"""Who may call what: the dependencies that routes declare.
-
-`security/http_guard.py` has found out who asks before a route is reached; here it is held against what the
-route asks for.
-"""
+"""Access control: the dependencies that routes declare."""
 
 import math
 from collections.abc import AsyncIterator

@@ -1,6 +1,6 @@
-"""What every request passes before a route sees it: its name, its origin, its size, and who sends it.
+"""Checks every request before a route sees it: host name, origin, size, and the token.
 
-A plain ASGI middleware, so that streams and cancellation go through untouched.
+A plain ASGI middleware, so that streams and cancellation pass through unchanged.
 """
 
 import ipaddress
@@ -15,8 +15,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from admin_api.auditing import Refusal
-from admin_api.schemas.base import Problem
+from admin_api.audit.auditor import Refusal
+from admin_api.schema import Problem
 from admin_api.security.actor import Actor, Role
 from admin_api.security.policy import LOOPBACK_NAMES, Policy
 from admin_api.security.rates import RateLimit

@@ -1,4 +1,6 @@
-"""What each client may ask: token buckets in a table of bounded size, and turns where many ask at once."""
+"""Rate limits: token buckets per client in a table of bounded size, and a bounded number of concurrent
+requests.
+"""
 
 import asyncio
 import time

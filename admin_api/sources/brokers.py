@@ -1,4 +1,4 @@
-"""Which brokers there are, and which of them takes the writes (requests 106 and 65001)."""
+"""Which brokers exist, and which of them accept writes (requests 106 and 65001)."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What brokers and the name server say of topics: 21, 105, 202, 300, 315; and the changes 17, 215, 216."""
+"""Requests about topics: 21, 105, 202, 300, 315; and the changes 17, 215, 216."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -17,8 +17,8 @@ from broker.state.changes import DeleteGroup, PutGroup
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState
 from broker.state.topics import ConfigFormatError
-from broker.store.replication import ReplicationEngine
 from commitlog.log import MessageLog
+from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -45,7 +45,7 @@ class GroupAdmin:
         self,
         config: BrokerConfig,
         log: MessageLog,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         state: ReplicatedState,
         clients: ClientRegistry,
         statistics: BrokerStatistics,

@@ -13,11 +13,11 @@ from broker.config import BrokerConfig, Peer
 from broker.monitoring.runtime_info import RuntimeInfo
 from broker.readiness import Readiness
 from broker.responses import json_answer
-from broker.store.replication import ReplicationEngine
 from commitlog.log import MessageLog
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
 from dledger.core.types import ResponseCode as EngineCode
+from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -33,7 +33,7 @@ class NodeStatusBuilder:
         self,
         config: BrokerConfig,
         log: MessageLog,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         clock: Callable[[], int],
         started_at_ms: int,
         end_position: Callable[[], int | None],
@@ -75,7 +75,7 @@ class NodeStatusBuilder:
             "end_position": self._end_position(),
         }
 
-    def _engine_fields(self, engine: ReplicationEngine) -> dict[str, Any]:
+    def _engine_fields(self, engine: DLedgerServer) -> dict[str, Any]:
         status = engine.status()
         own = self._config.own_peer
         return {
@@ -98,13 +98,13 @@ class NodeStatusBuilder:
             ),
         }
 
-    def _peers(self, engine: ReplicationEngine, status: NodeStatus) -> tuple[PeerView, ...]:
+    def _peers(self, engine: DLedgerServer, status: NodeStatus) -> tuple[PeerView, ...]:
         by_id = {peer.id: peer for peer in status.peers}
         own_id = self._config.dledger_self_id
         others = [peer for peer in self._config.peers if peer.id != own_id]
         return tuple(self._peer_view(peer, engine, by_id.get(peer.id)) for peer in others)
 
-    def _peer_view(self, peer: Peer, engine: ReplicationEngine, told: PeerStatus | None) -> PeerView:
+    def _peer_view(self, peer: Peer, engine: DLedgerServer, told: PeerStatus | None) -> PeerView:
         known = told or _unknown_peer(peer.id)
         return _peer_view(peer, engine, known, self._lag_ms(known))
 
@@ -118,7 +118,7 @@ class NodeStatusBuilder:
         return None if stored_ms is None else max(0, self._clock() - stored_ms)
 
 
-def _peer_view(peer: Peer, engine: ReplicationEngine, known: PeerStatus, lag_ms: int | None) -> PeerView:
+def _peer_view(peer: Peer, engine: DLedgerServer, known: PeerStatus, lag_ms: int | None) -> PeerView:
     return PeerView(
         id=peer.id,
         replication_address=_address(peer.host, peer.port),
@@ -148,7 +148,7 @@ class BrokerAdmin:
 
     def __init__(
         self,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         readiness: Readiness,
         status: NodeStatusBuilder,
         runtime_info: RuntimeInfo,

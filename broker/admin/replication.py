@@ -14,10 +14,11 @@ import orjson
 
 from broker.config import BrokerConfig, Peer
 from broker.responses import invalid, json_answer
-from broker.store.replication import ReplicationEngine, leader_hint
+from broker.store.replication import leader_hint
 from dledger.core.status import PeerStatus
 from dledger.core.types import ResponseCode as EngineCode
 from dledger.core.types import Role
+from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -40,7 +41,7 @@ class ReplicationAdmin:
     def __init__(
         self,
         config: BrokerConfig,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         end_position: Callable[[], int | None],
         position_of: Callable[[int], int],
     ) -> None:
@@ -83,7 +84,7 @@ class ReplicationAdmin:
         )
 
     def _ha_row(
-        self, engine: ReplicationEngine, peer: PeerStatus, commit_index: int, log_end: int
+        self, engine: DLedgerServer, peer: PeerStatus, commit_index: int, log_end: int
     ) -> dict[str, Any]:
         lag = log_end if peer.lag_bytes is None else peer.lag_bytes
         return {
@@ -160,7 +161,7 @@ class ReplicationAdmin:
             }
         return json_answer(request, {"replicasInfoTable": table})
 
-    def _replica(self, engine: ReplicationEngine, peer: Peer) -> Mapping[str, Any]:
+    def _replica(self, engine: DLedgerServer, peer: Peer) -> Mapping[str, Any]:
         is_self = peer.id == self._config.dledger_self_id
         address = self._config.broker_address if is_self else engine.client_addresses.get(peer.id, "")
         return {
@@ -185,7 +186,7 @@ class ReplicationAdmin:
             await self._transfer(engine, header.broker_id)
         return self._elected(request, engine)
 
-    async def _transfer(self, engine: ReplicationEngine, broker_id: int) -> None:
+    async def _transfer(self, engine: DLedgerServer, broker_id: int) -> None:
         wanted = [peer.id for peer in self._config.peers if _follower_id(peer) == broker_id]
         if not wanted or wanted[0] == self._config.dledger_self_id:
             raise invalid(f"no other node of the group has the broker id {broker_id}")
@@ -198,7 +199,7 @@ class ReplicationAdmin:
             await asyncio.sleep(LOOK_INTERVAL_S)
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"{wanted[0]} does not lead after {TRANSFER_LIMIT_S} s")
 
-    def _elected(self, request: RemotingCommand, engine: ReplicationEngine) -> RemotingCommand:
+    def _elected(self, request: RemotingCommand, engine: DLedgerServer) -> RemotingCommand:
         term, address = engine.term, self._leader_address(engine) or ""
         ext = {"masterBrokerId": str(LEADER_ID), "masterAddress": address}
         ext |= {"masterEpoch": str(term), "syncStateSetEpoch": str(term)}
@@ -222,20 +223,20 @@ class ReplicationAdmin:
         group = {key: value for key, value in values.items() if key in _GROUP_KEYS}
         return success_response(request, body=format_properties_text(group))
 
-    def _group_engine(self) -> ReplicationEngine:
+    def _group_engine(self) -> DLedgerServer:
         engine = self._engine
         if engine is None:
             raise RequestError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this broker has no replica group")
         return engine
 
-    def _not_leader(self, engine: ReplicationEngine) -> RequestError:
+    def _not_leader(self, engine: DLedgerServer) -> RequestError:
         hint = leader_hint(engine, self._config.dledger_self_id)
         return RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, f"only the leader answers this: {hint}")
 
-    def _leader_address(self, engine: ReplicationEngine) -> str | None:
+    def _leader_address(self, engine: DLedgerServer) -> str | None:
         return None if engine.leader_id is None else self._address(engine, engine.leader_id) or None
 
-    def _address(self, engine: ReplicationEngine, node_id: str) -> str:
+    def _address(self, engine: DLedgerServer, node_id: str) -> str:
         own = node_id == self._config.dledger_self_id
         return self._config.broker_address if own else engine.client_addresses.get(node_id, "")
 

@@ -24,8 +24,8 @@ from broker.state.topics import (
     is_system_topic,
     topic_name_error,
 )
-from broker.store.replication import ReplicationEngine
 from commitlog.log import MessageLog
+from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -42,7 +42,7 @@ class TopicAdmin:
         self,
         config: BrokerConfig,
         log: MessageLog,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         state: ReplicatedState,
         statistics: BrokerStatistics,
         on_leader: OnLeader,

@@ -23,9 +23,9 @@ from broker.readiness import Readiness
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import PERM_READ
-from broker.store.replication import ReplicationEngine
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog
+from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
@@ -86,7 +86,7 @@ class PullProcessor:
         self,
         config: BrokerConfig,
         log: MessageLog,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         state: ReplicatedState,
         router: Router,
         now_ms: Callable[[], int],

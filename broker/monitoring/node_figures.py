@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import Metric
 
 from broker.config import BrokerConfig
-from broker.store.replication import ReplicationEngine
 from commitlog.log import MessageLog
 from dledger.core.status import NodeStatus
 from dledger.core.types import Role
+from dledger.server import DLedgerServer
 from telemetry.families import counter, gauge, gauges
 
 
@@ -19,7 +19,7 @@ class NodeFigures:
         self,
         config: BrokerConfig,
         log: MessageLog,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         end_position: Callable[[], int | None],
     ) -> None:
         self._config = config
@@ -67,7 +67,7 @@ def _marks(status: NodeStatus) -> Iterator[Metric]:
     yield gauge("log_committed_index", "Last entry known to be on a majority.", status.commit_index)
 
 
-def _peers(engine: ReplicationEngine, status: NodeStatus) -> Iterator[Metric]:
+def _peers(engine: DLedgerServer, status: NodeStatus) -> Iterator[Metric]:
     """What a leader knows; others have no lag to tell."""
     peers = status.peers
     label = ("peer",)

@@ -12,13 +12,12 @@ Invariants in APPEND: the pending pushes are contiguous from match_index + 1 to 
 """
 
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dledger.core.catch_up import CatchUp
-from dledger.core.comparison import CompareAt, TruncateAt, is_prefix, next_step
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
 from dledger.core.events import EntryDamaged, PushRefused, PushRepeated, PushStateChanged
+from dledger.core.flow_control import CatchUp, Pace, Push
 from dledger.core.messages import (
     AppendResponse,
     CommitRequest,
@@ -31,11 +30,59 @@ from dledger.core.messages import (
     TruncateResponse,
 )
 from dledger.core.output import Outbox
-from dledger.core.pace import Pace, Push
 from dledger.core.ports import LogReader
-from dledger.core.pushes import Pushes
+from dledger.core.push_cache import PushCache
 from dledger.core.status import PeerStatus
-from dledger.core.types import LONG_AGO_MS, NO_INDEX, DamagedEntryError, PushState, ResponseCode
+from dledger.core.types import LONG_AGO_MS, NO_INDEX, UNKNOWN_TERM, DamagedEntryError, PushState, ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class CompareAt:
+    """Ask for this entry next."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateAt:
+    """Drop what the peer holds from there on, or everything."""
+
+    index: int
+    is_reset: bool
+    reason: str
+
+
+def is_prefix(log: EpochCache, response: CompareResponse) -> bool:
+    """Whether all the peer holds stands in the leader's log."""
+    if response.code is ResponseCode.SUCCESS and response.end_index == response.compare_index:
+        return True
+    if response.end_index < response.begin_index:
+        return log.begin_index <= response.begin_index <= log.end_index + 1
+    term = log.term_at(response.end_index)
+    return term != UNKNOWN_TERM and term == response.end_term
+
+
+def next_step(log: EpochCache, response: CompareResponse) -> CompareAt | TruncateAt:
+    """When the peer's log is no prefix."""
+    if response.code is ResponseCode.SUCCESS:
+        return TruncateAt(response.compare_index + 1, False, "it holds what we don't")
+    if response.end_index < log.begin_index or response.begin_index > log.end_index:
+        return TruncateAt(log.begin_index, True, "the logs do not meet")
+    return _step_down(log, response)
+
+
+def _step_down(log: EpochCache, response: CompareResponse) -> CompareAt | TruncateAt:
+    """One step down per term: the last entry that can still match, by both sides' epochs."""
+    index = response.conflict_index
+    if response.conflict_term != UNKNOWN_TERM:
+        if log.term_at(index) == response.conflict_term:
+            return TruncateAt(index + 1, False, "its last common entry is known")
+        index, _ = log.last_not_above(index, response.conflict_term)
+    index = min(index, response.compare_index - 1)
+    is_known = index >= log.begin_index or (index == log.begin_index - 1 and log.prev_term != UNKNOWN_TERM)
+    if not is_known or index < response.begin_index - 1:
+        return TruncateAt(log.begin_index, True, "what it would need was removed")
+    return CompareAt(index)
 
 
 class EntryDispatcher:
@@ -50,7 +97,7 @@ class EntryDispatcher:
         reader: LogReader,
         outbox: Outbox,
         catch_up: CatchUp,
-        pushes: Pushes,
+        push_cache: PushCache,
     ) -> None:
         self.peer = peer
         self.state = PushState.COMPARE
@@ -63,7 +110,7 @@ class EntryDispatcher:
         self._log = log
         self._reader = reader
         self._outbox = outbox
-        self._pushes = pushes
+        self._push_cache = push_cache
         self._compare_index = log.end_index
         self._truncate: TruncateRequest | None = None
         self._request_sent_ms = LONG_AGO_MS
@@ -166,7 +213,7 @@ class EntryDispatcher:
         return push.size_bytes
 
     def _send_entries(self, first_index: int, last_index: int, now_ms: int, commit_index: int) -> Push:
-        request = self._pushes.request(first_index, last_index, commit_index)
+        request = self._push_cache.request(first_index, last_index, commit_index)
         self._send(request, now_ms)
         self._last_push_ms, entries = now_ms, request.entries
         return Push(entries.first_index, entries.last_index, now_ms, len(entries.data))

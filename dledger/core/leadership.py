@@ -4,11 +4,12 @@ It is made when an election is won and thrown away when the leader steps down, s
 be left over in a new one.
 """
 
-from dledger.core.catch_up import CatchUp
+from dledger.core.commit import PendingAppends, committable_index, quorum_index
 from dledger.core.config import Config
 from dledger.core.dispatcher import EntryDispatcher
 from dledger.core.epochs import EpochCache
 from dledger.core.events import AppendTimedOut, MessageIgnored, TransferEnded, TransferStarted
+from dledger.core.flow_control import CatchUp
 from dledger.core.messages import (
     AppendResponse,
     CompareResponse,
@@ -17,10 +18,8 @@ from dledger.core.messages import (
     TakeLeadershipRequest,
 )
 from dledger.core.output import Completion, Outbox, Proposal
-from dledger.core.pending_appends import PendingAppends
 from dledger.core.ports import LogReader
-from dledger.core.pushes import Pushes
-from dledger.core.quorum import committable_index, quorum_index
+from dledger.core.push_cache import PushCache
 from dledger.core.status import PeerStatus
 from dledger.core.types import LONG_AGO_MS, NEVER_DUE_MS, NO_INDEX, ResponseCode
 
@@ -35,9 +34,9 @@ class Leadership:
         self.term_start_index = NO_INDEX
         self.appends = PendingAppends(config.pending_appends_max, config.wait_ack_timeout_ms)
         self._catch_up = CatchUp(config.catch_up_bytes_per_s_min)
-        self._pushes = Pushes(term, config, log, reader)
+        self._push_cache = PushCache(term, config, log, reader)
         self.dispatchers = {
-            peer: EntryDispatcher(peer, term, config, log, reader, outbox, self._catch_up, self._pushes)
+            peer: EntryDispatcher(peer, term, config, log, reader, outbox, self._catch_up, self._push_cache)
             for peer in config.others
         }
         self._config = config
@@ -64,7 +63,8 @@ class Leadership:
 
     # -- appends and commit --------------------------------------------------------------------------------
 
-    def check_append(self, count: int, is_disk_full: bool) -> ResponseCode:
+    def check_append(self, count: int, is_disk_full: bool, is_backlogged: bool) -> ResponseCode:
+        """The checks of DLedgerServer.handleAppend, in their order."""
         if self.transferee is not None:
             return ResponseCode.LEADER_TRANSFERRING
         if not self.is_ready:
@@ -73,7 +73,9 @@ class Leadership:
             return ResponseCode.REQUEST_WITH_EMPTY_BODYS
         if not self.appends.has_room(count):
             return ResponseCode.LEADER_PENDING_FULL
-        return ResponseCode.DISK_FULL if is_disk_full else ResponseCode.SUCCESS
+        if is_disk_full:
+            return ResponseCode.DISK_FULL
+        return ResponseCode.LEADER_PENDING_FULL if is_backlogged else ResponseCode.SUCCESS
 
     def append(self, count: int) -> Proposal:
         """appendAsLeader: the next count entries are ours."""
@@ -165,7 +167,7 @@ class Leadership:
         is_spare = holders >= self._quorum
         for dispatcher in self.dispatchers.values():
             dispatcher.pump(now_ms, commit_index, is_spare)
-        self._pushes.forget()
+        self._push_cache.forget()
         if self.transferee is None or self._is_take_sent:
             return
         if self.dispatchers[self.transferee].holds_everything and commit_index == self._log.end_index:

@@ -1,15 +1,20 @@
-"""One member of a group as a machine without I/O: values in, `Output` out. See docs/dledger.md.
+"""One member of a group as a machine without I/O: values in, `Output` out. The protocol is told in `dledger`.
 
 The host hands in messages, proposals, what its disk has made durable, and the time; it carries out each
 Output in the order that dledger.core.output gives. The node never reads a clock and never waits.
 
-`NodeState` has role, term, vote and commit index. What only a leader needs is in `Leadership`, what only a
-candidate needs in `Ballot`, the follower's side in `EntryHandler`, the shape of the log in `EpochCache`, what
-a node that lost its disk or a part of it needs in `Repair`.
+`Node` owns role, term, vote and commit index, and decides which part gets which message. What only a leader
+needs is in `Leadership`, what only a candidate needs in `Ballot`, the follower's side in `EntryHandler`, the
+shape of the log in `EpochCache`, what a node that lost its disk or a part of it needs in `Repair`.
 """
 
-from dledger.core.election import Ballot, Voter, can_grant_vote
-from dledger.core.events import ElectionStarted, Healed, MessageIgnored, VoteAnswered
+from collections import deque
+
+from dledger.core.config import Config
+from dledger.core.election import Ballot, ElectionTimer, Voter, can_grant_vote
+from dledger.core.epochs import EpochCache
+from dledger.core.events import ElectionStarted, Healed, Impaired, MessageIgnored, RoleChanged, VoteAnswered
+from dledger.core.handler import EntryHandler
 from dledger.core.leadership import Leadership
 from dledger.core.messages import (
     AppendResponse,
@@ -27,30 +32,180 @@ from dledger.core.messages import (
     VoteResponse,
     VoteResult,
 )
-from dledger.core.node_state import NodeState
-from dledger.core.output import LogOp, Output, Proposal, Rejection
+from dledger.core.output import LogOp, Outbox, Output, Proposal, Rejection
+from dledger.core.ports import LogReader, Rng
 from dledger.core.repair import Repair
-from dledger.core.types import NEVER_DUE_MS, NO_INDEX, NO_TERM, HardState, ResponseCode, Role
+from dledger.core.status import ElectionRecord, NodeStatus, unknown_peers
+from dledger.core.types import (
+    LONG_AGO_MS,
+    NEVER_DUE_MS,
+    NO_INDEX,
+    NO_TERM,
+    UNKNOWN_TERM,
+    HardState,
+    Impairment,
+    LogState,
+    ResponseCode,
+    Role,
+)
+
+ELECTIONS_KEPT = 32
 
 
-class Node(NodeState):
+class RoleHistory:
+    """Reports a change once, and keeps the last elections for the admin page."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._last: tuple[Role, int, str | None] | None = None
+        self._elections: deque[ElectionRecord] = deque(maxlen=ELECTIONS_KEPT)
+        self.elections_total = 0
+        """Those too that are not kept any more."""
+
+    @property
+    def elections(self) -> tuple[ElectionRecord, ...]:
+        return tuple(self._elections)
+
+    def changed(self, role: Role, term: int, leader_id: str | None, reason: str, now_ms: int) -> None:
+        if (role, term, leader_id) == self._last:
+            return
+        self._last = (role, term, leader_id)
+        self._outbox.report(RoleChanged(role, term, leader_id, reason))
+        if leader_id is not None:
+            self.elections_total += 1
+            self._elections.append(ElectionRecord(now_ms, term, leader_id, reason))
+
+
+class Node:
     """After any input the host calls take_term_start, and in the end take_output.
 
     Asserts stand for what can't happen while every member keeps the rules: if one fails, the node must stop.
     """
 
+    def __init__(
+        self,
+        config: Config,
+        hard_state: HardState,
+        log: LogState,
+        reader: LogReader,
+        rng: Rng,
+        now_ms: int,
+        impairment: Impairment | None = None,
+    ) -> None:
+        """`impairment`: what the host found durably marked; the node does not vote until it is healed."""
+        self.config = config
+        self.role = Role.FOLLOWER
+        self.term = hard_state.term
+        self.voted_for = hard_state.voted_for
+        self.leader_id: str | None = None
+        self.commit_index = max(min(log.commit_index, log.end_index), log.begin_index - 1)
+        self.persisted_index = log.end_index
+        self._log = EpochCache(log)
+        self._reader = reader
+        self._outbox = Outbox()
+        self._handler = EntryHandler(config, self._log, reader, self._outbox, self.commit_index)
+        self._leadership: Leadership | None = None
+        self._ballot: Ballot | None = None
+        self._timer = ElectionTimer(config, rng, now_ms)
+        self._history = RoleHistory(self._outbox)
+        self._repair = Repair(config, impairment, self._outbox, now_ms) if impairment else None
+        self._damage: str | None = None
+        self._now_ms = now_ms
+        if impairment is not None:
+            self._outbox.report(Impaired(impairment.reason))
+        self.check_invariants()
+
+    # -- what can be read ----------------------------------------------------------------------------------
+
+    @property
+    def begin_index(self) -> int:
+        return self._log.begin_index
+
+    @property
+    def end_index(self) -> int:
+        return self._log.end_index
+
+    @property
+    def end_term(self) -> int:
+        """The term of the last entry."""
+        return self._log.last_term
+
+    def term_at(self, index: int) -> int:
+        """The term of an entry of the log; UNKNOWN_TERM for what is not in it."""
+        return self._log.term_at(index) if self.begin_index <= index <= self.end_index else UNKNOWN_TERM
+
+    @property
+    def term_start_index(self) -> int:
+        """A leader's first entry of its own, NO_INDEX before it stands in the log and for others."""
+        return self._leadership.term_start_index if self._leadership else NO_INDEX
+
+    @property
+    def is_impaired(self) -> bool:
+        """It may have forgotten promises, and does not campaign. Only in a group of two it gives votes."""
+        return self._repair is not None
+
+    @property
+    def is_electable(self) -> bool:
+        """Whether it may ask for votes, and take leadership over."""
+        return self._repair is None and self._damage is None
+
+    @property
+    def has_output(self) -> bool:
+        """Whether take_output has something to do, apart from what is due by time."""
+        leadership = self._leadership
+        return leadership is None or not (self._outbox.is_empty and leadership.is_settled)
+
+    @property
+    def readable_index(self) -> int:
+        """Committed, and in this node's own files."""
+        return min(self.commit_index, self.persisted_index)
+
+    def deadline_min_ms(self, now_ms: int) -> int:
+        """The deadline that was named last holds, if it comes no later than this."""
+        return LONG_AGO_MS if self._leadership is None else self._leadership.deadline_min_ms(now_ms)
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether it makes a difference now that this node's disk holds more of the log."""
+        if self.commit_index > self.persisted_index or self.is_impaired:
+            return True
+        return self._leadership is not None and self._leadership.is_passed_by_others(self.persisted_index)
+
+    def status(self, now_ms: int) -> NodeStatus:
+        leadership = self._leadership
+        return NodeStatus(
+            self.role,
+            self.term,
+            self.leader_id,
+            self.begin_index,
+            self.end_index,
+            self.commit_index,
+            self.persisted_index,
+            self.term_start_index,
+            self._log.epochs,
+            leadership.peer_statuses(now_ms) if leadership else unknown_peers(self.config.others),
+            {self.term: leadership.watermarks(self.persisted_index)} if leadership else {},
+            self._history.elections,
+            self._repair.impairment.reason if self._repair else self._damage,
+            self._history.elections_total,
+        )
+
     # -- inputs of the host --------------------------------------------------------------------------------
 
-    def check_append(self, count: int) -> ResponseCode:
+    def check_append(self, count: int, is_backlogged: bool = False) -> ResponseCode:
         """What `propose` would answer now, without side effects."""
         if self._leadership is None:
             return ResponseCode.NOT_LEADER
-        return self._leadership.check_append(count, self._handler.is_disk_full)
+        return self._leadership.check_append(count, self._handler.is_disk_full, is_backlogged)
 
-    def propose(self, count: int, now_ms: int) -> Proposal | Rejection:
-        """Takes `count` new entries. The host lays them out in the log before the next take_output."""
+    def propose(self, count: int, now_ms: int, is_backlogged: bool = False) -> Proposal | Rejection:
+        """Accepts `count` new entries. The host lays them out in the log before the next take_output.
+
+        Appends are judged only here. `is_backlogged`: the host has no room for more unwritten bytes.
+        """
         self._now_ms = now_ms
-        if (code := self.check_append(count)) is not ResponseCode.SUCCESS or self._leadership is None:
+        code = self.check_append(count, is_backlogged)
+        if code is not ResponseCode.SUCCESS or self._leadership is None:
             return Rejection(code, self.leader_id)
         proposal = self._leadership.append(count)
         self._leadership.appends.add(proposal, now_ms)
@@ -401,3 +556,23 @@ class Node(NodeState):
     def _change_role(self, role: Role, leader_id: str | None, reason: str) -> None:
         self.role, self.leader_id = role, leader_id
         self._history.changed(role, self.term, leader_id, reason, self._now_ms)
+
+    # -- invariants ----------------------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        """What holds after every input."""
+        self._log.check_invariants()
+        numbers = (self.begin_index, self.commit_index, self.persisted_index, self.end_index)
+        assert self.begin_index - 1 <= self.commit_index <= self.end_index, numbers
+        assert self.persisted_index <= self.end_index, numbers
+        assert self.end_term <= self.term, f"last entry of term {self.end_term}, own term {self.term}"
+        assert (self.role is Role.LEADER) == (self._leadership is not None), self.role
+        assert (self.leader_id == self.config.self_id) == (self.role is Role.LEADER), self.leader_id
+        assert self._ballot is None or self.role is Role.CANDIDATE, self.role
+        assert self._repair is None or self.role is Role.FOLLOWER, (self.role, self._repair.impairment)
+        if self._leadership is None:
+            self._handler.check_invariants(self.commit_index)
+            return
+        assert self._leadership.term == self.term, (self._leadership.term, self.term)
+        assert self.voted_for == self.config.self_id, (self.voted_for, self.term)
+        self._leadership.check_invariants(self.commit_index)

@@ -70,7 +70,7 @@ class LogStore(LogReader, Protocol):
         """Writer thread: writes all, then fdatasync if sync. OSError means the node must stop."""
 
     def steps_of(self, writes: Any, sync: bool) -> list[Any] | None:
-        """Loop thread, while the writer rests: what `write` would do, as steps for a StepWriter.
+        """Loop thread, while the writer rests: what `write` would do, as steps for a NativeWriter.
 
         None when it must be `write`, because it takes more than that or the files are not the system's. When
         the steps are done, `stepped` is called.

@@ -24,7 +24,7 @@ OFTEN = {mutant.name for mutant in MUTANTS if isinstance(mutant.catcher, Seeds)}
 }
 """Planted with every run of the suite: those that a seed catches, which is quick; a third of the others."""
 PLANTED = [m if m.name in OFTEN else pytest.param(m, marks=pytest.mark.long) for m in MUTANTS]
-QUORUM = "dledger/core/quorum.py"
+QUORUM = "dledger/core/commit.py"
 QUORUM_TEST = Case("tests/unit/dledger/test_quorum.py::test_committable_index")
 
 

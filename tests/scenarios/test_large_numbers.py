@@ -9,7 +9,7 @@ import pytest
 
 from commitlog.entry_store import EntryStore
 from dledger.core.types import HardState, ResponseCode
-from dledger.hard_state import HardStateFile
+from dledger.durable_state import HardStateFile
 from dledger.server import DLedgerServer
 from tests.support.log_entries import open_small, read_all, write_all
 from tests.support.memory_fs import MemoryFs

@@ -11,10 +11,10 @@ from broker.monitoring.statistics import BrokerStatistics
 from broker.state.state import ReplicatedState
 from broker.store.message_log import OpenedLog
 from broker.store.replication import LogMeasures
-from dledger.clock import monotonic_ms
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
-from dledger.environment import Environment
+from dledger.environment import Environment, monotonic_ms
+from dledger.server import DLedgerServer
 from remoting.connection import Connection
 from remoting.router import Router
 from tests.support.fake_log import FakeLog
@@ -23,8 +23,8 @@ NOW_MS = 1_700_000_000_000
 
 
 @dataclass(slots=True)
-class FakeEngine:
-    """Implements ReplicationEngine."""
+class FakeEngine(DLedgerServer):
+    """The part of an engine that the broker itself asks; nothing runs."""
 
     term: int = 3
     leader_id: str | None = "n0"

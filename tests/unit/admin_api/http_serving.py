@@ -8,26 +8,20 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
+import uvicorn
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from admin_api.app import create_app
-from admin_api.http_server import BoundedConfig, Server
+from admin_api.http_server import Server, server_config
 from admin_api.settings import Settings
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 
 LIMIT_S = 10.0
-SOON_MS = 100
 NEVER_MS = 3_600_000
 LONG_BYTES = 32 * 1024 * 1024
 """More than the buffers of both sides' systems take."""
-PATIENT = Settings(
-    NAMESRV_ADDRESS,
-    head_timeout_ms=NEVER_MS,
-    body_timeout_ms=NEVER_MS,
-    keep_alive_ms=NEVER_MS,
-    write_stall_ms=NEVER_MS,
-)
+PATIENT = Settings(NAMESRV_ADDRESS, keep_alive_ms=NEVER_MS)
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -62,7 +56,7 @@ class Client:
 class Served:
     """A running server, and the connections to it."""
 
-    def __init__(self, config: BoundedConfig, server: Server, port: int) -> None:
+    def __init__(self, config: uvicorn.Config, server: Server, port: int) -> None:
         self.config = config
         self._server = server
         self.port = port
@@ -119,7 +113,7 @@ async def served(settings: Settings, **options: Any) -> AsyncIterator[Served]:
     async def taken(request: Request) -> Response:
         return PlainTextResponse(str(len(await request.body())))
 
-    config = BoundedConfig(app, settings, 16, host="127.0.0.1", port=0, lifespan="on", **options)
+    config = server_config(app, settings, 16, host="127.0.0.1", port=0, lifespan="on", **options)
     listener = config.bind_socket()
     server = Server(config, app)
     running = asyncio.create_task(server.serve([listener]))

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 
 import orjson
 
+from admin_api.cluster.reader import ClusterReader
+from admin_api.dead_letters.queues import DlqView
+from admin_api.errors import PageWanted
 from admin_api.gateway import AskError, Gateway
-from admin_api.reader import ClusterReader
-from admin_api.schemas.base import Page, TroubleView
-from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupSort
-from admin_api.schemas.dlq_queues import DlqView
-from admin_api.services.consumer_groups import GroupQuery
-from admin_api.services.doctor import Doctor
-from admin_api.services.partial import PageWanted
+from admin_api.groups.schemas import ConsumerGroupItem, GroupSort
+from admin_api.groups.service import GroupQuery
+from admin_api.health_checks.listeners import Listener
+from admin_api.health_checks.service import Doctor
+from admin_api.schema import Page, TroubleView
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
-from admin_api.sources.listeners import Listener
 from broker.admin.types import NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand

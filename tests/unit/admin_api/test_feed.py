@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from admin_api.feed import Feed, TooManyWatchersError
-from admin_api.schemas.cluster import (
+from admin_api.cluster.feed import Feed, TooManyWatchersError
+from admin_api.cluster.schemas import (
     ClusterView,
     GroupState,
     GroupView,

@@ -10,7 +10,7 @@ import pytest
 AUTOGROUP = Path("/proc/self/autogroup")
 SCRIPT = """
 import os
-from admin_api.priority import give_way
+from admin_api.__main__ import give_way
 from tests.unit.admin_api.test_priority import session_nice
 before = os.nice(0)
 give_way({nice})

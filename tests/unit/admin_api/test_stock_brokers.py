@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from admin_api.services.deed import settings_outcomes
+from admin_api.changes import settings_outcomes
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError

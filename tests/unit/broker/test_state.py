@@ -14,12 +14,13 @@ from broker.state.changes import CommitOffsets, DeleteGroup, DeleteTopic, PutGro
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.snapshot import decode_snapshot
 from broker.state.state import ReplicatedState, StateChangeError
-from broker.state.topics import DEFAULT_TOPIC, STATE_TOPIC, TopicConfig, inherited_topic, retry_topic
+from broker.state.topics import STATE_TOPIC, TopicConfig, inherited_topic, retry_topic
 from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
 from commitlog.record import Message
 from dledger.fs import Fs
+from remoting.route import DEFAULT_TOPIC
 from tests.support.fake_log import FakeLog
 
 

@@ -1,10 +1,10 @@
-"""dledger.core.catch_up: against a leader whose callers wait the longer the more is caught up beside them."""
+"""dledger.core.flow_control, CatchUp: against a leader whose callers wait longer the more is caught up."""
 
 from collections.abc import Callable
 
 import pytest
 
-from dledger.core.catch_up import BURST_MS, BYTES_PER_S_MAX, SLACK_MS, WINDOW_MS, CatchUp
+from dledger.core.flow_control import BURST_MS, BYTES_PER_S_MAX, SLACK_MS, WINDOW_MS, CatchUp
 
 MIB = 1 << 20
 FLOOR = 20 * MIB

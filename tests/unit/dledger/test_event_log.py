@@ -6,7 +6,7 @@ import pytest
 
 from dledger.core.events import AppendTimedOut, Impaired, PushRefused, RoleChanged
 from dledger.core.types import ResponseCode, Role
-from dledger.event_log import EventLog
+from dledger.server import EventLog
 
 
 def test_a_line_brings_the_kind_and_the_fields_of_its_event(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,9 +13,9 @@ import pytest
 from dledger.core.config import Config
 from dledger.core.events import ElectionStarted
 from dledger.core.types import ResponseCode, Role
-from dledger.hard_state import HardStateFile
-from dledger.persister import Durability
+from dledger.durable_state import HardStateFile
 from dledger.server import DLedgerServer
+from dledger.writer import Durability
 from tests.support.memory_log import MemoryLog
 
 WAIT_S = 10.0

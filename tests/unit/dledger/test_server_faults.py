@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dledger import upkeep
+from dledger import maintenance as upkeep
 from dledger.core.config import Config
 from dledger.core.messages import AppendRequest, HeartbeatRequest, TruncateRequest
 from dledger.core.types import EntryRange, HardState, ResponseCode, Role
-from dledger.hard_state import HardStateFile
-from dledger.persister import Durability
+from dledger.durable_state import HardStateFile
 from dledger.server import DLedgerServer
+from dledger.writer import Durability
 from tests.support.memory_log import MemoryLog, MemoryWrites
 
 WAIT_S = 10.0

@@ -16,8 +16,8 @@ from dledger.codec import PROTOCOL_VERSION, FrameDecoder, Hello, PeerProtocolErr
 from dledger.core.messages import AppendResponse, HeartbeatResponse, Message
 from dledger.core.output import Envelope
 from dledger.core.types import ResponseCode
-from dledger.loan import Loan
 from dledger.transport import Transport, TransportLimits
+from dledger.writer import DirectAck
 from tests.support.self_dialled import SelfDialler, self_connected
 
 WAIT_S = 5.0
@@ -212,78 +212,78 @@ async def dialled() -> AsyncIterator[tuple[Transport, Peer]]:
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
 
-def lend(transport: Transport) -> Loan:
-    loan = transport.lend(Envelope("n1", ACK))
-    assert loan is not None
-    return loan
+def direct_ack_of(transport: Transport) -> DirectAck:
+    direct_ack = transport.direct_ack(Envelope("n1", ACK))
+    assert direct_ack is not None
+    return direct_ack
 
 
-async def test_what_is_lent_may_be_sent_by_somebody_else(dialled: tuple[Transport, Peer]) -> None:
+async def test_the_writer_thread_may_send_the_frame_of_a_direct_ack(dialled: tuple[Transport, Peer]) -> None:
     transport, peer = dialled
-    loan = lend(transport)
-    assert os.write(loan.fd, loan.frame) == len(loan.frame)
-    loan.begin(lambda: len(loan.frame))
-    loan.stop()
-    assert loan.is_sent
+    direct_ack = direct_ack_of(transport)
+    assert os.write(direct_ack.fd, direct_ack.frame) == len(direct_ack.frame)
+    direct_ack.begin(lambda: len(direct_ack.frame))
+    direct_ack.stop()
+    assert direct_ack.is_sent
     assert await peer.read(1) == [ACK]
 
 
-async def test_the_loop_stops_a_loan_before_it_writes(dialled: tuple[Transport, Peer]) -> None:
+async def test_the_loop_stops_a_direct_ack_before_it_writes(dialled: tuple[Transport, Peer]) -> None:
     transport, peer = dialled
-    loan = lend(transport)
+    direct_ack = direct_ack_of(transport)
     asked: list[str] = []
 
     def take_back() -> int:
         asked.append("taken back")
         return 0
 
-    loan.begin(take_back)
+    direct_ack.begin(take_back)
     transport.flush()
     assert asked == []
     transport.send("n1", BEAT)
     transport.flush()
     assert asked == ["taken back"]
-    assert not loan.is_sent
-    loan.stop()
+    assert not direct_ack.is_sent
+    direct_ack.stop()
     assert asked == ["taken back"]
     assert await peer.read(1) == [BEAT]
 
 
 async def test_the_rest_of_a_frame_that_was_begun_goes_first(dialled: tuple[Transport, Peer]) -> None:
     transport, peer = dialled
-    loan = lend(transport)
-    os.write(loan.fd, loan.frame[:7])
-    loan.begin(lambda: 7)
+    direct_ack = direct_ack_of(transport)
+    os.write(direct_ack.fd, direct_ack.frame[:7])
+    direct_ack.begin(lambda: 7)
     transport.send("n1", BEAT)
     transport.flush()
-    assert loan.is_sent
+    assert direct_ack.is_sent
     assert await peer.read(2) == [ACK, BEAT]
 
 
 async def test_nothing_is_lent_while_the_loop_has_something_to_send(dialled: tuple[Transport, Peer]) -> None:
     transport, peer = dialled
     transport.send("n1", BEAT)
-    assert transport.lend(Envelope("n1", ACK)) is None
+    assert transport.direct_ack(Envelope("n1", ACK)) is None
     transport.flush()
     assert await peer.read(1) == [BEAT]
-    lend(transport)
+    direct_ack_of(transport)
 
 
-async def test_a_loan_ends_with_its_connection(dialled: tuple[Transport, Peer]) -> None:
+async def test_a_direct_ack_ends_with_its_connection(dialled: tuple[Transport, Peer]) -> None:
     transport, _ = dialled
-    loan = lend(transport)
+    direct_ack = direct_ack_of(transport)
     ended = asyncio.Event()
 
     def take_back() -> int:
-        os.fstat(loan.fd)  # it is still open
+        os.fstat(direct_ack.fd)  # it is still open
         ended.set()
         return 0
 
-    loan.begin(take_back)
+    direct_ack.begin(take_back)
     transport._links["n1"].connection._transport.abort()  # type: ignore[union-attr]
     async with asyncio.timeout(WAIT_S):
         await ended.wait()
-    assert transport.lend(Envelope("n1", ACK)) is None
+    assert transport.direct_ack(Envelope("n1", ACK)) is None
 
 
 async def test_a_peer_that_reads_no_more_is_dialled_anew_whatever_is_unsent(

@@ -145,12 +145,12 @@ def use(transport: Transport) -> None:
     """All that a turn of the node may do with its peers."""
     transport.send("n1", BEAT)
     transport.flush()
-    loan = transport.lend(Envelope("n1", ACK))
-    if loan is not None:
-        loan.begin(lambda: 0)
+    direct_ack = transport.direct_ack(Envelope("n1", ACK))
+    if direct_ack is not None:
+        direct_ack.begin(lambda: 0)
     transport.send_all([Envelope("n1", BEAT), Envelope("n1", ACK)])
-    if loan is not None:
-        loan.stop()
+    if direct_ack is not None:
+        direct_ack.stop()
     transport.is_connected("n1")
 
 

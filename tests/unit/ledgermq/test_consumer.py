@@ -6,9 +6,9 @@ import zlib
 import pytest
 
 from ledgermq.client.consumer import Consumer, Delivery, decode_records
-from ledgermq.client.routes import ClientError
 from remoting.client.aio import RemotingClient
 from remoting.codes import ResponseCode
+from remoting.errors import ClientError
 from tests.unit.ledgermq.fake_broker import GROUP, TOPIC, FakeBroker, serving
 
 

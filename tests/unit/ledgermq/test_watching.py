@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from admin_api.examples import CLUSTER_EXAMPLE
+from admin_api.cluster.examples import CLUSTER_EXAMPLE
 from ledgermq.polling import Look
 from ledgermq.watch_view import BAR_CELLS, Keys, Pace, Watched, bar
 

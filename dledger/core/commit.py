@@ -1,0 +1,107 @@
+"""QuorumAckChecker: up to which index a majority holds the leader's log, and which appends wait for that.
+
+A watermark is the last index up to which one member's *disk* is known to hold the leader's log of this term
+(Raft's matchIndex; DLedger's peerWaterMarksByTerm). Appends that wait are accounted by range, never by entry:
+only the last entry of a batch decides (DLedger: pendingAppendResponsesByTerm, waitAck).
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dledger.core.output import Completion, Proposal
+from dledger.core.types import NEVER_DUE_MS, ResponseCode
+
+
+def quorum_index(watermarks: Iterable[int], quorum: int) -> int:
+    """The highest index that at least `quorum` members hold: the quorum-th of the falling watermarks.
+
+    >>> quorum_index([101, 100, 90], 2)
+    100
+    """
+    falling = sorted(watermarks, reverse=True)
+    assert 1 <= quorum <= len(falling), f"quorum {quorum} of {len(falling)}"
+    return falling[quorum - 1]
+
+
+def committable_index(
+    watermarks: Iterable[int], quorum: int, term_start_index: int, commit_index: int
+) -> int:
+    """The commit index after these watermarks: never lower than it was.
+
+    Only entries of the leader's own term are committed by counting (Raft 5.4.2); those of earlier terms are
+    with them. term_start_index is the leader's first entry: nothing before it counts by itself.
+    """
+    index = quorum_index(watermarks, quorum)
+    return index if index > commit_index and index >= term_start_index else commit_index
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    first_index: int
+    last_index: int
+    deadline_ms: int
+
+    @property
+    def count(self) -> int:
+        return self.last_index - self.first_index + 1
+
+    def complete(self, code: ResponseCode) -> Completion:
+        return Completion(self.first_index, self.last_index, code)
+
+
+class PendingAppends:
+    """Every proposal added comes out of `ack`, `expire` or `fail_all` as a Completion, once."""
+
+    def __init__(self, entries_max: int, timeout_ms: int) -> None:
+        self._entries_max = entries_max
+        self._timeout_ms = timeout_ms
+        self._waiting: deque[_Waiting] = deque()
+        self.entries = 0
+
+    def has_room(self, count: int) -> bool:
+        """At the limit the leader answers LEADER_PENDING_FULL and appends nothing."""
+        return self.entries + count <= self._entries_max
+
+    def add(self, proposal: Proposal, now_ms: int) -> None:
+        self._waiting.append(_Waiting(proposal.first_index, proposal.last_index, now_ms + self._timeout_ms))
+        self.entries += proposal.count
+
+    def ack(self, commit_index: int) -> list[Completion]:
+        """Those whose last entry is committed."""
+        done = []
+        while self._waiting and self._waiting[0].last_index <= commit_index:
+            done.append(self._pop().complete(ResponseCode.SUCCESS))
+        return done
+
+    def oldest_wait_ms(self, now_ms: int) -> int | None:
+        """How long the first one has waited so far."""
+        return now_ms - self._waiting[0].deadline_ms + self._timeout_ms if self._waiting else None
+
+    def expire(self, now_ms: int) -> list[Completion]:
+        """Those that waited too long. Their entries stay in the log and may yet be committed."""
+        late = []
+        while self._waiting and self._waiting[0].deadline_ms <= now_ms:
+            late.append(self._pop().complete(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT))
+        return late
+
+    def fail_all(self, code: ResponseCode) -> list[Completion]:
+        failed = [waiting.complete(code) for waiting in self._waiting]
+        self._waiting.clear()
+        self.entries = 0
+        return failed
+
+    def deadline_ms(self) -> int:
+        return self._waiting[0].deadline_ms if self._waiting else NEVER_DUE_MS
+
+    def _pop(self) -> _Waiting:
+        waiting = self._waiting.popleft()
+        self.entries -= waiting.count
+        return waiting
+
+    def check_invariants(self, commit_index: int) -> None:
+        entries = sum(waiting.count for waiting in self._waiting)
+        assert entries == self.entries <= self._entries_max, (entries, self.entries, self._entries_max)
+        if self._waiting:
+            last_index = self._waiting[0].last_index
+            assert last_index > commit_index, f"{last_index} is committed ({commit_index}) but waits"
