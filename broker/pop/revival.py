@@ -25,7 +25,6 @@ from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import RETRY_MS
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
-    STORE_HOST_V6,
     CorruptRecordError,
     Message,
     MessageIllegalError,
@@ -35,6 +34,7 @@ from commitlog.record import (
     offset_msg_id,
     parse_properties,
 )
+from remoting.record_layout import STORE_HOST_V6
 
 PROPERTY_FIRST_POP_TIME = "1ST_POP_TIME"
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"

@@ -20,14 +20,8 @@ from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import RETRY_MS, LogMachine, is_ahead
-from commitlog.record import (
-    STORE_HOST_V6,
-    CorruptRecordError,
-    Message,
-    Record,
-    decode_record,
-    parse_properties,
-)
+from commitlog.record import CorruptRecordError, Message, Record, decode_record, parse_properties
+from remoting.record_layout import STORE_HOST_V6
 
 BATCH_MESSAGES_MAX = 500
 BATCH_BYTES_MAX = 1024 * 1024

@@ -12,7 +12,7 @@ from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TRACE_TOPIC, TopicConfig
 from broker.store import queries as key_queries
 from broker.store import queries as query_processor
-from commitlog.key_index import KeyUpkeep
+from commitlog.key_index import KeyMaintenance
 from commitlog.key_segment import key_hash
 from commitlog.record import Message, decode_record
 from remoting.codes import RequestCode, ResponseCode
@@ -234,7 +234,7 @@ async def test_messages_of_before_the_start_are_found_once_they_are_read_again(
     await log.start()
     again = ConsumeBench(parts, log, engine)
     assert "indexed again" in str((await query(again, "old")).remark)
-    (upkeep,) = [each for each in parts.features.services if isinstance(each, KeyUpkeep)]
+    (upkeep,) = [each for each in parts.features.services if isinstance(each, KeyMaintenance)]
     await upkeep.work()
     assert await bodies(again, "old") == ["A|old"]
     assert "indexed again" not in str((await query(again, "none")).remark)

@@ -52,7 +52,7 @@ class Bench:
     def append(self, body: bytes, output: Output = NOTHING) -> None:
         self.store.append_bodies(self.store.end_index + 1, 1, [body])
         self.writer.gather(output)
-        self.writer.kick(self.store.end_index, 1)
+        self.writer.start_next(self.store.end_index, 1)
 
     async def idle(self) -> None:
         async with asyncio.timeout(WAIT_S):
@@ -87,7 +87,7 @@ async def test_batches_follow_each_other_whichever_thread_writes_them(tmp_path: 
             if number == 7:
                 await bench.writer.run(lambda: bench.store.save_checkpoint(7, 7))
         await bench.idle()
-        bench.writer.kick(bench.store.end_index, 1)
+        bench.writer.start_next(bench.store.end_index, 1)
         await bench.idle()
         assert bench.errors == []
         assert [batch.last_index for batch in bench.batches] == sorted(
@@ -120,7 +120,7 @@ async def test_work_for_the_writer_waits_for_the_batch_and_the_next_batch_for_it
         bench.append(b"behind it")
         await visit
         await bench.idle()
-        bench.writer.kick(bench.store.end_index, 1)
+        bench.writer.start_next(bench.store.end_index, 1)
         await bench.idle()
         assert len(seen) == 1
         assert [batch.last_index for batch in bench.batches][-1] == 2
@@ -325,5 +325,5 @@ async def test_the_end_of_a_batch_is_told_at_once_when_more_has_gathered(tmp_pat
             async with asyncio.timeout(WAIT_S):
                 while len(bench.batches) < 2 + number * 2:
                     await asyncio.sleep(0.0001)
-            bench.writer.kick(bench.store.end_index, 1)
+            bench.writer.start_next(bench.store.end_index, 1)
             await bench.idle()

@@ -233,19 +233,19 @@ async def test_the_loop_stops_a_direct_ack_before_it_writes(dialled: tuple[Trans
     direct_ack = direct_ack_of(transport)
     asked: list[str] = []
 
-    def take_back() -> int:
-        asked.append("taken back")
+    def cancel() -> int:
+        asked.append("cancelled")
         return 0
 
-    direct_ack.begin(take_back)
+    direct_ack.begin(cancel)
     transport.flush()
     assert asked == []
     transport.send("n1", BEAT)
     transport.flush()
-    assert asked == ["taken back"]
+    assert asked == ["cancelled"]
     assert not direct_ack.is_sent
     direct_ack.stop()
-    assert asked == ["taken back"]
+    assert asked == ["cancelled"]
     assert await peer.read(1) == [BEAT]
 
 
@@ -274,12 +274,12 @@ async def test_a_direct_ack_ends_with_its_connection(dialled: tuple[Transport, P
     direct_ack = direct_ack_of(transport)
     ended = asyncio.Event()
 
-    def take_back() -> int:
+    def cancel() -> int:
         os.fstat(direct_ack.fd)  # it is still open
         ended.set()
         return 0
 
-    direct_ack.begin(take_back)
+    direct_ack.begin(cancel)
     transport._links["n1"].connection._transport.abort()  # type: ignore[union-attr]
     async with asyncio.timeout(WAIT_S):
         await ended.wait()
