@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from admin_api.changes import Action, Deed, Effect, Outcome, Preview, settings_outcomes, unread_outcomes
+from admin_api.changes import (
+    Action,
+    Effect,
+    FunctionChange,
+    Outcome,
+    Preview,
+    settings_outcomes,
+    unread_outcomes,
+)
 from admin_api.errors import InvalidError, NotFoundError
 from admin_api.gateway import AskError, Gateway
 from admin_api.schema import RequestSchema, Schema
@@ -79,7 +87,7 @@ class NameServer:
         shown = {key: masked(key, value) or "" for key, value in items.items()}
         return ItemsView(namespace=namespace, items=shown)
 
-    def configure(self, values: Mapping[str, str]) -> Deed:
+    def configure(self, values: Mapping[str, str]) -> FunctionChange:
         """Raises: InvalidError."""
         for key, value in values.items():
             if not key.strip() or not f"{key}{value}".isprintable() or "=" in key or key.startswith("#"):
@@ -105,9 +113,9 @@ class NameServer:
             return settings_outcomes(values, before, after)
 
         target = f"name server {self._source.address}"
-        return Deed(Action.NAMESRV_CONFIG, target, look, do)
+        return FunctionChange(Action.NAMESRV_CONFIG, target, look, do)
 
-    def put_item(self, namespace: str, key: str, value: str | None) -> Deed:
+    def put_item(self, namespace: str, key: str, value: str | None) -> FunctionChange:
         """`value` None deletes it."""
 
         async def look() -> Preview:
@@ -125,9 +133,9 @@ class NameServer:
             return (Outcome(key, ok=True),)
 
         target = f"item {key} of {namespace}"
-        return Deed(Action.NAMESRV_KV, target, look, do)
+        return FunctionChange(Action.NAMESRV_KV, target, look, do)
 
-    def allow_writes(self, broker_name: str, *, allow: bool) -> Deed:
+    def allow_writes(self, broker_name: str, *, allow: bool) -> FunctionChange:
         """Only routes change: a broker registers its own permissions again when a topic of its changes."""
 
         async def look() -> Preview:
@@ -145,7 +153,7 @@ class NameServer:
             return (Outcome(f"{topics} topics of {broker_name}", ok=True),)
 
         target = f"broker {broker_name}"
-        return Deed(Action.BROKER_PERMISSION, target, look, do)
+        return FunctionChange(Action.BROKER_PERMISSION, target, look, do)
 
 
 _WORDS = {
@@ -162,7 +170,7 @@ class CleaningService:
         self._gateway = gateway
         self._directory = directory
 
-    def clean(self, garbage: Garbage, addresses: Sequence[str] | None) -> Deed:
+    def clean(self, garbage: Garbage, addresses: Sequence[str] | None) -> FunctionChange:
         """On these brokers, or on all that the name server lists."""
 
         async def look() -> Preview:
@@ -180,7 +188,7 @@ class CleaningService:
             return await asyncio.gather(*(self._clean(each.subject, garbage) for each in preview.effects))
 
         target = _WORDS[garbage]
-        return Deed(Action.BROKER_CLEAN, target, look, do)
+        return FunctionChange(Action.BROKER_CLEAN, target, look, do)
 
     async def _clean(self, address: str, garbage: Garbage) -> Outcome:
         try:

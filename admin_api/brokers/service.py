@@ -67,7 +67,7 @@ class BrokerService:
         seen = await self._seen.get()
         rows = list(seen.rows.values())
         silent = [TroubleView(address=r.address, problem=r.problem) for r in rows if r.problem is not None]
-        # That a broker takes no writes leaves nothing out of a list of brokers.
+        # That a broker accepts no writes leaves nothing out of a list of brokers.
         namesrv = [t for t in seen.found.troubles if t.address not in seen.rows]
         problems = partial_fields(namesrv)["problems"] + silent
         return BrokerPage(
@@ -80,7 +80,7 @@ class BrokerService:
         )
 
     async def one(self, address: str) -> BrokerRow:
-        """Also of a broker that gives no answer. Raises: NotFoundError, UnavailableError, AskError."""
+        """Also for a broker that does not answer. Raises: NotFoundError, UnavailableError, AskError."""
         return (await self._known(address)).rows[address]
 
     async def runtime(self, address: str) -> BrokerRuntime:
@@ -117,7 +117,7 @@ class BrokerService:
         self._seen.forget()
 
     async def _known(self, address: str) -> _Seen:
-        """Only addresses that the cluster names are asked: nobody sends this process anywhere else."""
+        """Only addresses that the cluster names are asked: a caller cannot send this process to any other."""
         seen = await self._seen.get()
         if address not in seen.rows:
             raise missing(f"A broker at {address}", seen.found.troubles)
@@ -167,7 +167,7 @@ def _answered(seen: _Seen, address: str) -> _Answer:
     """Raises: UnavailableError."""
     answer = seen.answers[address]
     if answer.problem is not None:
-        raise UnavailableError(f"The broker gives no answer: {answer.problem}.")
+        raise UnavailableError(f"The broker does not answer: {answer.problem}.")
     return answer
 
 
@@ -221,7 +221,7 @@ def _is_writable(answer: _Answer) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class _Config:
-    """A broker's settings as numbers; None where one is not told or is none."""
+    """A broker's settings as numbers; None where one is missing or is no number."""
 
     values: Mapping[str, str]
 
@@ -276,7 +276,7 @@ def _log_storage(runtime: Runtime, status: NodeStatusMessage | None, config: _Co
 
 
 def _dispatched(runtime: Runtime, end: int | None) -> int | None:
-    """RocketMQ tells the log's end, and how far its queues are behind."""
+    """RocketMQ reports the log's end, and how far its queues are behind."""
     behind = runtime.integer("dispatchBehindBytes")
     return None if end is None or behind is None else end - behind
 

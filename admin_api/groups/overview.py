@@ -106,7 +106,7 @@ class GroupOverview:
         self._stock_lags.forget()
 
     async def brokers(self) -> BrokerSet:
-        """Raises: UnavailableError when there is nobody to ask."""
+        """Raises: UnavailableError when there is no broker to ask."""
         return await known_brokers(self._directory)
 
     async def _read(self) -> Overview:
@@ -132,11 +132,11 @@ class GroupOverview:
 
 
 async def known_brokers(directory: Brokers) -> BrokerSet:
-    """Raises: UnavailableError when there is nobody to ask."""
+    """Raises: UnavailableError when there is no broker to ask."""
     try:
         brokers = await directory.look()
     except AskError as error:
-        raise UnavailableError(f"The name server gives no answer: {error}.") from error
+        raise UnavailableError(f"The name server does not answer: {error}.") from error
     if not brokers.masters:
         raise UnavailableError(sentence(brokers.troubles))
     return brokers
@@ -153,7 +153,7 @@ def joined(*troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
 
 
 def sentence(troubles: Iterable[Trouble]) -> str:
-    """Why nobody could say."""
+    """Why there is no answer."""
     said = "; ".join(trouble.problem for trouble in troubles)
     return f"No broker gives an answer: {said}." if said else "The name server lists no broker."
 

@@ -64,7 +64,7 @@ class GroupQuery:
 
 
 class ConsumerGroups:
-    """One per process. Every method raises UnavailableError where nobody could say."""
+    """One per process. Every method raises UnavailableError where no broker answers."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class QueuePlace:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlace:
-    """A topic's part on one broker. `addresses`: the one that takes writes first, where there is one."""
+    """A topic's part on one broker. `addresses`: the one that accepts writes first, where there is one."""
 
     broker_name: str
     queues: int
@@ -44,7 +44,7 @@ class Places:
         try:
             route, brokers = await asyncio.gather(self._source.route(topic), self._directory.look())
         except AskError as error:
-            raise UnavailableError(f"The name server gives no answer: {error}") from error
+            raise UnavailableError(f"The name server does not answer: {error}") from error
         if route is None:
             raise NotFoundError(f"The topic {topic} does not exist.")
         return _places(route, brokers)
