@@ -101,7 +101,7 @@ async def test_a_timer_fires_once_and_the_first_setting_counts() -> None:
     timer.arm(0)
     timer.arm(1_000_000)
     assert timer.is_armed
-    await asyncio.sleep(0.01)
+    await settle()
     assert (fired, timer.is_armed) == ([1], False)
 
 
@@ -148,7 +148,7 @@ async def test_a_machine_hears_of_its_role_and_of_the_topics_it_names() -> None:
     machine.tick.arm(0)
     log.set_writable(False)
     assert not machine.is_leader
-    await asyncio.sleep(0.01)
+    await settle()
     assert machine.calls == ["leader", "follower"]
 
 
@@ -330,7 +330,7 @@ async def test_what_the_log_refuses_at_the_start_is_tried_again() -> None:
     machine = Counts(FakeLog())
     machine.refusals = 3
     await machine.start()
-    await asyncio.sleep(0.02)
+    await settle()
     assert (machine.refusals, machine.ready) == (-1, [True])
 
 
@@ -339,7 +339,7 @@ async def test_damage_found_while_taking_over_is_waited_for(monkeypatch: pytest.
     errors: list[Exception] = [DamagedRecordError("damaged")]
     monkeypatch.setattr(machine, "take_over", lambda table: not errors or _raise(errors.pop()))
     await machine.start()
-    await asyncio.sleep(0.02)
+    await settle()
     assert machine.ready == [True]
 
 
@@ -546,7 +546,7 @@ class World:
         self.log.commit()
         if not self.log.is_writable():
             self.change_leader()
-        await asyncio.sleep(0.05)
+        await settle()
         await settle()
         self.check()
         assert self.machine.is_leader, "a leader's table is never ready"
