@@ -23,7 +23,7 @@ _WHAT_BOUNDS: Final = "queue bounds"
 
 
 class TopicConfig(Body):
-    """TopicConfig of one broker; `attributes` is None where it tells none (before RocketMQ 5)."""
+    """TopicConfig of one broker; `attributes` is None where it has none (before RocketMQ 5)."""
 
     topic_name: str
     read_queue_nums: int = Field(default=16, ge=0, le=QUEUES_MAX)

@@ -2,7 +2,7 @@
 
 Who holds a lock is in the replicated state; when it was last renewed only the leader knows. So a new leader
 takes every lock it finds for renewed at the moment it became the leader, which is never too early: see
-docs/decisions/0013-queue-locks.md. Pure: times are arguments.
+docs/decisions/replicated_state.md#queue-locks. Pure: times are arguments.
 
 Queue locks of ordered consumers: 41 LOCK_BATCH_MQ and 42 UNLOCK_BATCH_MQ.
 

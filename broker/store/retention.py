@@ -7,7 +7,7 @@ Deletes what is old: files of the log, files of the queues that led there, what 
 The leader decides what may go because of its age and puts that into the log (TrimLog), so that all nodes
 delete alike; each does so as soon as its own disk can do without. A node whose disk is nearly full deletes
 its oldest files by itself. Before anything goes the state is in a later part of the log, as a checkpoint.
-See docs/retention.md and docs/decisions/0019-retention.md.
+See docs/retention.md and docs/decisions/storage.md#retention-and-checkpoints-of-state.
 """
 
 import asyncio

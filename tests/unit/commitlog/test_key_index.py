@@ -22,7 +22,9 @@ from commitlog.key_segment import key_hash
 from commitlog.log import PutStatus
 from commitlog.record import Message, decode_record
 from tests.support.fake_engine import FakeEngine, as_server
+from tests.support.long_runs import examples
 from tests.support.memory_fs import MemoryFs
+from tests.support.polling import until
 
 STORE = Path("/store")
 FOLDER = STORE / "keyindex"
@@ -90,9 +92,7 @@ class Bench:
         bench = Bench(self.fs, self.now_ms)
         bench.engine.term = self.engine.term
         bench.lead()
-        async with asyncio.timeout(10):
-            while not bench.log.is_writable():
-                await asyncio.sleep(0)
+        await until(bench.log.is_writable)
         return bench
 
     @property
@@ -261,9 +261,7 @@ async def test_the_log_goes_on_when_the_index_cannot_be_written_at_the_end(bench
 async def test_the_task_does_it_by_itself(bench: Bench) -> None:
     await bench.maintenance.start()
     bench.put(*["all"] * 50)
-    async with asyncio.timeout(10):
-        while len(bench.files) < 2 or bench.index.unwritten:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(bench.files) >= 2 and not bench.index.unwritten)
     await bench.maintenance.stop()
     assert await bench.find("all") == times(1, 50)
 
@@ -300,7 +298,7 @@ steps = st.lists(
 instants = st.integers(START_MS, START_MS + 60)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps, st.integers(0, 2**32), instants, instants)
 def test_whatever_happens_the_index_ends_up_with_what_the_log_has(
     steps: Sequence[tuple[str, list[str]]], seed: int, begin_ms: int, end_ms: int
