@@ -117,9 +117,7 @@ class Feed:
                     version, sent_at_s = frame.version, frame.read_at_s
                 if self._closed.is_set():
                     return
-                if (
-                    updated is self._updated
-                ):  # else there was an update while the stream was not ready for more
+                if updated is self._updated:  # else there was an update while the stream was busy
                     self._start_updates()
                     await updated.wait()
                 frame = self._frame or frame
