@@ -1,4 +1,4 @@
-"""Where a topic's queues are, from the name server; requested again only when `refresh` is called."""
+"""Where a topic's queues are, from the name server; requested again only after `forget`."""
 
 import asyncio
 from dataclasses import dataclass

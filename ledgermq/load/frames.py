@@ -81,7 +81,7 @@ def slot_frames(
     """For each slot's key the frames it sends in turn.
 
     Together the generator's slots go through all targets: the one numbered `first` begins with that target,
-    and goes on by `step`, the number of all slots.
+    and advances by `step`, the number of all slots.
     """
     frames: dict[bytes, Iterator[bytes]] = {}
     for slot in range(slots):
@@ -95,7 +95,7 @@ def slot_frames(
 class AnswerScanner:
     """Finds the answers in a stream of bytes, wherever reads cut it.
 
-    Both LedgerMQ and RocketMQ write an answer's code before its opaque number; whatever stands behind that
+    Both LedgerMQ and RocketMQ write an answer's code before its opaque number; anything behind that
     number is of no interest here.
     """
 
@@ -156,7 +156,7 @@ class Pipe:
         return bool(self._unsent)
 
     def send(self, keys: Sequence[bytes]) -> None:
-        """Send the next frame of each slot; what the kernel does not take now is kept for `flush`."""
+        """Send the next frame of each slot; what the kernel does not accept now is kept for `flush`."""
         data = take(self._frames, keys)
         if self._unsent:
             data = bytes(self._unsent) + data

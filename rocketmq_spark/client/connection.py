@@ -10,7 +10,7 @@ from commitlog.entry import Buffer
 from remoting.command import RemotingCommand, decode_command, encode_head
 from remoting.errors import CommandError, ConnectFailedError, RemotingClosedError, RequestTimeoutError
 from remoting.frame import FRAME_BYTES_MAX, LENGTH_BYTES
-from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.buffer_pool import BufferPool
 from sockets.dialled import dial
 
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -98,7 +98,7 @@ class Connection:
         """
         return self._receive_until(time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s))
 
-    def receive_into(self, memory: Slabs) -> tuple[RemotingCommand, Buffer]:
+    def receive_into(self, memory: BufferPool) -> tuple[RemotingCommand, Buffer]:
         """The next answer as by `receive`, but without its body, which is in a block of memory.
 
         Raises:
@@ -124,14 +124,14 @@ class Connection:
             if command.is_response:
                 return command
 
-    def _read_frame(self, deadline_s: float, memory: Slabs | None = None) -> memoryview:
+    def _read_frame(self, deadline_s: float, memory: BufferPool | None = None) -> memoryview:
         """A frame's payload. Raises OSError, CommandError."""
         word = bytearray(LENGTH_BYTES)
         self._fill(memoryview(word), deadline_s)
         (length,) = _read_word(word)
         if not LENGTH_BYTES <= length <= FRAME_BYTES_MAX:
             raise CommandError(f"frame length {length}")
-        payload = memoryview(bytearray(length)) if memory is None else memory.take(length)[:length]
+        payload = memoryview(bytearray(length)) if memory is None else memory.acquire(length)[:length]
         self._fill(payload, deadline_s)
         return payload
 

@@ -352,7 +352,7 @@ def test_command_line(
         assert ran.code == code, (args, ran)
         return ran
 
-    words = "a stock RocketMQ broker, which tells nothing of replication"
+    words = "a stock RocketMQ broker, which reports no replication"
     assert words in run("status").out
     assert words in run("watch").out
     assert "up, stock" in run("node", "list").out

@@ -10,7 +10,7 @@ from commitlog.record import Message, encode_record, tags_code
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.errors import RemotingClosedError
-from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.connection import Connection
 from rocketmq_spark.client.queues import MessageQueue
@@ -130,9 +130,9 @@ class FakeConnection(Connection):
         self._requests.append(command)
         return self._opaque
 
-    def receive_into(self, memory: Slabs) -> tuple[RemotingCommand, Buffer]:
+    def receive_into(self, memory: BufferPool) -> tuple[RemotingCommand, Buffer]:
         answer = self._receive_until(0.0)
-        block = memory.take(len(answer.body))[: len(answer.body)]
+        block = memory.acquire(len(answer.body))[: len(answer.body)]
         block[:], answer.body = answer.body, b""
         return answer, block
 
@@ -146,7 +146,7 @@ class FakeConnection(Connection):
 
 
 class FakeCluster(Cluster):
-    """A cluster of one FakeBroker; its leader's connection is made anew when it was closed."""
+    """A cluster of one FakeBroker; its leader's connection is made again when it was closed."""
 
     def __init__(self, broker: FakeBroker, deadline_s: float = 5.0) -> None:
         super().__init__("fake:1", 1.0, deadline_s)

@@ -9,7 +9,7 @@ import pytest
 
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
-from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.connection import Connection, Connections
 from tests.support.self_dialled import assert_can_be_listened_on, dial_from_same_port, free_port
 from tests.unit.spark.client.server import Answer, Server, reply
@@ -27,7 +27,7 @@ def test_an_answer_of_any_size_comes_whole(serve: Serve) -> None:
 
 
 def test_a_body_comes_into_memory_that_is_used_again(serve: Serve) -> None:
-    memory = Slabs(1)
+    memory = BufferPool(1)
     server = serve(lambda request: [RemotingCommand(40), reply(request, body=request.body * 1_000, n="1")])
     with Connection(server.address, 5.0) as connection:
         for number in range(3):
