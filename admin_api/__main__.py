@@ -6,17 +6,39 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 from admin_api.app import create_app
-from admin_api.audit import AuditError, AuditLog
-from admin_api.http_server import BoundedConfig, Server, fitted
-from admin_api.priority import NICE_MAX, give_way
+from admin_api.audit.log import AuditError, AuditLog
+from admin_api.http_server import Server, fit_to_open_files, server_config
 from admin_api.security.policy import Policy, PolicyError, policy_for
 from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens
 from admin_api.settings import Settings, SettingsError, with_environment
 from remoting.acl import AclError, signer_from
 from sockets.listening import bound
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr
+
+NICE_MAX: Final = 19
+_AUTOGROUP: Final = Path("/proc/self/autogroup")
+
+
+def lower_priority(nice: int) -> None:
+    """Lowers this process's share of the CPU by `nice` (0: not at all, 19: what others leave).
+
+    Linux desktops weigh whole sessions against one another (sched(7), autogroup) and a process only within
+    its own, so that the session is lowered too where it is this process's alone.
+    """
+    if nice == 0 or not hasattr(os, "nice"):
+        return
+    os.nice(nice)
+    if os.getsid(0) != os.getpid():
+        return
+    try:
+        # Of the session: it does not follow the process's own.
+        level = int(_AUTOGROUP.read_text().split()[-1])
+        _AUTOGROUP.write_text(str(min(level + nice, NICE_MAX)))
+    except (OSError, ValueError, IndexError):
+        return  # a kernel that weighs no sessions
 
 
 def main() -> int:
@@ -30,7 +52,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     log_to_stderr(args.log_format, args.log_level, Whereabouts("admin"))
-    give_way(args.nice)
+    lower_priority(args.nice)
     try:
         tokens = load_tokens(args.tokens, os.environ)
         policy = policy_for(args.host, tokens, args.allowed_host)
@@ -54,10 +76,10 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def _serve(args: argparse.Namespace, wanted: Settings, policy: Policy, audit: AuditLog) -> int:
-    settings, backlog = fitted(wanted)
+    settings, backlog = fit_to_open_files(wanted)
     app = create_app(settings, policy=policy, audit_log=audit)
     tls = {"ssl_certfile": args.tls_cert, "ssl_keyfile": args.tls_key}
-    config = BoundedConfig(app, settings, backlog, host=args.host, port=args.port, **tls)
+    config = server_config(app, settings, backlog, host=args.host, port=args.port, **tls)
     try:
         config.load()
     except OSError as error:

@@ -1,67 +1,95 @@
-"""The composition of the admin application."""
+"""The admin application: routes, the page's files, the guard in front of them, and what runs beside them."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
-from admin_api.audit import AuditLog
-from admin_api.auditing import Auditor, Refusals
+from admin_api.audit.auditor import Auditor, Refusals
+from admin_api.audit.log import AuditLog
+from admin_api.audit.routes import router as audit_router
+from admin_api.brokers.routes import maintenance_router
+from admin_api.brokers.routes import router as brokers_router
 from admin_api.changes import Action, Changes
-from admin_api.feed import Feed
+from admin_api.cluster.feed import Feed
+from admin_api.cluster.history import History
+from admin_api.cluster.routes import history_router
+from admin_api.cluster.routes import router as cluster_router
+from admin_api.dead_letters.routes import router as dlq_router
 from admin_api.gateway import Invoker
+from admin_api.groups.routes import producers_router
+from admin_api.groups.routes import router as consumer_groups_router
+from admin_api.health_checks.routes import doctor_router, metrics_router
+from admin_api.health_checks.routes import router as health_router
+from admin_api.messages.routes import router as messages_router
 from admin_api.metrics import AdminMetrics, CountedClient, CountedRequests
 from admin_api.openapi import completed
 from admin_api.problems import add_problem_handlers
-from admin_api.routes import (
-    audit,
-    brokers,
-    cluster,
-    consumer_groups,
-    dlq,
-    doctor,
-    health,
-    history,
-    maintenance,
-    messages,
-    metrics,
-    page,
-    producers,
-    replication,
-    topics,
-)
+from admin_api.replication.routes import router as replication_router
 from admin_api.security.http_guard import Guard
 from admin_api.security.policy import Policy
 from admin_api.security.rates import RateLimit, Turns
-from admin_api.services.context import open_services
-from admin_api.services.history import History
+from admin_api.services import open_services
 from admin_api.settings import Settings
-from admin_api.sources.runtime import RuntimeSource
+from admin_api.sources.broker_admin import RuntimeSource
+from admin_api.topics.routes import router as topics_router
 
-_ROUTES = (
-    audit,
-    brokers,
-    cluster,
-    consumer_groups,
-    health,
-    maintenance,
-    metrics,
-    history,
-    page,
-    producers,
-    replication,
-    topics,
-    dlq,
-    doctor,
-    messages,
+STATIC = Path(__file__).parent / "static"
+_HEADERS = {"Cache-Control": "no-cache"}
+"""The others are put on every answer (security/http_guard.py)."""
+
+page_router = APIRouter(include_in_schema=False)
+
+
+@page_router.get("/")
+async def get_page() -> FileResponse:
+    return FileResponse(STATIC / "index.html", headers=_HEADERS)
+
+
+@page_router.get("/docs")
+async def get_docs() -> FileResponse:
+    return FileResponse(STATIC / "docs.html", headers=_HEADERS)
+
+
+class _Files(StaticFiles):
+    """No file has a NUL in its name; the system calls that a fault, and Starlette before 1.0 hands it on."""
+
+    def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
+        return ("", None) if "\0" in path else super().lookup_path(path)
+
+
+def mount_static(app: FastAPI) -> None:
+    app.mount("/static", _Files(directory=STATIC), name="static")
+
+
+_ROUTERS = (
+    audit_router,
+    brokers_router,
+    cluster_router,
+    consumer_groups_router,
+    health_router,
+    maintenance_router,
+    metrics_router,
+    history_router,
+    page_router,
+    producers_router,
+    replication_router,
+    topics_router,
+    dlq_router,
+    doctor_router,
+    messages_router,
 )
 _DESCRIPTION = """Reads and changes a cluster over the brokers' own protocol. A change that loses something is
 first previewed (`dryRun`), and made with the `confirmation` that the preview gives.
 
-Errors are `application/problem+json` (RFC 9457). A number nobody knows is null, never 0."""
+Errors are `application/problem+json` (RFC 9457). An unknown number is null, never 0."""
 
 
 class AdminApp(FastAPI):
@@ -88,7 +116,9 @@ class AdminApp(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = completed(super().openapi(), [r for m in _ROUTES for r in m.router.routes])
+            self.openapi_schema = completed(
+                super().openapi(), [r for router in _ROUTERS for r in router.routes]
+            )
         return self.openapi_schema
 
 
@@ -142,7 +172,7 @@ def create_app(
     app.state.costly_limit = RateLimit(settings.costly_burst, settings.costly_per_s)
     app.state.costly_turns = Turns(settings.costly_at_once, settings.costly_at_once_max)
     add_problem_handlers(app)
-    for routes in _ROUTES:
-        app.include_router(routes.router)
-    page.mount_static(app)
+    for router in _ROUTERS:
+        app.include_router(router)
+    mount_static(app)
     return app

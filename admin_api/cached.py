@@ -1,4 +1,4 @@
-"""One read for however many ask at the same time, used again while it is young."""
+"""One read shared by all concurrent callers, and reused while it is young."""
 
 import asyncio
 import time

@@ -1,27 +1,77 @@
-"""Every change to the cluster goes through here: preview, confirmation, carrying out, one line of audit.
+"""Every change of the cluster passes here: preview, confirmation, execution, two lines in the audit log.
 
-A change describes its effects first. One that loses something is only carried out with the confirmation that
-the preview handed out (`admin_api.confirmations`), and only while the preview still says the same.
+A change first describes its effects. A destructive change is only executed with the confirmation that its
+preview returned, and only while a new preview still has the same effects.
+
+A confirmation is a MAC over the preview, so the process keeps nothing between preview and execution except
+which confirmations have been used.
 """
 
 import asyncio
+import hashlib
+import hmac
+import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from admin_api.audit import AuditLog
-from admin_api.auditing import Auditor
-from admin_api.confirmations import Confirmations
+import orjson
+
+from admin_api.audit.auditor import Auditor
+from admin_api.audit.log import AuditEntry, AuditLog, AuditOutcome
+from admin_api.errors import ServiceError, UnavailableError
 from admin_api.gateway import AskError, Trouble
-from admin_api.schemas.audit import AuditEntry, AuditOutcome
-from admin_api.schemas.changes import ChangeResult, EffectView, OutcomeView
+from admin_api.schema import ChangeResult, EffectView, OutcomeView
 from admin_api.security.actor import Actor
 from admin_api.security.masking import masked
-from admin_api.services.errors import ServiceError, UnavailableError
 from remoting.codes import ResponseCode
+
+CONFIRMATION_TTL_S: Final = 300
+CONFIRMATIONS_USED_MAX: Final = 10_000
+"""Remembered until they expire; with more in five minutes no further confirmation is taken."""
+
+
+@dataclass(slots=True)
+class Confirmations:
+    """Hands out and takes back confirmations. `now_s` is Unix time.
+
+    `seen` is what was confirmed, as JSON can hold it: the same for the same change in the same situation.
+    """
+
+    now_s: Callable[[], float]
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    used: dict[str, int] = field(default_factory=dict)
+
+    def issue(self, seen: object, who: str) -> str:
+        expires_s = int(self.now_s()) + CONFIRMATION_TTL_S
+        nonce = secrets.token_hex(8)
+        return f"{expires_s}.{nonce}.{self._mac(seen, who, expires_s, nonce)}"
+
+    def refusal(self, confirmation: str, seen: object, who: str) -> str | None:
+        """Why the confirmation does not hold for this, or None, and then it is used up."""
+        expires, _, rest = confirmation.partition(".")
+        nonce, _, mac = rest.partition(".")
+        if not (expires.isascii() and expires.isdigit() and len(expires) <= 12):
+            return "this is no confirmation"
+        now_s = self.now_s()
+        self.used = {known: until_s for known, until_s in self.used.items() if until_s > now_s}
+        if int(expires) <= now_s:  # from then on its use is not remembered
+            return "the confirmation has expired"
+        if not hmac.compare_digest(mac.encode(), self._mac(seen, who, int(expires), nonce).encode()):
+            return "the situation changed since the preview"
+        if nonce in self.used:  # the MAC covers it as it stands; its time has several spellings (01300, 1300)
+            return "the confirmation was used already"
+        if len(self.used) >= CONFIRMATIONS_USED_MAX:
+            return f"{CONFIRMATIONS_USED_MAX} confirmations were used in {CONFIRMATION_TTL_S} s; wait"
+        self.used[nonce] = int(expires)
+        return None
+
+    def _mac(self, seen: object, who: str, expires_s: int, nonce: str) -> str:
+        signed = orjson.dumps([who, expires_s, nonce, seen])
+        return hmac.new(self.key, signed, hashlib.sha256).hexdigest()
 
 
 class Action(StrEnum):
@@ -137,7 +187,7 @@ class UnconfirmedError(Exception):
 
 class ChangeFailedError(Exception):
     """No part of the change was done; `result` has the outcomes. `is_refused`: the brokers will not do it as
-    things stand; otherwise they could not, or gave no answer."""
+    things stand; otherwise they could not, or did not answer."""
 
     def __init__(self, reason: str, result: ChangeResult, *, is_refused: bool) -> None:
         super().__init__(reason)
@@ -242,7 +292,7 @@ def _left_out(trouble: Trouble) -> Outcome:
 
 
 def _essence(preview: Preview) -> object:
-    """Who is silent matters, in which words it is told does not."""
+    """Which brokers are silent matters, the words of their problem do not."""
     effects = [[effect.subject, effect.before, effect.after] for effect in preview.effects]
     return [
         preview.action.value,
@@ -316,3 +366,36 @@ _REFUSALS: Final = frozenset(
 )
 """What a broker answers to a request that it understood and will not do."""
 _OF_CONFIGS: Final = frozenset({Action.BROKER_CONFIG, Action.NAMESRV_CONFIG})
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionChange:
+    """`look` and `do` are the `preview` and `carry_out` of admin_api.changes.Change."""
+
+    action: Action
+    target: str
+    look: Callable[[], Awaitable[Preview]]
+    do: Callable[[Preview], Awaitable[Sequence[Outcome]]]
+
+    async def preview(self) -> Preview:
+        return await self.look()
+
+    async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
+        return await self.do(preview)
+
+
+def settings_outcomes(
+    wanted: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]
+) -> list[Outcome]:
+    """One a key, by its value then and now: RocketMQ's own processes say yes to a value that they cannot use,
+    and stay at the one they had. A value may be written in another way than it was given.
+    """
+    problem = "the broker accepted the request but kept the old value"
+    ignored = {key for key, value in wanted.items() if before.get(key) == after.get(key) != value}
+    return [Outcome(key, key not in ignored, problem if key in ignored else None) for key in sorted(wanted)]
+
+
+def unread_outcomes(wanted: Mapping[str, str], silence: AskError) -> list[Outcome]:
+    """The same where the current values cannot be read: the result is unknown, not failed."""
+    problem = f"the broker accepted the request; whether the value changed is unknown: {silence}"
+    return [Outcome(key, ok=False, problem=problem) for key in sorted(wanted)]

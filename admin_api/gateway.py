@@ -1,9 +1,8 @@
-"""The one way to name server and brokers: bounded in number and time, and held up once by one that hangs.
+"""Sends requests to the name server and the brokers, bounded in number and in time.
 
-An ask waits for a place of its broker first and for one of the process then, so that asks that wait for a
-broker take no place from the others. A broker that gave no answer in time is left alone for a while
-(`admin_api.breaker`): asks fail at once meanwhile. When the while is over it is looked at in the background,
-so that only the first asks after it fell silent wait for it.
+A request first waits for a slot of its broker, then for a slot of the process, so requests to a hanging
+broker do not use up the process's slots. After a timeout the broker's circuit breaker opens: requests to it
+fail at once, and when the pause is over a background probe decides whether it closes.
 """
 
 import asyncio
@@ -11,13 +10,56 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NoReturn, Protocol, TypeVar
 
-from admin_api.breaker import Breaker
 from admin_api.settings import Settings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError, RequestTimeoutError
+
+PAUSE_MIN_S = 1.0
+PAUSE_MAX_S = 8.0
+
+
+class Breaker:
+    """One address. After a silence it is left alone for a pause that doubles while the silence lasts.
+
+    Times are seconds of one clock that never goes back.
+    """
+
+    def __init__(self) -> None:
+        self.is_silent = False
+        """Whether asking would most likely only cost time."""
+        self._heard_at_s = float("-inf")
+        self._silent_since_s = 0.0
+        self._asked_again_at_s = 0.0
+        self._pause_s = 0.0
+
+    def pause_left_s(self, now_s: float) -> float:
+        """How long it is not asked yet; 0 when it may be probed again."""
+        return max(0.0, self._asked_again_at_s - now_s) if self.is_silent else 0.0
+
+    def heard(self, now_s: float) -> None:
+        """It answered, whatever it said, or refused the connection at once."""
+        self._heard_at_s = now_s
+        self.is_silent = False
+        self._pause_s = 0.0
+
+    def timed_out(self, asked_at_s: float, now_s: float) -> None:
+        """A request sent at `asked_at_s` has no answer by now.
+
+        It says nothing where something came from there meanwhile: then only that request was slow. Of several
+        requests that wait together, the first to time out counts.
+        """
+        if self._heard_at_s >= asked_at_s:
+            return
+        if self.is_silent and asked_at_s < self._silent_since_s:
+            return
+        self.is_silent = True
+        self._silent_since_s = now_s
+        self._pause_s = min(PAUSE_MAX_S, max(PAUSE_MIN_S, 2 * self._pause_s))
+        self._asked_again_at_s = now_s + self._pause_s
+
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -120,13 +162,21 @@ class Gateway:
         line = self._line_of(address)
         command = RemotingCommand(code=code, ext_fields=dict(ext or {}), body=body)
         timeout_s = (self._settings.ask_timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        self._refuse_if_silent(address, line)
+        if line.breaker.is_silent:
+            self._refuse_silent(address, line)
         if line.unsupported_until_s.get(code, 0.0) > self._now_s():
             answer = RemotingCommand(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"no request code {code:d}"
             )
         else:
-            answer = await self._wait_and_send(address, line, command, timeout_s)
+            line.users += 1
+            try:
+                async with line.places, self._places:
+                    if line.breaker.is_silent:
+                        self._refuse_silent(address, line)
+                    answer = await self._send(address, line, command, timeout_s)
+            finally:
+                line.users -= 1
         if answer.code not in accept:
             problem = f"{address} answered code {answer.code}: {answer.remark or 'no remark'}"
             raise AskError(address, problem, answer.code)
@@ -137,7 +187,7 @@ class Gateway:
         return self._line_of(address).version
 
     def is_silent(self, address: str) -> bool:
-        """Whether it gave no answer in time when it was last asked; not where it refused the connection."""
+        """Whether it did not answer in time when it was last asked; not where it refused the connection."""
         return self._line_of(address).breaker.is_silent
 
     async def ask_each(self, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> Gathered[K, T]:
@@ -176,24 +226,12 @@ class Gateway:
             if not line.users and line.probe is None:
                 del self._lines[address]
 
-    async def _wait_and_send(
-        self, address: str, line: _Line, command: RemotingCommand, timeout_s: float
-    ) -> RemotingCommand:
-        line.users += 1
-        try:
-            async with line.places, self._places:
-                self._refuse_if_silent(address, line)
-                return await self._send(address, line, command, timeout_s)
-        finally:
-            line.users -= 1
-
-    def _refuse_if_silent(self, address: str, line: _Line) -> None:
-        if not line.breaker.is_silent:
-            return
+    def _refuse_silent(self, address: str, line: _Line) -> NoReturn:
+        """Raises: AskError. Starts a probe when the pause is over."""
         left_s = line.breaker.pause_left_s(self._now_s())
         if left_s == 0.0 and line.probe is None:
             line.probe = asyncio.create_task(self._probe(address, line))
-        raise AskError(address, f"{address} gave no answer in time and is left alone for a moment")
+        raise AskError(address, f"{address} did not answer in time and is not asked for a moment")
 
     async def _probe(self, address: str, line: _Line) -> None:
         """Any answer will do; stock brokers refuse this request, and thereby live."""

@@ -1,4 +1,4 @@
-"""What the admin process tells Prometheus: the cluster as it sees it, its own requests, and its asks."""
+"""Prometheus figures of the admin process: the cluster as it sees it, the requests it serves and sends."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
@@ -14,8 +14,8 @@ from prometheus_client import (
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from admin_api.cluster.schemas import ClusterView, GroupState, NodeState, NodeView
 from admin_api.gateway import Invoker
-from admin_api.schemas.cluster import ClusterView, GroupState, NodeState, NodeView
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError, RequestTimeoutError
@@ -88,7 +88,7 @@ def _cluster(view: ClusterView) -> Iterator[Metric]:
         return [((each.group, _name(node)), read(node)) for each, node in members]
 
     up = rows(lambda node: None if node.state is NodeState.UNKNOWN else node.state is NodeState.UP)
-    yield gauges("cluster_node_up", "1: the node answers; no sample where nobody could say.", _MEMBER, up)
+    yield gauges("cluster_node_up", "1: the node answers; no sample where it is unknown.", _MEMBER, up)
     text = "1: it holds what is committed, or nearly."
     yield gauges("cluster_node_in_sync", text, _MEMBER, rows(lambda node: node.is_in_sync))
     entries = rows(lambda node: node.lag_entries)

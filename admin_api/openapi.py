@@ -1,6 +1,4 @@
-"""What FastAPI's description of the interface leaves out: that every error is a problem, which errors any
-call can meet, and nulls in examples.
-"""
+"""Completes FastAPI's description: problem documents, the errors common to all routes, examples."""
 
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -9,8 +7,8 @@ from typing import Any, Final
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from admin_api.examples import CLUSTER_EXAMPLE
-from admin_api.schemas.base import Problem
+from admin_api.cluster.examples import CLUSTER_EXAMPLE
+from admin_api.schema import Problem
 
 _PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}

@@ -1,4 +1,4 @@
-"""Every error leaves as application/problem+json (RFC 9457); this is the one place that maps them."""
+"""Maps every error to application/problem+json (RFC 9457); the only place that does."""
 
 import logging
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from admin_api.audit import AuditError
+from admin_api.audit.log import AuditError
 from admin_api.changes import ChangeRefusedError
-from admin_api.feed import TooManyWatchersError
+from admin_api.cluster.feed import TooManyWatchersError
+from admin_api.errors import InvalidError, NotFoundError, ServiceError, UnavailableError
 from admin_api.gateway import AskError
-from admin_api.schemas.base import Problem
-from admin_api.schemas.plain_words import words_of
-from admin_api.services.errors import InvalidError, NotFoundError, ServiceError, UnavailableError
+from admin_api.schema import Problem
+from admin_api.validation_messages import words_of
 
 MEDIA_TYPE = "application/problem+json"
 _SERVICE_STATUS = {
@@ -27,9 +27,9 @@ _SERVICE_STATUS = {
     ServiceError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 RETRY_AFTER_S = 2
-"""What a 503 advises: a silent broker is looked at again after one to eight seconds."""
+"""What a 503 advises: a silent broker is probed again after one to eight seconds."""
 _ERRORS_MAX = 20
-"""Faults of one body or its parameters that are told."""
+"""Faults of one body or its parameters that are reported."""
 _SAID_MAX = 500
 """Characters of one: a key that does not fit stands in it."""
 _log = logging.getLogger(__name__)

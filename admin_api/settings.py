@@ -1,4 +1,4 @@
-"""The settings of the admin process; every limit it keeps stands here."""
+"""Settings of the admin process, with all its limits."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Settings:
     cache_ms: int = 500
     """Answers younger than this are given again."""
     watch_interval_ms: int = 500
-    """How often the cluster is looked at while event streams are open."""
+    """How often the cluster is read while event streams are open."""
     unchanged_interval_ms: int = 1500
     """How often an event stream says that nothing changed."""
     ask_timeout_ms: int = 1000
@@ -44,16 +44,10 @@ class Settings:
     watchers_max: int = 100
     """Open event streams; one more is answered 503."""
     connections_max: int = 500
-    """Open connections, event streams among them; fewer where the process may not open so many files."""
-    head_timeout_ms: int = 10_000
-    """From the connection, or the first byte of a further request, to the end of its head, and as long before
-    that for a TLS handshake;"""
-    body_timeout_ms: int = 60_000
-    """from there to the end of its body; who takes longer loses the connection."""
+    """Open connections, event streams included; while more are open, requests are answered 503. Fewer where
+    the process may not open so many files."""
     keep_alive_ms: int = 30_000
-    """How long a connection stays open without a request."""
-    write_stall_ms: int = 30_000
-    """How long a client may take nothing of what it is sent."""
+    """How long a connection stays open between two requests."""
     costly_burst: int = 300
     """Expensive queries of one client in a row, and"""
     costly_per_s: float = 30.0

@@ -24,7 +24,7 @@ from bench.results_file import save
 from broker.monitoring.put_watch import PutWatch
 from broker.send.turn import Turn
 from commitlog.log import PutResult, PutStatus
-from dledger.write_measures import WriteMeasures
+from dledger.writer import WriteMetrics
 from ledgermq.load.run import Load, LoadResult
 from remoting.router import RequestCounts
 from telemetry.histogram import Histogram
@@ -44,7 +44,7 @@ class Cost:
 
 def costs() -> dict[str, Cost]:
     """Per put: the clocks at its beginning and laying out, at its commit, and all histograms of it."""
-    watch, writes, dispatch, counts = PutWatch(500), WriteMeasures(), Histogram(), RequestCounts()
+    watch, writes, dispatch, counts = PutWatch(500), WriteMetrics(), Histogram(), RequestCounts()
     turn = Turn(result=PutResult(PutStatus.PUT_OK, [], [], 0, 1, 1), body_bytes=64 * 1024)
 
     def put() -> None:

@@ -15,12 +15,15 @@ topics on the slaves too), others to the address they know as the master's, whic
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from broker.context import BrokerContext
+from broker.config import BrokerConfig
 from broker.readiness import Readiness
+from commitlog.log import MessageLog
+from dledger.server import DLedgerServer
+from remoting.client.aio import RemotingClient
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RemotingError
@@ -39,15 +42,24 @@ logger = logging.getLogger(__name__)
 class Forwarder:
     """Asks other nodes over the broker's own client."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        engine: DLedgerServer | None,
+        client: RemotingClient,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._engine = engine
+        self._client = client
         self._under_way = 0
         self._under_way_bytes = 0
 
     def may_forward(self, request: RemotingCommand) -> bool:
         """Whether the request came from a client, and there is room for one more."""
         has_room = (
-            self._context.engine is not None
+            self._engine is not None
             and self._under_way < FORWARDS_MAX
             and self._under_way_bytes < FORWARD_BYTES_MAX
         )
@@ -56,29 +68,29 @@ class Forwarder:
     @property
     def leader_address(self) -> str | None:
         """Where another node that leads serves clients; None: this one leads, or nobody is known to."""
-        engine = self._context.engine
+        engine = self._engine
         if engine is None or self._is_leader_open():
             return None
         return engine.client_addresses.get(engine.leader_id or "")
 
     def _is_leader_open(self) -> bool:
         """Whether there is none, or it is this node, which may not be ready yet."""
-        engine = self._context.engine
-        return engine is not None and engine.leader_id in (None, self._context.config.dledger_self_id)
+        engine = self._engine
+        return engine is not None and engine.leader_id in (None, self._config.dledger_self_id)
 
     @property
     def other_addresses(self) -> list[str]:
         """Where the nodes of the group that are connected serve clients."""
-        engine = self._context.engine
+        engine = self._engine
         if engine is None:
             return []
-        peers = [peer.id for peer in self._context.config.peers]
+        peers = [peer.id for peer in self._config.peers]
         return [engine.client_addresses[each] for each in peers if self._is_reachable(each)]
 
     def _is_reachable(self, peer: str) -> bool:
-        engine = self._context.engine
+        engine = self._engine
         assert engine is not None, "only a group has peers"
-        is_other = peer != self._context.config.dledger_self_id
+        is_other = peer != self._config.dledger_self_id
         return is_other and peer in engine.client_addresses and engine.is_connected(peer)
 
     async def ask(self, address: str, request: RemotingCommand, timeout_s: float) -> RemotingCommand | None:
@@ -86,7 +98,7 @@ class Forwarder:
         copy = RemotingCommand(request.code, ext_fields={**request.ext_fields, MARK: "1"}, body=request.body)
         with self._counted(request):
             try:
-                return await self._context.remoting_client.invoke(address, copy, timeout_s)
+                return await self._client.invoke(address, copy, timeout_s)
             except RemotingError as error:
                 logger.info("request %d, handed on to %s, has no answer: %s", copy.code, address, error)
                 return None
@@ -98,7 +110,7 @@ class Forwarder:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + patience_s
         with self._counted(request):
-            while self._is_leader_open() and not self._context.log.is_writable():
+            while self._is_leader_open() and not self._log.is_writable():
                 if loop.time() >= end_s:
                     return None
                 await asyncio.sleep(LOOK_INTERVAL_S)
@@ -120,15 +132,19 @@ FORWARD_LIMIT_S: Final = 4.0
 """The tools wait for 5 s."""
 
 
+OnLeader = Callable[[Handler], Handler]
+"""Makes a handler that runs on the writable leader only: `LeaderRequests.handler`."""
+
+
 class LeaderRequests:
     """Makes handlers that have the leader answer. Without one the request is refused, and the remark says who
     leads as far as this node knows.
     """
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._log = context.log
-        self._readiness = Readiness.of(context)
-        self._forwarder = Forwarder(context)
+    def __init__(self, log: MessageLog, readiness: Readiness, forwarder: Forwarder) -> None:
+        self._log = log
+        self._readiness = readiness
+        self._forwarder = forwarder
 
     def handler(self, answer: Handler) -> Handler:
         """A handler that runs `answer` on the writable leader only."""

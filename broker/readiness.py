@@ -8,16 +8,13 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from broker.store.replication import ReplicationEngine, leader_hint
+from broker.store.replication import leader_hint
 from commitlog.log import MessageLog
-from dledger.clock import monotonic_ms
+from dledger.environment import monotonic_ms
+from dledger.server import DLedgerServer
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
-
-if TYPE_CHECKING:
-    from broker.context import BrokerContext
 
 ELECTION_WAIT_MS = 2_000
 """An election is over by then. A group without a majority stays without a leader: after this long, nobody is
@@ -44,7 +41,7 @@ class Readiness:
     def __init__(
         self,
         log: MessageLog,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         own_id: str,
         now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
@@ -56,12 +53,6 @@ class Readiness:
         self._writable = asyncio.Event()
         log.on_writable_change(self._on_writable_change)
 
-    @classmethod
-    def of(cls, context: "BrokerContext") -> "Readiness":
-        """One for a processor of this broker."""
-        config = context.config
-        return cls(context.log, context.engine, config.dledger_self_id, context.environment.monotonic_ms)
-
     def _now_s(self) -> float:
         return self._now_ms() / 1000
 
@@ -70,8 +61,18 @@ class Readiness:
 
     def refusal(self) -> RequestError:
         """What a client is answered that should have asked the leader."""
-        hint = leader_hint(self._engine, self._own_id)
-        return RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, f"only the leader answers this: {hint}")
+        remark = f"only the leader answers this: {self.leader_hint()}"
+        return RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+
+    def leader_hint(self) -> str:
+        """For remarks: who leads, and where clients find it, as far as this node knows."""
+        return leader_hint(self._engine, self._own_id)
+
+    def is_undisputed(self) -> bool:
+        """Of a node that leads: no other node can lead by now. A leader that was cut off from its
+        majority may not know yet that it was replaced.
+        """
+        return self._engine is None or self._engine.is_undisputed()
 
     def check(self) -> None:
         """Raises the refusal when this node is not the writable leader now."""

@@ -22,15 +22,10 @@ from commitlog.dispatch import Applied, DispatchBatch
 from commitlog.entry import Buffer
 from commitlog.errors import DamagedQueueError, DamagedRecordError, PositionError
 from commitlog.log import DispatchListener
-from commitlog.record import (
-    BORN_HOST_V6,
-    RECORD_BYTES_MIN,
-    CorruptRecordError,
-    own_words,
-    record_size,
-)
+from commitlog.record import CorruptRecordError, own_words, record_size
 from dledger.core.types import NO_INDEX
 from dledger.fs import Fs
+from remoting.record_layout import AT, BORN_HOST_V6, HOST_V4_BYTES, HOST_V6_BYTES, RECORD_BYTES_MIN
 from telemetry.histogram import Histogram
 
 logger = logging.getLogger(__name__)
@@ -54,7 +49,9 @@ class MessageLogConfig:
 
 def store_timestamp_of(head: bytes) -> int:
     """storeTimestamp of the record that begins with these bytes, at least RECORD_BYTES_MIN."""
-    at = 68 if head[39] & BORN_HOST_V6 else 56
+    at = AT["store_timestamp_ms"]
+    if head[AT["sys_flag"] + 3] & BORN_HOST_V6:
+        at += HOST_V6_BYTES - HOST_V4_BYTES
     return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 

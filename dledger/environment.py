@@ -1,15 +1,25 @@
-"""What a node takes from the machine it runs on: files, clocks and chance.
+"""The parts of the machine that a node uses: files, clocks and random numbers.
 
-The real ones are the defaults. A simulation gives its own, and a whole node runs in virtual time on files in
-memory.
+The real ones are the defaults. A simulation passes its own, so that a whole node runs in virtual time on
+files in memory.
 """
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dledger.clock import monotonic_ms, wall_clock_ms
 from dledger.fs import Fs, OsFs
+
+
+def monotonic_ms() -> int:
+    """Never goes back; its zero means nothing."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970, as the machine believes."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

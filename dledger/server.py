@@ -1,11 +1,13 @@
-"""DLedgerServer: one member of a replica group, the asyncio driver around the pure `dledger.core.Node`.
+"""DLedgerServer: one member of a replica group, the asyncio driver around `dledger.core.node.Node`.
 
-One turn of the event loop: everything that arrived since the last turn goes into the node, the entries it
-accepts go into the store, its messages leave, and the writer thread makes the rest durable while the next
-turn gathers. No lock, no polling: the node says when it wants to be woken (`deadline_ms`).
+One turn of the event loop: everything that arrived since the last turn goes into the node, the entries that
+it accepts go into the store, its messages leave, and the writer thread makes the rest durable while the next
+turn collects. There is no lock and no polling: the node has one deadline (`deadline_ms`), and an idle node
+sleeps until then.
 """
 
 import asyncio
+import enum
 import logging
 import types
 import typing
@@ -14,11 +16,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Protocol
 
-from dledger.alarm import Alarm
-from dledger.announcer import Announcer
 from dledger.codec import PROTOCOL_VERSION, Hello, PeerProtocolError
 from dledger.core.config import Config
-from dledger.core.events import EntryDamaged
+from dledger.core.events import (
+    AppendTimedOut,
+    EntryDamaged,
+    Impaired,
+    LogReset,
+    PushMisplaced,
+    TruncationRefused,
+)
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -43,15 +50,127 @@ from dledger.core.output import (
 from dledger.core.ports import LogStore
 from dledger.core.status import NodeStatus
 from dledger.core.types import NO_INDEX, CorruptRangeError, DamagedEntryError, ResponseCode, Role
+from dledger.durable_state import DurableState
 from dledger.environment import Environment
-from dledger.event_log import EventLog
-from dledger.healer import Healer
-from dledger.persister import Batch, Durability, Persister
-from dledger.promises import Promises
+from dledger.maintenance import Maintenance, ScrubLimits
+from dledger.repairer import Repairer
 from dledger.transport import Address, Transport
-from dledger.upkeep import ScrubLimits, Upkeep
+from dledger.writer import Batch, DiskWriter, Durability
+
+
+class DeadlineTimer:
+    """The one timer of a node: calls `wake` when the node's deadline has come.
+
+    The deadline moves later with every message. The timer is moved only to wake earlier: woken too early, it
+    sets itself again. So a busy node does not cancel and create an asyncio timer in each turn.
+    """
+
+    def __init__(
+        self, now_ms: Callable[[], int], deadline_ms: Callable[[], int], wake: Callable[[], None]
+    ) -> None:
+        self._now_ms = now_ms
+        self._deadline_ms = deadline_ms
+        self._wake = wake
+        self._timer: asyncio.TimerHandle | None = None
+        self._at_ms = 0
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether the deadline may have come: the timer is never set later than the deadline."""
+        return self._timer is None or now_ms >= self._at_ms
+
+    def set(self, now_ms: int, at_least_ms: int) -> None:
+        """Wakes at the deadline or before. `at_least_ms` is a lower bound for the deadline: a timer set for
+        then or earlier stays as it is, and the deadline itself need not be computed.
+        """
+        if self._timer is not None:
+            if self._at_ms <= at_least_ms or self._at_ms <= self._deadline_ms():
+                return
+            self._timer.cancel()
+        self._at_ms = self._deadline_ms()
+        delay_s = max(0, self._at_ms - now_ms) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+
+    def stop(self) -> None:
+        """Cancels the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        self._timer = None
+        now_ms = self._now_ms()
+        if now_ms < (deadline_ms := self._deadline_ms()):
+            self.set(now_ms, deadline_ms)
+        else:
+            self._wake()
+
+
+class CommitNotifier:
+    """Reports what became readable, after the answers of the same turn have left.
+
+    The answers that a turn gives are written to their connections at the end of the loop's next turn. What
+    follows a commit (dispatching to consume queues, held pulls) takes longer, so it comes two turns later.
+    """
+
+    def __init__(self, node: Node, notify: Callable[[int], None]) -> None:
+        """`notify` gets the node's readable_index when it has risen."""
+        self._node = node
+        self._notify = notify
+        self._notified_index = NO_INDEX
+        self._next: asyncio.Handle | None = None
+
+    def schedule(self) -> None:
+        """Notifies soon, if there is anything new."""
+        if self._next is None and self._node.readable_index > self._notified_index:
+            loop = asyncio.get_running_loop()
+            self._next = loop.call_soon(self._wait, loop)
+
+    def stop(self) -> None:
+        """Notifies no more."""
+        if self._next is not None:
+            self._next.cancel()
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._next = loop.call_soon(self._notify_now)
+
+    def _notify_now(self) -> None:
+        self._next = None
+        readable = self._node.readable_index
+        if readable > self._notified_index:
+            self._notified_index = readable
+            self._notify(readable)
+
 
 logger = logging.getLogger(__name__)
+
+_WARNINGS = (AppendTimedOut, EntryDamaged, Impaired, LogReset, PushMisplaced, TruncationRefused)
+"""An operator may have to act, or a client got an error."""
+
+
+class EventLog:
+    """Writes what one node's core reports to the log: a line for each event, with its kind and fields."""
+
+    def __init__(self, self_id: str) -> None:
+        self._self_id = self_id
+        self._last: Event | None = None
+
+    def report(self, event: Event) -> None:
+        """An event equal to the one before it is logged at DEBUG: a minority repeats its pre-votes every
+        second.
+        """
+        level = logging.INFO
+        if event == self._last:
+            level = logging.DEBUG
+        elif isinstance(event, _WARNINGS):
+            level = logging.WARNING
+        self._last = event
+        if logger.isEnabledFor(level):
+            own = {each.name: _plain(getattr(event, each.name)) for each in fields(event)}
+            extra = {"event": type(event).__name__, "fields": own}
+            logger.log(level, "[%s] %s", self._self_id, event, extra=extra)
+
+
+def _plain(value: object) -> object:
+    return value.name if isinstance(value, enum.Enum) else value
 
 
 NUMBER_MAX = 1 << 62
@@ -69,7 +188,10 @@ _NUMBERS = types.MappingProxyType(
 
 
 def refuse_absurd(message: Message, term_max: int) -> None:
-    """Raises PeerProtocolError for numbers that no member of a group can reach, however long it runs."""
+    """Raises PeerProtocolError for numbers that no member of a group can reach, however long it runs.
+
+    A member adopts any higher term (Raft 5.1), so a broken peer could use up all terms with one message.
+    """
     ballot_term = message.ballot_term if isinstance(message, VoteRequest | VoteResponse) else 0
     if max(message.term, ballot_term) > term_max:
         raise PeerProtocolError(f"a {type(message).__name__} of term {message.term}, above {term_max}")
@@ -82,7 +204,7 @@ def refuse_absurd(message: Message, term_max: int) -> None:
 
 
 class Observer(Protocol):
-    """What the host of a group is told. Called on the event loop."""
+    """The host of a member: notified by the engine, on the event loop."""
 
     def on_readable(self, last_index: int) -> None:
         """Entries up to last_index are committed and in this node's files; never goes back."""
@@ -95,7 +217,10 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """The synchronous half of an append: where the entries stand, or why there are none."""
+    """The synchronous half of an append: the entries' places in the log, or why there are none.
+
+    `first_index` is NO_INDEX and `positions` is empty unless `code` is SUCCESS. `term` is the node's.
+    """
 
     code: ResponseCode
     first_index: int
@@ -124,8 +249,7 @@ class DLedgerServer:
         """Reads the durable vote, and marks the node impaired if it is lost. Raises CorruptHardStateError in
         a group of one; OSError.
 
-        `unwritten_bytes_max`: with more than this waiting for its own disk a leader takes no appends. Its
-        followers may commit without it, so nothing else would bound the memory that a stalled disk costs.
+        `unwritten_bytes_max`: a leader refuses appends while more bytes than this wait for its own disk.
         """
         self.config = config
         self.durability = durability
@@ -135,32 +259,32 @@ class DLedgerServer:
         environment = environment or Environment()
         self._now_ms = environment.monotonic_ms
         self._wall_clock_ms = environment.wall_clock_ms
-        promises = Promises(config, state_dir, environment)
+        durable_state = DurableState(config, state_dir, environment)
         log = store.log_state()
-        hard_state, impairment = promises.load(log)
+        hard_state, impairment = durable_state.load(log)
         self._node = Node(config, hard_state, log, store, environment, self._now_ms(), impairment)
         hello = Hello(config.group, config.self_id, PROTOCOL_VERSION, client_address)
         self._transport = Transport(hello, listen, peers, self)
-        self._persister = Persister(
-            store, promises, durability, self._on_persisted, self._fail, self._transport.lend
+        self._writer = DiskWriter(
+            store, durable_state, durability, self._on_persisted, self._fail, self._transport.direct_ack
         )
         self._observer: Observer | None = None
         self._inbox: list[tuple[str, Message]] = []
         self._done: dict[int, Callable[[ResponseCode], None]] = {}
         self._turn_handle: asyncio.Handle | None = None
-        self._is_taking = False
-        self._alarm = Alarm(self._now_ms, self._node.deadline_ms, self._schedule_turn)
+        self._is_in_turn = False
+        self._deadline_timer = DeadlineTimer(self._now_ms, self._node.deadline_ms, self._schedule_turn)
         self._unwritten_bytes_max = unwritten_bytes_max
         self._written_position = store.end_position
-        self._announcer = Announcer(self._node, self._tell_readable)
-        run = self._persister.run
-        self._healer = Healer(
+        self._commit_notifier = CommitNotifier(self._node, self._notify_readable)
+        run = self._writer.run
+        self._repairer = Repairer(
             config, self._node, store, send=self._send_now, run_on_writer=run, fail=self._fail
         )
         watch = (self._now_ms, scrub or ScrubLimits(), self.on_damaged, self._fail)
-        self._upkeep = Upkeep(self._node, store, self._persister, *watch)
-        self.remove_before = self._upkeep.remove_before
-        self.write_measures = self._persister.measures
+        self._maintenance = Maintenance(self._node, store, self._writer, *watch)
+        self.remove_before = self._maintenance.remove_before
+        self.write_metrics = self._writer.metrics
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._event_log = EventLog(config.self_id)
         self._is_running = False
@@ -176,27 +300,27 @@ class DLedgerServer:
         self._is_running = True
         await self._transport.start()
         self._tasks = (
-            asyncio.create_task(self._upkeep.run(), name="dledger upkeep"),
-            asyncio.create_task(self._healer.run(), name="dledger healer"),
+            asyncio.create_task(self._maintenance.run(), name="dledger maintenance"),
+            asyncio.create_task(self._repairer.run(), name="dledger repairer"),
         )
         self._schedule_turn()
 
     async def stop(self) -> None:
-        """Leaves the group; the batch under way is finished first. Pending appends are never answered."""
+        """Leaves the group; the current batch is finished first. Pending appends are never answered."""
         self._is_running = False
         for handle in (self._turn_handle, *self._tasks):
             if handle is not None:
                 handle.cancel()
-        self._alarm.stop()
-        self._announcer.stop()
+        self._deadline_timer.stop()
+        self._commit_notifier.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._transport.stop()
         if not self._has_failed:
-            await self._upkeep.save_checkpoint()
-        await self._persister.stop()
+            await self._maintenance.save_checkpoint()
+        await self._writer.stop()
         self._store.close()
 
-    # -- what the host asks --------------------------------------------------------------------------------
+    # -- for the host --------------------------------------------------------------------------------
 
     @property
     def role(self) -> Role:
@@ -216,7 +340,7 @@ class DLedgerServer:
 
     @property
     def persisted_index(self) -> int:
-        """The last index on this node's own disk, with the term it has in the log."""
+        """The last index that this node's own disk has."""
         return self._node.persisted_index
 
     @property
@@ -225,17 +349,18 @@ class DLedgerServer:
 
     @property
     def client_addresses(self) -> Mapping[str, str]:
-        """Where the peers serve clients, as they said when they connected."""
+        """Member -> the address at which it serves clients, as it said when it connected."""
         return self._transport.client_addresses
 
     def is_undisputed(self) -> bool:
+        """Whether this node leads and no other node can have been elected meanwhile."""
         return self._node.is_undisputed(self._now_ms())
 
     def is_connected(self, peer: str) -> bool:
         return self._transport.is_connected(peer)
 
     def status(self) -> NodeStatus:
-        """The node's own account, with the times of elections as Unix time in ms."""
+        """The node's status, with the times of elections as Unix time in ms."""
         now_ms = self._now_ms()
         status = self._node.status(now_ms)
         unix_offset_ms = self._wall_clock_ms() - now_ms
@@ -243,25 +368,25 @@ class DLedgerServer:
         return replace(status, elections=elections)
 
     def check_append(self, count: int) -> ResponseCode:
-        """Whether `handle_append` of count entries would be taken now: SUCCESS or what is against it."""
-        code = self._node.check_append(count)
-        unwritten_bytes = self._store.end_position - self._written_position
-        if code is ResponseCode.SUCCESS and unwritten_bytes > self._unwritten_bytes_max:
-            return ResponseCode.LEADER_PENDING_FULL
-        return code
+        """What `handle_append` of this many entries would answer now, without side effects."""
+        return self._node.check_append(count, self._is_backlogged)
+
+    @property
+    def _is_backlogged(self) -> bool:
+        """More bytes than allowed wait for this node's disk. Commits do not wait for it while the followers'
+        disks make a quorum, so no other bound limits the memory that a stalled disk costs."""
+        return self._store.end_position - self._written_position > self._unwritten_bytes_max
 
     def handle_append(self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]) -> AppendResult:
         """Appends as leader (DLedgerServer.handleAppend with BatchAppendEntryRequest).
 
-        Synchronous: on SUCCESS the entries stand in this node's log and on_done is called once, later, when
-        the last of them is committed or can't be; what it raises is logged, an answer that cannot be given is
-        its caller's trouble. Otherwise nothing was appended and on_done is never called.
+        Synchronous: on SUCCESS the entries are in this node's log and on_done is called once, later, when the
+        last of them is committed or the append failed; an exception that it raises is logged and has no other
+        effect. Otherwise nothing was appended and on_done is never called.
         """
-        code = self.check_append(len(bodies))
-        if code is not ResponseCode.SUCCESS:
-            return AppendResult(code, NO_INDEX, self._node.term, [])
-        proposal = self._node.propose(len(bodies), self._now_ms())
-        assert not isinstance(proposal, Rejection), proposal
+        proposal = self._node.propose(len(bodies), self._now_ms(), self._is_backlogged)
+        if isinstance(proposal, Rejection):
+            return AppendResult(proposal.code, NO_INDEX, self._node.term, [])
         try:
             positions = self._store.append_bodies(proposal.first_index, proposal.term, bodies)
         except Exception as error:
@@ -273,9 +398,11 @@ class DLedgerServer:
         return AppendResult(ResponseCode.SUCCESS, proposal.first_index, proposal.term, positions)
 
     def _is_batch_under_way(self, first_index: int) -> bool:
-        """Whether entries before it are on their way to this node's disk and not committed yet: then the next
-        batch gathers till a follower answers. An entry that is alone never waits."""
-        return self._persister.is_busy and self._node.commit_index < first_index - 1
+        """Whether entries before it are being written and are not committed yet. Then no turn is needed now:
+        the answer of a follower or the end of the write brings one, and the entries until then form one
+        batch. A single entry never waits.
+        """
+        return self._writer.is_busy and self._node.commit_index < first_index - 1
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:
         """Begins to hand leadership over; SUCCESS means begun. The outcome is a role change."""
@@ -286,8 +413,8 @@ class DLedgerServer:
     # -- repair --------------------------------------------------------------------------------------------
 
     def on_damaged(self, error: DamagedEntryError) -> None:
-        """Somebody found entries of this node's log that can't be read: they are fetched from the peers."""
-        self._healer.found(error)
+        """Entries of this node's log can't be read: they are fetched from the peers."""
+        self._repairer.found(error)
 
     def _send_now(self, peer: str, message: Message) -> None:
         self._transport.send(peer, message)
@@ -304,12 +431,12 @@ class DLedgerServer:
             self._schedule_turn()
 
     def on_peer_connected(self, peer: str) -> None:
-        self._tell(self._node.peer_connected, peer)
+        self._notify_node(self._node.peer_connected, peer)
 
     def on_peer_disconnected(self, peer: str) -> None:
-        self._tell(self._node.peer_disconnected, peer)
+        self._notify_node(self._node.peer_disconnected, peer)
 
-    def _tell(self, change: Callable[[str, int], None], peer: str) -> None:
+    def _notify_node(self, change: Callable[[str, int], None], peer: str) -> None:
         if not self._is_running:
             return
         try:
@@ -321,17 +448,20 @@ class DLedgerServer:
     # -- one turn ------------------------------------------------------------------------------------------
 
     def _schedule_turn(self) -> None:
-        if self._turn_handle is None and self._is_running and not self._is_taking:
+        """At most one turn is scheduled, and none by the part of a turn that collects input: the turn itself
+        handles what comes in there.
+        """
+        if self._turn_handle is None and self._is_running and not self._is_in_turn:
             self._turn_handle = asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
         self._turn_handle = None
         now_ms = self._now_ms()
-        node, persister = self._node, self._persister
-        is_due = self._alarm.is_due(now_ms)
+        node, writer = self._node, self._writer
+        is_due = self._deadline_timer.is_due(now_ms)
         try:
-            self._is_taking = True
-            persister.look()
+            self._is_in_turn = True
+            writer.poll()
             if not self._is_running:
                 return
             self._receive_all(now_ms)
@@ -339,19 +469,19 @@ class DLedgerServer:
                 node.tick(now_ms)
             self._append_term_start()
             output = node.take_output(now_ms) if is_due or node.has_output else None
-            self._is_taking = False
+            self._is_in_turn = False
             if output is None:
-                persister.kick(node.end_index, node.end_term)
+                writer.start_next(node.end_index, node.end_term)
             else:
                 self._carry_out(output)
-            self._announcer.look()
-            if persister.is_busy and node.waits_for_disk:
-                persister.await_end()
+            self._commit_notifier.schedule()
+            if writer.is_busy and node.waits_for_disk:
+                writer.await_end()
         except Exception as error:  # noqa: BLE001 (the one top loop: a broken invariant stops the node)
             self._fail(error)
             return
         if output is not None:
-            self._alarm.set(now_ms, node.deadline_min_ms(now_ms))
+            self._deadline_timer.set(now_ms, node.deadline_min_ms(now_ms))
 
     def _receive_all(self, now_ms: int) -> None:
         inbox, self._inbox = self._inbox, []
@@ -363,11 +493,13 @@ class DLedgerServer:
                     logger.warning("dropping a damaged push of %s: %s", sender, error)
                     continue
             elif not isinstance(message, AppendResponse) and isinstance(message, FetchMessage):
-                self._healer.on_message(sender, message)
+                self._repairer.on_message(sender, message)
                 continue
             self._node.receive(sender, message, now_ms)
             for operation in self._node.take_log_ops():
-                self._apply(operation)  # the next push is held against the end of the log
+                self._apply(
+                    operation
+                )  # before the next message: the store compares its position with the log's end
             self._append_term_start()
 
     def _append_term_start(self) -> None:
@@ -377,12 +509,15 @@ class DLedgerServer:
             self._store.append_bodies(proposal.first_index, proposal.term, [body])
 
     def _carry_out(self, output: Output) -> None:
+        """In the order that `dledger.core.output` demands. The pushes leave before the writer starts: the
+        followers' disks work at the same time as this node's (thesis 10.2.1).
+        """
         for operation in output.log_ops:
             self._apply(operation)
         if output.send_now:
             self._transport.send_all(output.send_now)
-        self._persister.gather(output)
-        self._persister.kick(self._node.end_index, self._node.end_term)
+        self._writer.gather(output)
+        self._writer.start_next(self._node.end_index, self._node.end_term)
         for event in output.events:
             self._report(event)
         for completion in output.completions:
@@ -407,13 +542,14 @@ class DLedgerServer:
     def _report(self, event: Event) -> None:
         if isinstance(event, EntryDamaged):
             self.on_damaged(DamagedEntryError(event.first_index, event.last_index, event.reason))
-        self._event_log.tell(event)
+        self._event_log.report(event)
         if isinstance(event, RoleChanged) and self._observer is not None:
             self._observer.on_role_change(event.role, event.term, event.leader_id)
 
     def _on_persisted(self, batch: Batch) -> None:
         if not self._is_running:
             return
+        # Everything in the batch is durable now, so what was promised may be said (Raft Figure 2).
         if batch.after:
             self._transport.send_all(batch.after)
         if batch.writes is not None:
@@ -423,12 +559,14 @@ class DLedgerServer:
             self._node.healed()
         self._schedule_turn()
 
-    def _tell_readable(self, last_index: int) -> None:
+    def _notify_readable(self, last_index: int) -> None:
         if self._observer is not None and self._is_running:
             self._observer.on_readable(last_index)
 
     def _fail(self, error: BaseException) -> None:
-        """Fail-stop: after a failed write or a broken invariant this node says nothing more."""
+        """Fail-stop: after a failed write or a broken invariant this node sends nothing more. A retry after a
+        failed fsync would report success for pages that the kernel has dropped.
+        """
         if self._has_failed:
             return
         self._has_failed = True

@@ -21,7 +21,7 @@ from ledgermq.output import Json, print_json, remark
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from admin_api.services.context import Services
+    from admin_api.services import Services
     from ledgermq.api_client import ApiClient
 
 P = ParamSpec("P")
@@ -85,16 +85,16 @@ async def checked(namesrv: str, ask: Ask) -> str:
     """The answer as JSON; a text as it is. Raises: UserError for what a service or broker refuses."""
     from pydantic import ValidationError
 
+    from admin_api.errors import InvalidError, ServiceError
     from admin_api.gateway import AskError
-    from admin_api.services.context import open_services
-    from admin_api.services.errors import InvalidError, ServiceError
+    from admin_api.services import open_services
     from admin_api.settings import Settings
 
     try:
         async with open_services(Settings(namesrv=namesrv)) as services:
             answer = await ask(services)
     except ValidationError as error:
-        from admin_api.schemas.plain_words import words_of
+        from admin_api.validation_messages import words_of
 
         raise UserError(f"{'; '.join(map(words_of, error.errors()))}.", WRONG_USAGE) from error
     except InvalidError as error:

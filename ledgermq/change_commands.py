@@ -18,7 +18,7 @@ from ledgermq.output import Column, Json, print_json, printable, remark, show_ta
 
 if TYPE_CHECKING:
     from admin_api.changes import Change, Changes
-    from admin_api.services.context import Services
+    from admin_api.services import Services
 
 _EFFECTS = (
     Column("what", "subject"),
@@ -141,7 +141,7 @@ def _over_http(call: Call, wanted: ChangeCall) -> _Way:
 def _in_process(call: Call, wanted: ChangeCall) -> _Way:
     import asyncio
 
-    from admin_api.audit import AuditLog
+    from admin_api.audit.log import AuditLog
     from admin_api.changes import Changes
 
     changes = Changes(AuditLog(None))

@@ -16,7 +16,7 @@ from ledgermq.output import (
     write_cells,
 )
 
-STOCK_WORDS: Final = "a stock RocketMQ broker, which reports no replication"
+STOCK_WORDS: Final = "a stock RocketMQ broker, which reports nothing about replication"
 
 
 def show_cluster(view: Json) -> None:

@@ -15,7 +15,7 @@ from ledgermq.output import Json
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from admin_api.services.context import Services
+    from admin_api.services import Services
 
 GROUPS_SHOWN: Final = 20
 PARTS: Final = ("cluster", "brokers", "groups")
@@ -90,7 +90,7 @@ class _Opened:
         self._services: Services | None = None
 
     async def open(self) -> None:
-        from admin_api.services.context import open_services
+        from admin_api.services import open_services
         from admin_api.settings import Settings
 
         self._context = open_services(Settings(namesrv=self._namesrv))
@@ -108,8 +108,8 @@ class _Opened:
         return Snapshot(parts, tuple(problems))
 
     async def _part(self, asking: "Awaitable[BaseModel]", problems: dict[str, None]) -> Json | None:
+        from admin_api.errors import ServiceError
         from admin_api.gateway import AskError
-        from admin_api.services.errors import ServiceError
 
         try:
             part: Json = orjson.loads((await asking).model_dump_json(by_alias=True))
@@ -124,15 +124,15 @@ def _cluster(services: "Services") -> "Awaitable[BaseModel]":
 
 
 def _brokers(services: "Services") -> "Awaitable[BaseModel]":
-    from admin_api.services.partial import PageWanted
+    from admin_api.errors import PageWanted
 
     return services.brokers.find(PageWanted(size=1000))
 
 
 def _groups(services: "Services") -> "Awaitable[BaseModel]":
-    from admin_api.schemas.consumer_groups import GroupSort
-    from admin_api.services.consumer_groups import GroupQuery
-    from admin_api.services.partial import PageWanted
+    from admin_api.errors import PageWanted
+    from admin_api.groups.schemas import GroupSort
+    from admin_api.groups.service import GroupQuery
 
     query = GroupQuery(sort=GroupSort.LAG, is_descending=True)
     return services.consumer_groups.find(query, PageWanted(size=GROUPS_SHOWN))

@@ -148,6 +148,11 @@ def _parse_topic_text(text: bytes, broker_name: str) -> tuple[str, QueueData]:
 
 
 def _queue_data(broker_name: str, config: Mapping[str, Any]) -> QueueData:
+    get = config.get
+    usual: tuple[Any, ...] = get("readQueueNums"), get("writeQueueNums"), get("perm"), get("topicSysFlag")
+    # A registration has thousands of topics: the ordinary form is checked without a call for each number.
+    if all(type(number) is int and 0 <= number <= _INT32_MAX for number in usual):
+        return QueueData(broker_name, *usual)
     return QueueData(
         broker_name,
         _number(config, "readQueueNums", 16, _INT32_MAX),

@@ -1,8 +1,8 @@
 """One TCP connection of the Remoting protocol, on a server's or a client's side.
 
-Frames in are decoded at once: answers settle our own requests, requests go to the owner. Frames out are
-gathered and leave in one write per loop turn. A connection owns its back-pressure: it stops reading while the
-peer leaves answers unread or has too many requests open, and it dies when that lasts.
+Frames are decoded as they arrive: an answer completes the request it belongs to, requests are passed to the
+owner. Outgoing frames are collected and written once per loop turn. The connection applies back-pressure: it
+stops reading while the peer leaves answers unread or has too many open requests, and closes when that lasts.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from typing import Any, Protocol, cast
 
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, encode_head
 from remoting.command_reader import CommandReader
-from remoting.epoll_io import JOINED_BYTES_MAX, Link, Links
+from remoting.epoll_io import JOINED_BYTES_MAX, EpollEntry, EpollIo
 from remoting.errors import CommandError, FrameError, PendingRequestsFullError, RemotingClosedError
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
-from remoting.memory_limit import ByteBudget, Holdings
+from remoting.memory_limit import HeldMemory, MemoryLimit
 from remoting.pending_requests import PendingRequests
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _WARNINGS_MAX = 32
 
 
 class ConnectionOwner(Protocol):
-    """Who made the connection and hears of it, always on the loop's thread."""
+    """The server or client that the connection belongs to. Called on the loop's thread."""
 
     def connection_opened(self, connection: "Connection") -> None: ...
 
@@ -38,13 +38,13 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.Protocol):
     """A connection to a peer. All methods belong to the loop's thread.
 
-    Every request that is not oneway has to be answered once with `send`, sooner or later: the requests still
-    open are counted, and at the bound the connection is no longer read.
+    Every request that is not oneway must be answered once with `send`: the open requests are counted, and at
+    the bound the connection is no longer read.
 
     connection_id: unique among the connections of one owner.
     born_host: the peer as message records hold it: 4 bytes IPv4 address, 4 bytes port.
-    attributes: whatever the handlers want to remember of the peer.
-    opened_s, last_received_s: the loop's time of the opening and of the last bytes read.
+    attributes: what handlers store about the peer.
+    opened_s, last_received_s: the loop's times of the opening and of the last bytes read.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class Connection(asyncio.Protocol):
         owner: ConnectionOwner,
         connection_id: int = 0,
         limits: RemotingLimits = DEFAULT_LIMITS,
-        budget: ByteBudget | None = None,
-        links: Links | None = None,
+        memory_limit: MemoryLimit | None = None,
+        epoll: EpollIo | None = None,
     ) -> None:
         self.connection_id = connection_id
         self.remote_host = ""
@@ -69,13 +69,13 @@ class Connection(asyncio.Protocol):
         self._frame_since_s: float | None = None
         self._transport: asyncio.Transport | None = None
         self._is_over = False
-        self._links = links
-        self._link: Link | None = None
+        self._epoll = epoll
+        self._entry: EpollEntry | None = None
         self._last_sent_s = 0.0
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._unanswered = 0
-        self._holdings = Holdings(self._loop, budget, self._balance_reading)
+        self._held = HeldMemory(self._loop, memory_limit, self._balance_reading)
         self._is_reading_paused = False
         self._stalled_since_s: float | None = None
         self._pending = PendingRequests(self._loop)
@@ -88,22 +88,22 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether what is sent now can still leave."""
+        """Whether sending is still possible."""
         return self._transport is not None and not self._is_over and not self._transport.is_closing()
 
     @property
     def is_congested(self) -> bool:
-        """Whether the peer does not read as fast as is written."""
+        """Whether the peer reads slower than we write."""
         return self._stalled_since_s is not None
 
     @property
     def unanswered(self) -> int:
-        """Requests of the peer that wait for an answer of ours."""
+        """The number of the peer's requests that are not answered yet."""
         return self._unanswered
 
     @property
     def pending(self) -> int:
-        """Requests of ours that wait for an answer of the peer."""
+        """The number of our requests that the peer has not answered yet."""
         return len(self._pending)
 
     def send(self, command: RemotingCommand) -> None:
@@ -120,12 +120,12 @@ class Connection(asyncio.Protocol):
             self._write(command.body)
 
     def send_bytes(self, data: bytes, answers: int = 1) -> None:
-        """Write whole frames that are encoded already and hold so many answers to the peer's requests."""
+        """Write encoded frames that contain so many answers to the peer's requests."""
         self._count_answers(answers)
         self._write(data)
 
     def send_oneway(self, command: RemotingCommand) -> None:
-        """Send a request of ours that wants no answer; its opaque and flag are set here."""
+        """Send a request without an answer; its opaque and flag are set here."""
         command.opaque = self._pending.next_opaque()
         command.flag = ONEWAY_FLAG
         self.send(command)
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         return self._pending.wait_for(command.opaque, timeout_s)
 
     async def request(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
-        """`start_request`, waited for. Cancelling it forgets the request."""
+        """Send a request and return its answer, as by `start_request`. Cancelling it drops the answer."""
         future = self.start_request(command, timeout_s)
         opaque = command.opaque
         try:
@@ -158,25 +158,25 @@ class Connection(asyncio.Protocol):
             self._pending.settle(opaque)
 
     def close(self) -> None:
-        """Write what is gathered, then close. The peer may take it slowly; it is aborted when it stalls."""
+        """Write what is collected, then close. The peer may read it slowly; a stalled peer is aborted."""
         if self._transport is None or self._transport.is_closing():
             return
         self.flush(self._loop.time())
         self._stalled_since_s = self._stalled_since_s or self._loop.time()
-        self._leave_link()
+        self._leave_epoll()
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once; what is not written is lost."""
-        self._leave_link()
+        """Close at once; unwritten bytes are lost."""
+        self._leave_epoll()
         self._abort_transport()
         self._loop.call_soon(
             self._end, None
-        )  # the loop may not say so: of a dial that uvloop gave up, it does not
+        )  # uvloop does not call connection_lost for a connection attempt that it gave up
 
     def check(self, now_s: float) -> None:
-        """Close the connection if it is idle, abort it if it stalls or does not end a frame. Called by the
-        owner's timer.
+        """Close an idle connection; abort one that stalls or does not complete a frame. Called by the owner's
+        timer.
         """
         stalled_since_s = self._stalled_since_s
         if stalled_since_s is not None:
@@ -191,22 +191,22 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def measure(self) -> int:
-        """Holder: what it holds of its peer's bytes and of those for its peer."""
-        self._look_at_unsent()
-        return self._holdings.take_report()
+        """Holder: the bytes held from and for the peer."""
+        self._measure_unsent()
+        return self._held.measure()
 
-    def shed(self) -> None:
-        """Holder: end it, since all connections together hold too much and this one the most."""
-        self.warn_once("shed", f"holds {self._holdings.reported_bytes} bytes; aborted")
+    def evict(self) -> None:
+        """Holder: abort, since all connections together hold too much and this one the most."""
+        self.warn_once("evicted", f"holds {self._held.reported_bytes} bytes; aborted")
         self.abort()
 
     def warn_once(self, kind: str, text: str) -> None:
-        """Log what the peer does wrong, once per kind and connection: no peer may fill the log."""
+        """Log a fault of the peer, once per kind and connection, so that no peer can fill the log."""
         if kind not in self._warnings and len(self._warnings) < _WARNINGS_MAX:
             self._warnings.add(kind)
             _log.warning("connection %d from %s: %s", self.connection_id, self.remote_address, text)
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -230,8 +230,8 @@ class Connection(asyncio.Protocol):
             self._pending.peer = self.remote_address
         self.opened_s = self.last_received_s = self._last_sent_s = self._loop.time()
         self._owner.connection_opened(self)
-        if self._links is not None and connected is not None:
-            self._loop.call_soon(self._join_links, connected)  # the loop begins to read only after this call
+        if self._epoll is not None and connected is not None:
+            self._loop.call_soon(self._join_epoll, connected)  # the loop begins to read only after this call
 
     def data_received(self, data: bytes) -> None:
         now_s = self.last_received_s = self._loop.time()
@@ -241,11 +241,11 @@ class Connection(asyncio.Protocol):
             self._end_unreadable(error)
         else:
             commands = received.commands
-            partial_bytes = self._holdings.partial_bytes = self._reader.partial_bytes
+            partial_bytes = self._held.partial_bytes = self._reader.partial_bytes
             if commands or self._frame_since_s is None:
                 self._frame_since_s = now_s if partial_bytes else None
             for place, size_bytes in received.large:
-                self._holdings.watch(commands[place], size_bytes)
+                self._held.watch(commands[place], size_bytes)
             if received.has_answers:
                 commands = self._settle_answers(commands)
             if commands:
@@ -253,52 +253,52 @@ class Connection(asyncio.Protocol):
                 self._owner.requests_received(self, commands, received.code)
             if received.error is not None:
                 self._end_unreadable(received.error)
-            if self._link is not None:
-                self._link.expect(partial_bytes)
-        if self._unanswered > self._limits.unanswered_max or self._holdings.large_bytes:
+            if self._entry is not None:
+                self._entry.expect(partial_bytes)
+        if self._unanswered > self._limits.unanswered_max or self._held.large_bytes:
             self._balance_reading()
-        self._holdings.report()
+        self._held.report()
 
-    def take_requests(
+    def requests_read(
         self, requests: list[RemotingCommand], open_count: int, code: int, now_s: float
     ) -> None:
-        """Linked: as `data_received`, but whole frames of requests, none of them large, read already."""
-        if self._link is None:
+        """EpollConnection: complete requests, none of them large, were read."""
+        if self._entry is None:
             return
         self.last_received_s = now_s
         self._unanswered += open_count
         self._owner.requests_received(self, requests, code)
-        if self._unanswered > self._limits.unanswered_max or self._holdings.large_bytes:
+        if self._unanswered > self._limits.unanswered_max or self._held.large_bytes:
             self._balance_reading()
 
     @property
     def partial_bytes(self) -> int:
-        """What has come of a frame that is not whole yet."""
+        """The bytes received of a frame that is not complete yet."""
         return self._reader.partial_bytes
 
-    def _join_links(self, connected: socket.socket) -> None:
+    def _join_epoll(self, connected: socket.socket) -> None:
         transport = self._transport
-        if self._links is None or transport is None or transport.is_closing() or self._is_reading_paused:
+        if self._epoll is None or transport is None or transport.is_closing() or self._is_reading_paused:
             return
         transport.pause_reading()
         try:
-            self._link = self._links.link(self, connected, self.partial_bytes)
+            self._entry = self._epoll.register(self, connected, self.partial_bytes)
         except (OSError, ValueError) as error:
             _log.warning("%s is read by the loop: %s", self.remote_address, error)
-        if self._link is None:
+        if self._entry is None:
             transport.resume_reading()
 
-    def give_back(self) -> None:
-        """Linked: the loop's own reading finds how the stream ended."""
-        if self._link is not None and self._transport is not None:
-            self._leave_link()
+    def return_to_loop(self) -> None:
+        """EpollConnection: the loop's own reading finds how the stream ended."""
+        if self._entry is not None and self._transport is not None:
+            self._leave_epoll()
             if not self._is_reading_paused:
                 self._transport.resume_reading()
 
-    def _leave_link(self) -> None:
-        if self._link is not None:
-            self._link.leave()
-            self._link = None
+    def _leave_epoll(self) -> None:
+        if self._entry is not None:
+            self._entry.unregister()
+            self._entry = None
 
     def _end_unreadable(self, error: FrameError | CommandError) -> None:
         self.warn_once("unreadable", f"unreadable input, closed: {error}")
@@ -312,31 +312,31 @@ class Connection(asyncio.Protocol):
         if self.is_open:
             self._stalled_since_s = None
         self._balance_reading()
-        self._look_at_unsent()
-        self._holdings.report()
+        self._measure_unsent()
+        self._held.report()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc)
 
     def _end(self, reason: Exception | None) -> None:
-        """Once, whoever finds it first."""
+        """Runs once, at the first sign that the connection has ended."""
         if self._is_over:
             return
         self._is_over = True
         self._abort_transport()
-        self._leave_link()
+        self._leave_epoll()
         self._out.clear()
-        self._holdings.close()
+        self._held.close()
         self._pending.close(reason)
         self._owner.connection_closed(self)
 
     def _abort_transport(self) -> None:
-        with contextlib.suppress(Exception):  # there is nothing left that it could end
+        with contextlib.suppress(Exception):  # the connection is closed already
             if self._transport is not None:
                 self._transport.abort()
 
     def _fail(self, error: Exception) -> None:
-        """What a transport raises costs its connection only."""
+        """An error of the transport ends this connection only."""
         self.warn_once("broken", f"cannot be used any more; aborted: {error!r}")
         self.abort()
 
@@ -344,10 +344,10 @@ class Connection(asyncio.Protocol):
 
     def _write(self, data: bytes) -> None:
         if not self._out:
-            if self._links is None:
+            if self._epoll is None:
                 self._loop.call_soon(self._flush_now)
             else:
-                self._links.flush_later(self)
+                self._epoll.flush_later(self)
         self._out.append(data)
         self._out_bytes += len(data)
         if self._out_bytes > self._limits.write_buffer_high_bytes:
@@ -357,34 +357,34 @@ class Connection(asyncio.Protocol):
         self.flush(self._loop.time())
 
     def flush(self, now_s: float) -> None:
-        """Linked: give what is gathered to the kernel, and what it does not take to the loop."""
+        """Write what is collected; what the kernel does not accept is left to the loop."""
         parts, size_bytes, self._out, self._out_bytes = self._out, self._out_bytes, [], 0
         transport = self._transport
         if not parts or transport is None or transport.is_closing():
             return
         self._last_sent_s = now_s
-        if len(parts) > 1 and (size_bytes < JOINED_BYTES_MAX * len(parts) or self._link is None):
+        if len(parts) > 1 and (size_bytes < JOINED_BYTES_MAX * len(parts) or self._entry is None):
             parts = [b"".join(parts)]
         unsent: list[bytes | memoryview] = [*parts]
-        if self._link is not None and not transport.get_write_buffer_size():
-            unsent = self._link.send(parts)
+        if self._entry is not None and not transport.get_write_buffer_size():
+            unsent = self._entry.send(parts)
             if not unsent:
-                if self._holdings.unsent_bytes:
-                    self._look_at_unsent()
-                    self._holdings.report()
+                if self._held.unsent_bytes:
+                    self._measure_unsent()
+                    self._held.report()
                 return
         try:
             transport.writelines(unsent)
         except Exception as error:  # noqa: BLE001  uvloop raises RuntimeError where asyncio would drop the bytes
             self._fail(error)
-        if self._look_at_unsent() > self._limits.write_buffer_bytes_max:
+        if self._measure_unsent() > self._limits.write_buffer_bytes_max:
             self.warn_once("unread", "does not read its answers; aborted")
             self.abort()
-        self._holdings.report()
+        self._held.report()
 
-    def _look_at_unsent(self) -> int:
+    def _measure_unsent(self) -> int:
         unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        self._holdings.unsent_bytes = unsent_bytes
+        self._held.unsent_bytes = unsent_bytes
         return unsent_bytes
 
     def _count_answers(self, answers: int) -> None:
@@ -393,8 +393,8 @@ class Connection(asyncio.Protocol):
             self._balance_reading()
 
     def _balance_reading(self) -> None:
-        """Read only while the peer reads, and while its open requests are below the bound (half of it to go
-        on).
+        """Read only while the peer reads and its open requests are below the bound; a paused connection is
+        read again below half of it.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -403,19 +403,16 @@ class Connection(asyncio.Protocol):
         is_paused = (
             self._stalled_since_s is not None
             or self._unanswered > self._limits.unanswered_max // part
-            or (
-                self._unanswered > 0
-                and self._holdings.large_bytes > self._limits.unanswered_bytes_max // part
-            )
+            or (self._unanswered > 0 and self._held.large_bytes > self._limits.unanswered_bytes_max // part)
         )
         if is_paused == self._is_reading_paused:
             return
-        self._is_reading_paused = self._holdings.wants_forgotten = is_paused
+        self._is_reading_paused = self._held.wants_freed = is_paused
         if not is_paused and self._frame_since_s is not None:
             self._frame_since_s = self._loop.time()
         try:
-            if self._link is not None:
-                self._link.pause(is_paused)
+            if self._entry is not None:
+                self._entry.pause(is_paused)
             elif is_paused:
                 transport.pause_reading()
             else:
@@ -429,7 +426,7 @@ class Connection(asyncio.Protocol):
         return now_s - self._frame_since_s > self._limits.frame_timeout_ms / 1000
 
     def _settle_answers(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
-        """The others, which are the peer's requests."""
+        """Give answers to their requests; return the other commands, which are the peer's requests."""
         for command in commands:
             if command.flag & RESPONSE_FLAG:
                 self._pending.receive(command)

@@ -1,10 +1,10 @@
-"""Reads all connections of a server in one pass of a turn, and writes to them in another, where there is
-compiled code for it.
+"""Reads all connections of a server in one pass of a loop turn, and writes to them in another, in compiled
+code where there is some.
 
-A connection stays one of its event loop, which opens and closes it, and writes what the kernel does not take
-at once. Only reading is taken over: ordinary requests come out of one compiled call for all connections that
-are readable, and what is not ordinary is read by the connection itself. At the end of a stream, or its first
-error, the connection is handed back to the loop, which finds the same and says what it is.
+The event loop opens and closes each connection, and writes what the kernel does not accept at once. Only
+reading is done here: one compiled call returns the ordinary requests of all readable connections; other input
+is read by the connection itself. At the end of a stream, or at its first error, the connection returns to the
+loop's own reading, which finds the same end or error and reports it.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from remoting.limits import RemotingLimits
 
 _log = logging.getLogger(__name__)
 READ_AT_ONCE: Final = 256
-"""Connections read in one go; then their requests are handled before more are read, so that those who wait
-for answers get some while others are served.
+"""Connections read in one pass; their requests are handled before more are read, so that no client waits for
+all the others.
 """
 
 JOINED_BYTES_MAX: Final = 32 * 1024
-"""Parts smaller than this, on the average, are copied into one to be sent; larger ones go as they are."""
+"""Parts smaller than this, on average, are copied into one for sending; larger ones are sent as they are."""
 
 _make_reader = function("_remoting", "FrameReader")
 _make_poller = function("_remoting", "Poller")
 
 
 def _behind(parts: Sequence[bytes], sent: int) -> list[bytes | memoryview]:
-    """What is left of the parts behind the first bytes of them all."""
+    """The parts without their first `sent` bytes."""
     for number, part in enumerate(parts):
         if sent < len(part):
             return [memoryview(part)[sent:], *parts[number + 1 :]]
@@ -41,54 +41,56 @@ def _behind(parts: Sequence[bytes], sent: int) -> list[bytes | memoryview]:
     return []
 
 
-class Linked(Protocol):
-    """A connection, as its links see it."""
+class EpollConnection(Protocol):
+    """A connection, as seen here."""
 
-    def take_requests(
+    def requests_read(
         self, requests: list[RemotingCommand], open_count: int, code: int, now_s: float
     ) -> None:
-        """Whole requests came in, and nothing else."""
+        """Complete requests were read, and nothing else."""
 
     def data_received(self, data: bytes) -> None: ...
 
     @property
     def partial_bytes(self) -> int: ...
 
-    def give_back(self) -> None:
-        """The loop is to read it from now on."""
+    def return_to_loop(self) -> None:
+        """The loop reads this connection from now on."""
 
     def flush(self, now_s: float) -> None: ...
 
     def abort(self) -> None: ...
 
 
-class Links:
+class EpollIo:
     """Of one server, on the loop that it is made on."""
 
     def __init__(self, limits: RemotingLimits) -> None:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._poller: Any = None
-        self._unflushed: list[Linked] = []
+        self._unflushed: list[EpollConnection] = []
 
-    def link(self, connection: Linked, connected: socket.socket, partial_bytes: int) -> "Link | None":
-        """Read this connection from now on; the loop must not. None where there is no compiled code."""
+    def register(
+        self, connection: EpollConnection, connected: socket.socket, partial_bytes: int
+    ) -> "EpollEntry | None":
+        """Read this connection from now on; the loop must not. None without compiled code."""
         if self._poller is None:
             self._open()
         if self._poller is None:
             return None
-        link = Link(self._poller, connection, connected.fileno())
-        self._poller.add(link.fd, connection, partial_bytes > 0)
-        return link
+        entry = EpollEntry(self._poller, connection, connected.fileno())
+        self._poller.add(entry.fd, connection, partial_bytes > 0)
+        return entry
 
-    def flush_later(self, connection: Linked) -> None:
+    def flush_later(self, connection: EpollConnection) -> None:
         """`flush` it at the end of this turn."""
         if not self._unflushed:
             self._loop.call_soon(self._flush_all)
         self._unflushed.append(connection)
 
     def close(self) -> None:
-        """Read nothing any more."""
+        """Stop reading."""
         if self._poller is not None:
             self._loop.remove_reader(self._poller.fileno())
             self._poller.close()
@@ -108,12 +110,12 @@ class Links:
         for connection, found, open_count, code in self._poller.collect():
             try:
                 if type(found) is list:
-                    connection.take_requests(found, open_count, code, now_s)
+                    connection.requests_read(found, open_count, code, now_s)
                 elif found is None:
-                    connection.give_back()
+                    connection.return_to_loop()
                 else:
                     connection.data_received(found)
-            except Exception:  # noqa: BLE001  what one connection does must not keep others from being read
+            except Exception:  # noqa: BLE001  a fault of one connection must not stop the others
                 _log.exception("reading a connection failed; it is aborted")
                 connection.abort()
 
@@ -123,17 +125,17 @@ class Links:
         for connection in unflushed:
             try:
                 connection.flush(now_s)
-            except Exception:  # noqa: BLE001  as in _read: the others' answers must leave
+            except Exception:  # noqa: BLE001  as in _read
                 _log.exception("writing to a connection failed; it is aborted")
                 connection.abort()
 
 
-class Link:
-    """One connection's place among them."""
+class EpollEntry:
+    """One registered connection."""
 
     __slots__ = ("_connection", "_poller", "fd")
 
-    def __init__(self, poller: Any, connection: Linked, fd: int) -> None:
+    def __init__(self, poller: Any, connection: EpollConnection, fd: int) -> None:
         self._poller = poller
         self._connection = connection
         self.fd = fd
@@ -142,14 +144,14 @@ class Link:
         self._poller.pause(self.fd, self._connection, is_paused)
 
     def expect(self, partial_bytes: int) -> None:
-        """Whether the bytes to come go on with a frame that has begun."""
+        """Whether the next bytes continue a frame that has begun."""
         self._poller.expect(self.fd, self._connection, partial_bytes > 0)
 
     def send(self, parts: list[bytes]) -> list[bytes | memoryview]:
-        """What the kernel did not take; the loop writes it, and finds what is wrong."""
+        """Returns what the kernel did not accept; the loop writes it, and reports errors."""
         sent: int = self._poller.send(self.fd, self._connection, parts)
         return _behind(parts, sent)
 
-    def leave(self) -> None:
-        """Not read from now on."""
+    def unregister(self) -> None:
+        """Stop reading this connection."""
         self._poller.remove(self.fd, self._connection)

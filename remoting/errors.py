@@ -2,7 +2,7 @@
 
 `FrameError` and `CommandError` are the peer's fault and end its connection. `HeaderError` and `RequestError`
 are answered. The `RemotingError` family is what a caller of `Connection.request` or `RemotingClient` has to
-expect.
+expect; `ClientError` is for callers that ask a cluster, not one node.
 """
 
 
@@ -50,3 +50,7 @@ class RemotingClosedError(RemotingError):
 
 class PendingRequestsFullError(RemotingError):
     """The connection already waits for its bound of answers; nothing was sent."""
+
+
+class ClientError(Exception):
+    """The cluster refused a request, or gave no answer in time. The text is a sentence for users."""

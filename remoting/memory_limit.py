@@ -13,23 +13,25 @@ from typing import Protocol
 from remoting.command import RemotingCommand
 
 _log = logging.getLogger(__name__)
-_RELIEF = 0.75
-"""Down to this part of the bound room is made, so that not every further byte makes some again."""
+_EVICT_DOWN_TO = 0.75
+"""Connections are evicted down to this part of the limit, so that the next bytes do not evict again."""
+REPORT_STEP_BYTES = 64 * 1024
+"""A connection reports when it holds so much more or less than it last reported."""
 
 
 class Holder(Protocol):
-    """A connection, as the budget sees it."""
+    """A connection, as the limit sees it."""
 
     def measure(self) -> int:
-        """The bytes it holds now; from now on it reports what comes on top of these."""
+        """The bytes it holds now; later reports count from here."""
 
-    def shed(self) -> None:
-        """Let go of everything at once."""
+    def evict(self) -> None:
+        """Free everything at once."""
 
 
-class ByteBudget:
-    """The sum of what the holders reported. It may be more than they hold, as they do not report at once what
-    they no longer do; they are asked before any is made to shed.
+class MemoryLimit:
+    """The sum of what the holders reported. It may be too high, since holders report late what they freed;
+    they are measured before any is evicted.
     """
 
     def __init__(self, bytes_max: int, holders: Callable[[], Iterable[Holder]]) -> None:
@@ -42,55 +44,51 @@ class ByteBudget:
         return self._sum_bytes
 
     def add(self, grown_bytes: int) -> None:
-        """A holder holds so much more than it last reported, or less. Over the bound those that hold the most
-        shed.
+        """A holder holds so much more than it last reported, or less if negative. Above the limit, those that
+        hold the most are evicted.
         """
         self._sum_bytes += grown_bytes
         if grown_bytes > 0 and self._sum_bytes > self._bytes_max:
-            self._relieve()
+            self._evict_largest()
 
-    def _relieve(self) -> None:
+    def _evict_largest(self) -> None:
         measured = [(holder.measure(), holder) for holder in self._holders()]
         self._sum_bytes = sum(size for size, _ in measured)
         if self._sum_bytes <= self._bytes_max:
             return
         _log.warning("all connections together hold %d bytes; the largest are aborted", self._sum_bytes)
-        room = self._sum_bytes - int(self._bytes_max * _RELIEF)
+        excess = self._sum_bytes - int(self._bytes_max * _EVICT_DOWN_TO)
         for size, holder in sorted(measured, key=lambda pair: pair[0], reverse=True):
-            if room <= 0:
+            if excess <= 0:
                 return
-            holder.shed()
-            room -= size
+            holder.evict()
+            excess -= size
 
 
-REPORT_STEP_BYTES = 64 * 1024
-"""How much more or less than it last told its budget a connection may hold."""
+class HeldMemory:
+    """What one connection holds of its peer's bytes and of the bytes for its peer.
 
-
-class Holdings:
-    """Counts, and tells the budget of the server.
-
-    partial_bytes: of a frame that is not whole yet.
-    unsent_bytes: not taken by the peer when last looked at.
-    large_bytes: larger requests that somebody still keeps.
-    on_forgotten: called on the loop after a large request was forgotten, if `wants_forgotten` is set.
+    partial_bytes: of a frame that is not complete yet.
+    unsent_bytes: not accepted by the kernel at the last measurement.
+    large_bytes: of the larger requests that still exist.
+    on_freed: called on the loop after a large request was freed, if `wants_freed` is set.
     """
 
     __slots__ = (
-        *("__weakref__", "_budget", "_large", "_loop", "_on_forgotten", "_reported_bytes"),
-        *("large_bytes", "partial_bytes", "unsent_bytes", "wants_forgotten"),
+        *("__weakref__", "_large", "_limit", "_loop", "_on_freed", "_reported_bytes"),
+        *("large_bytes", "partial_bytes", "unsent_bytes", "wants_freed"),
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, budget: ByteBudget | None, on_forgotten: Callable[[], None]
+        self, loop: asyncio.AbstractEventLoop, limit: MemoryLimit | None, on_freed: Callable[[], None]
     ) -> None:
         self.partial_bytes = 0
         self.unsent_bytes = 0
         self.large_bytes = 0
-        self.wants_forgotten = False
+        self.wants_freed = False
         self._loop = loop
-        self._budget = budget
-        self._on_forgotten = on_forgotten
+        self._limit = limit
+        self._on_freed = on_freed
         self._reported_bytes = 0
         self._large: dict[weakref.ref[RemotingCommand], int] = {}
 
@@ -104,29 +102,30 @@ class Holdings:
 
     def watch(self, request: RemotingCommand, size_bytes: int) -> None:
         """Count a request for as long as it exists, answered or not."""
-        self._large[weakref.ref(request, self._forget)] = size_bytes
+        self._large[weakref.ref(request, self._freed)] = size_bytes
         self.large_bytes += size_bytes
 
     def report(self) -> None:
-        """Tell the budget, but not of every byte."""
+        """Report to the limit, once the difference reaches REPORT_STEP_BYTES."""
         grown_bytes = self.sum_bytes - self._reported_bytes
-        if self._budget is not None and abs(grown_bytes) >= REPORT_STEP_BYTES:
+        if self._limit is not None and abs(grown_bytes) >= REPORT_STEP_BYTES:
             self._reported_bytes += grown_bytes
-            self._budget.add(grown_bytes)
+            self._limit.add(grown_bytes)
 
-    def take_report(self) -> int:
-        """What is held now, for a budget that asks: it counts as told."""
+    def measure(self) -> int:
+        """What is held now, for a limit that asks: it counts as reported."""
         self._reported_bytes = self.sum_bytes
         return self._reported_bytes
 
     def close(self) -> None:
-        """The connection is gone; whoever still works on its requests has bounds of its own."""
-        if self._budget is not None:
-            self._budget.add(-self._reported_bytes)
-        self._budget = None
+        """The connection is closed. Requests that are still handled have bounds of their own."""
+        if self._limit is not None:
+            self._limit.add(-self._reported_bytes)
+        self._limit = None
 
-    def _forget(self, reference: "weakref.ref[RemotingCommand]") -> None:
-        """Comes at any moment, on any thread: it counts, and leaves the rest to the loop."""
+    def _freed(self, reference: "weakref.ref[RemotingCommand]") -> None:
+        # The garbage collector calls this at any moment and on any thread: it only counts, the rest is the
+        # loop's.
         self.large_bytes -= self._large.pop(reference, 0)
-        if self.wants_forgotten and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._on_forgotten)
+        if self.wants_freed and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._on_freed)

@@ -12,6 +12,10 @@ import orjson
 
 from remoting.fastjson import FastjsonError, loads
 
+DEFAULT_TOPIC = "TBW102"
+"""A topic that does not exist is created like this one when its first message arrives. Every broker that
+creates topics so has it.
+"""
 MASTER_ID = 0
 PERM_READ = 4
 PERM_WRITE = 2

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from remoting.codes import ResponseCode
@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 HandlerResult = RemotingCommand | None | Awaitable[RemotingCommand | None]
 Handler = Callable[[RemotingCommand, Connection], HandlerResult]
 """Returns the answer, an awaitable of it, or None when `Router.answer` brings it later."""
+Handlers = Mapping[int, Handler]
+"""By request code."""
 Arrived = tuple[Connection, list[RemotingCommand], int]
 """Requests of one connection in order, and the code that all of them have, or -1."""
 Batch = tuple[Connection, list[RemotingCommand]]

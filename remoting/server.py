@@ -8,9 +8,9 @@ from itertools import count, takewhile
 from remoting import descriptors
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
-from remoting.epoll_io import Links
+from remoting.epoll_io import EpollIo
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
-from remoting.memory_limit import ByteBudget
+from remoting.memory_limit import MemoryLimit
 from remoting.router import Inbox, Router
 from sockets.listening import listening
 
@@ -32,12 +32,12 @@ class RemotingServer:
         self._limits = limits
         self._ids = count(1)
         self._connections: dict[Connection, None] = {}
-        self._mute: dict[Connection, None] = {}
+        self._silent: dict[Connection, None] = {}
         self._connections_max = limits.connections_max
-        self._budget = ByteBudget(limits.held_bytes_max, lambda: self.connections)
+        self._memory_limit = MemoryLimit(limits.held_bytes_max, lambda: self.connections)
         self._close_listeners: list[Callable[[Connection], None]] = []
         self._inbox: Inbox | None = None
-        self._links: Links | None = None
+        self._epoll: EpollIo | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
@@ -76,7 +76,7 @@ class RemotingServer:
         """
         loop = asyncio.get_running_loop()
         self._inbox = Inbox(self._router)
-        self._links = Links(self._limits)
+        self._epoll = EpollIo(self._limits)
         room = descriptors.room(self._limits.connections_max)
         self._connections_max = room.connections_max
         self._server = await listening(
@@ -108,14 +108,14 @@ class RemotingServer:
                     connection.abort()
         await self._server.wait_closed()
         self._server = None
-        if self._links is not None:
-            self._links.close()
+        if self._epoll is not None:
+            self._epoll.close()
 
     def connection_opened(self, connection: Connection) -> None:
         """ConnectionOwner: take it in; at the bound in the place of one that says nothing, or not at all."""
         if len(self._connections) < self._connections_max or self._make_room():
             self._connections[connection] = None
-            self._mute[connection] = None
+            self._silent[connection] = None
             return
         if not self._refused:
             _log.warning("%d connections are open; further ones are refused", len(self._connections))
@@ -126,25 +126,25 @@ class RemotingServer:
         """Abort the connection that has been silent the longest since it was opened, if there is one: stock
         clients connect when they have something to ask.
         """
-        if not self._mute:
+        if not self._silent:
             return False
         if not self._evicted:
             _log.warning("%d connections are open; silent ones make room", len(self._connections))
         self._evicted += 1
-        oldest = next(iter(self._mute))
-        self._forget(oldest)
+        oldest = next(iter(self._silent))
+        self._remove(oldest)
         oldest.abort()
         return True
 
-    def _forget(self, connection: Connection) -> None:
+    def _remove(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
-        self._mute.pop(connection, None)
+        self._silent.pop(connection, None)
 
     def connection_closed(self, connection: Connection) -> None:
         """ConnectionOwner: forget it and tell the listeners, unless it was refused."""
         if connection not in self._connections:
             return
-        self._forget(connection)
+        self._remove(connection)
         for listener in self._close_listeners:
             listener(connection)
         if not self._connections:
@@ -153,12 +153,12 @@ class RemotingServer:
     def requests_received(self, connection: Connection, requests: list[RemotingCommand], code: int) -> None:
         """ConnectionOwner: gather them for the hand-over of this turn."""
         assert self._inbox is not None, "a connection before start"
-        if self._mute:
-            self._mute.pop(connection, None)
+        if self._silent:
+            self._silent.pop(connection, None)
         self._inbox.add((connection, requests, code))
 
     def _make_connection(self) -> Connection:
-        return Connection(self, next(self._ids), self._limits, self._budget, self._links)
+        return Connection(self, next(self._ids), self._limits, self._memory_limit, self._epoll)
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
@@ -167,7 +167,7 @@ class RemotingServer:
     def _check_connections(self) -> None:
         now_s = asyncio.get_running_loop().time()
         opened_before_s = now_s - self._limits.frame_timeout_ms / 1000
-        for connection in takewhile(lambda mute: mute.opened_s < opened_before_s, tuple(self._mute)):
+        for connection in takewhile(lambda silent: silent.opened_s < opened_before_s, tuple(self._silent)):
             connection.abort()
         for connection in self.connections:
             connection.check(now_s)

@@ -1,8 +1,4 @@
-"""Who may call what: the dependencies that routes declare.
-
-`security/http_guard.py` has found out who asks before a route is reached; here it is held against what the
-route asks for.
-"""
+"""Access control: the dependencies that routes declare."""
 
 import math
 from collections.abc import AsyncIterator
@@ -26,7 +22,7 @@ _bearer = HTTPBearer(
 
 
 def actor_of(request: Request) -> Actor:
-    """Who sent this request. Raises: HTTPException 401 when nobody was found out."""
+    """Who sent this request. Raises: HTTPException 401 when the sender is unknown."""
     actor = getattr(request.state, "actor", None)
     if not isinstance(actor, Actor):
         raise HTTPException(
@@ -39,7 +35,7 @@ def actor_of(request: Request) -> Actor:
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """The dependency that lets nobody with a lesser role through."""
+    """The dependency that requires at least this role."""
 
     role: Role
 

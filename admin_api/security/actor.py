@@ -1,4 +1,4 @@
-"""Who asks, and what that one may do."""
+"""Who sends a request, and which role they have."""
 
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,6 +1,6 @@
-"""What every request passes before a route sees it: its name, its origin, its size, and who sends it.
+"""Checks every request before a route sees it: host name, origin, size, and the token.
 
-A plain ASGI middleware, so that streams and cancellation go through untouched.
+A plain ASGI middleware, so that streams and cancellation pass through unchanged.
 """
 
 import ipaddress
@@ -15,8 +15,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from admin_api.auditing import Refusal
-from admin_api.schemas.base import Problem
+from admin_api.audit.auditor import Refusal
+from admin_api.schema import Problem
 from admin_api.security.actor import Actor, Role
 from admin_api.security.policy import LOOPBACK_NAMES, Policy
 from admin_api.security.rates import RateLimit
@@ -41,12 +41,12 @@ _REFUSED_KNOWN: Final = frozenset(
 )
 """Answers to what was to change something that are audited; the latter when it is known who wanted it."""
 _PROTECTED: Final = ("/api/", "/metrics", "/readyz")
-"""The page itself, its files and the description tell nothing of the cluster."""
+"""The page itself, its files and the description reveal nothing about the cluster."""
 _WATCHED: Final = frozenset({"/metrics", "/readyz"})
 """Read without a token by what runs on this machine."""
 _PROXIES: Final = frozenset({"forwarded", "via", "x-real-ip"})
 _PROXIES_PREFIX: Final = "x-forwarded-"
-"""Headers by which a proxy tells that another machine may have sent what comes from this one."""
+"""Headers by which a proxy reports that another machine may have sent what comes from this one."""
 _BEHIND_PROXY: Final = (
     "This came through a proxy, behind which everybody would be an administrator: tokens are needed there "
     "(--tokens FILE)."

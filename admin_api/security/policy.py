@@ -1,4 +1,4 @@
-"""Whom the process serves: tokens, or everybody of this machine; and under which names."""
+"""Which clients the process serves (tokens, or every local user) and under which host names."""
 
 import ipaddress
 from collections.abc import Iterable

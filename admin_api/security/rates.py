@@ -1,4 +1,6 @@
-"""What each client may ask: token buckets in a table of bounded size, and turns where many ask at once."""
+"""Rate limits: token buckets per client in a table of bounded size, and a bounded number of concurrent
+requests.
+"""
 
 import asyncio
 import time
@@ -8,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 CLIENTS_MAX: Final = 1_000
-"""Beyond it the one unseen for longest is forgotten, and starts anew with a full bucket."""
+"""Beyond it the one unseen for longest is dropped, and starts again with a full bucket."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
-"""Reads the JSON bodies of brokers' answers, in fastjson's dialect too, into checked values.
+"""Parses the JSON bodies of brokers' answers, including fastjson's dialect, into validated values.
 
-Whatever is wrong with one is an AskError: the broker gave no usable answer.
+Any fault in a body is an AskError: the broker gave no usable answer.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Which brokers there are, and which of them takes the writes (requests 106 and 65001)."""
+"""Which brokers exist, and which of them accept writes (requests 106 and 65001)."""
 
 import asyncio
 import time
@@ -93,7 +93,7 @@ class Brokers:
         return (await self.look()).masters
 
     async def is_ledgermq(self, address: str) -> bool:
-        """Raises: AskError when it gives no answer."""
+        """Raises: AskError when it does not answer."""
         return await self.status_of(address) is not None
 
     async def status_of(self, address: str) -> NodeStatusMessage | None:
@@ -151,7 +151,7 @@ class Brokers:
             status, error = await self._ask_first(first, entries, statuses)
             if status is not None:
                 statuses[first] = status
-                problem = f"{first} is {status.role} and takes no writes"
+                problem = f"{first} is {status.role} and accepts no writes"
             if error is not None:
                 problem = str(error)
             elif status is None or leads(status):
@@ -163,7 +163,7 @@ class Brokers:
             return leader.remoting_address
         if first is not None and not own:
             return first
-        return Trouble(first or entries[0].address, f"{entries[0].broker_name} takes no writes: {problem}")
+        return Trouble(first or entries[0].address, f"{entries[0].broker_name} accepts no writes: {problem}")
 
     async def _ask_first(
         self, first: str, entries: Sequence[Listed], statuses: dict[str, NodeStatusMessage]

@@ -1,8 +1,4 @@
-"""What brokers say and do about messages: 11, 12, 32, 33, 105, 206, 300, 309, 310.
-
-What comes back are records (`remoting.record`), each checked as it is read; a broker that answers anything
-else gave no usable answer.
-"""
+"""Requests about messages: 11, 12, 32, 33, 105, 206, 300, 309, 310."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

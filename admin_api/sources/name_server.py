@@ -1,4 +1,4 @@
-"""What a name server is asked for beside its lists: configuration, key-value table, write permissions."""
+"""Requests to the name server: configuration, key-value table, write permissions."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What brokers say and do about consumer offsets: 14, 15, 29, 43, 202, 208, 222, 303, 314, 317."""
+"""Requests about consumer offsets: 14, 15, 29, 43, 202, 208, 222, 303, 314, 317."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from admin_api.gateway import AskError, Gateway
 from admin_api.sources.bodies import Body, QueueKey, by_queue, check, read_json
-from admin_api.sources.broker_config import ConfigSource
-from admin_api.sources.client_versions import VERSION_5
+from admin_api.sources.broker_admin import ConfigSource
+from admin_api.sources.groups import VERSION_5
 from remoting.codes import RequestCode, ResponseCode
 
 ROWS_MAX: Final = 20_000

@@ -1,4 +1,4 @@
-"""What brokers and the name server say of topics: 21, 105, 202, 300, 315; and the changes 17, 215, 216."""
+"""Requests about topics: 21, 105, 202, 300, 315; and the changes 17, 215, 216."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _WHAT_BOUNDS: Final = "queue bounds"
 
 
 class TopicConfig(Body):
-    """TopicConfig of one broker; `attributes` is None where it tells none (before RocketMQ 5)."""
+    """TopicConfig of one broker; `attributes` is None where it has none (before RocketMQ 5)."""
 
     topic_name: str
     read_queue_nums: int = Field(default=16, ge=0, le=QUEUES_MAX)

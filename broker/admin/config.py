@@ -6,28 +6,38 @@ all nodes of the group, also for those that are down now, and after a restart.
 
 import orjson
 
-from broker.config import RUNTIME_KEYS, ConfigError, FixedKeyError, check_settings
-from broker.context import BrokerContext
-from broker.forwarding import LeaderRequests
+from broker.config import RUNTIME_KEYS, BrokerConfig, ConfigError, FixedKeyError, check_settings
+from broker.forwarding import OnLeader
 from broker.registration import LEADER_BROKER_ID
 from broker.responses import committed_answer, invalid
 from broker.state.changes import PutSettings
+from broker.state.state import ReplicatedState
 from broker.state.topics import TRACE_TOPIC
+from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
-from remoting.router import HandlerResult
+from remoting.router import HandlerResult, Handlers
 
 
 class ConfigAdmin:
     """Shows and changes the configuration."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._config = context.config
-        self._state = context.state
-        self._log = context.log
+    def __init__(
+        self, config: BrokerConfig, log: MessageLog, state: ReplicatedState, on_leader: OnLeader
+    ) -> None:
+        self._on_leader = on_leader
+        self._config = config
+        self._state = state
+        self._log = log
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self._on_leader(self.update),
+            RequestCode.GET_BROKER_CONFIG: self.show,
+        }
 
     def show(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """26: every key with its value in force, and beside RocketMQ's answer which keys can change."""
@@ -68,9 +78,3 @@ class ConfigAdmin:
             "useTLS": "false",
             "msgTraceTopicName": TRACE_TOPIC,
         }
-
-
-def register(context: BrokerContext) -> None:
-    admin, router = ConfigAdmin(context), context.router
-    router.register(RequestCode.UPDATE_BROKER_CONFIG, LeaderRequests(context).handler(admin.update))
-    router.register(RequestCode.GET_BROKER_CONFIG, admin.show)

@@ -5,15 +5,17 @@ A client that does not answer within the limit is said so; its slowness holds no
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
 
-from broker.consume.clients import Client, ClientConnection, ConsumerGroup, Member
-from broker.context import BrokerContext
+from broker.config import BrokerConfig
+from broker.consume.clients import Client, ClientConnection, ClientRegistry, ConsumerGroup, Member
 from broker.responses import json_answer
+from broker.state.state import ReplicatedState
 from commitlog.errors import DamagedRecordError
+from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -23,6 +25,7 @@ from remoting.headers.clients import CallConsumerRequestHeader, ConsumerStatusRe
 from remoting.headers.groups import GroupRequestHeader
 from remoting.headers.offsets import GroupTopicRequestHeader
 from remoting.headers.topics import TopicRequestHeader
+from remoting.router import Handlers
 
 STATUS_LIMIT_S: Final = 5.0
 CALL_LIMIT_S: Final = 10.0
@@ -35,10 +38,32 @@ MESSAGE_ID_CHARS: Final = 32
 class ConsumerAdmin:
     """Asks clients, and tells of them."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._clients = context.clients
-        self._state = context.state
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        clients: ClientRegistry,
+        clock: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._clock = clock
+        self._now_ms = now_ms
+        self._clients = clients
+        self._state = state
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
+        }
 
     async def status(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """223: the offsets of each consumer that answers."""
@@ -77,7 +102,7 @@ class ConsumerAdmin:
         """309: the client gets the record and consumes it at once."""
         header = CallConsumerRequestHeader.parse(request.ext_fields)
         record = self._record(header.msg_id)
-        ext = {**request.ext_fields, "brokerName": self._context.config.broker_name}
+        ext = {**request.ext_fields, "brokerName": self._config.broker_name}
         topic = self._state.topics.get(header.topic)
         if topic is not None:
             ext["topicSysFlag"] = str(topic.topic_sys_flag)
@@ -89,7 +114,7 @@ class ConsumerAdmin:
     def _record(self, message_id: str) -> bytes:
         try:
             position = int(bytes.fromhex(message_id)[-8:].hex(), 16)
-            record = self._context.log.record_at(position) if len(message_id) == MESSAGE_ID_CHARS else None
+            record = self._log.record_at(position) if len(message_id) == MESSAGE_ID_CHARS else None
         except (ValueError, DamagedRecordError):
             record = None
         if record is None:
@@ -134,7 +159,7 @@ class ConsumerAdmin:
         """343: what the group has consumed."""
         group = GroupRequestHeader.parse(request.ext_fields).group
         topics = self._state.offsets.topics_of(group)
-        return json_answer(request, {"brokerAddr": self._context.config.broker_address, "topicList": topics})
+        return json_answer(request, {"brokerAddr": self._config.broker_address, "topicList": topics})
 
     def subscription(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """345: how the group's consumers are subscribed to the topic; none when they are not."""
@@ -149,7 +174,7 @@ class ConsumerAdmin:
     def all_producers(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """328"""
         groups = self._clients.producer_groups
-        boot_ms = self._context.clock() - self._context.environment.monotonic_ms()
+        boot_ms = self._clock() - self._now_ms()
         rows = {name: _rows(groups[name].values(), boot_ms) for name in sorted(groups)}
         return json_answer(request, {"data": rows})
 
@@ -166,14 +191,3 @@ def _rows(members: Iterable[Member], boot_ms: int) -> list[dict[str, Any]]:
         }
         for member in members
     ]
-
-
-def register(context: BrokerContext) -> None:
-    admin, router = ConsumerAdmin(context), context.router
-    router.register(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, admin.status)
-    router.register(RequestCode.GET_CONSUMER_RUNNING_INFO, admin.running_info)
-    router.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, admin.consume_directly)
-    router.register(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, admin.groups_of_topic)
-    router.register(RequestCode.QUERY_TOPICS_BY_CONSUMER, admin.topics_of_group)
-    router.register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, admin.subscription)
-    router.register(RequestCode.GET_ALL_PRODUCER_INFO, admin.all_producers)

@@ -8,20 +8,24 @@ the time.
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import orjson
 
 from broker.admin.types import PROGRESS_VERSION
-from broker.context import BrokerContext
+from broker.config import BrokerConfig
+from broker.consume.clients import ClientRegistry
 from broker.monitoring.group_lag import QueueEnds, TopicLag, topic_lag
-from broker.monitoring.statistics import GROUP_GET
-from broker.pop.ledger import PopLedger
+from broker.monitoring.statistics import GROUP_GET, BrokerStatistics
+from broker.pop.group_queue import Lane
 from broker.responses import json_answer
+from broker.state.state import ReplicatedState
+from commitlog.log import MessageLog
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
+from remoting.router import Handlers
 
 ROWS_PER_TURN: Final = 200
 """Groups, and topics of groups, that are looked at in one turn of the loop: about a millisecond."""
@@ -48,18 +52,38 @@ class _Turns:
 class ProgressAdmin:
     """Puts the groups' progress together from the replicated offsets, the queues' ends and the heartbeats."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._state = context.state
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        clients: ClientRegistry,
+        clock: Callable[[], int],
+        statistics: BrokerStatistics,
+        lanes: Callable[[], Iterable[Lane] | None] = lambda: None,
+    ) -> None:
+        """`lanes` gives the queues that groups consume by POP; None while this node does not know them."""
+        self._lanes = lanes
+        self._config = config
+        self._log = log
+        self._clients = clients
+        self._clock = clock
+        self._statistics = statistics
+        self._state = state
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.LEDGERMQ_GROUP_PROGRESS: self.all_groups,
+        }
 
     async def all_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """65005"""
         topics = await self._topics_by_group()
         popped = await self._pop_in_flight()
-        ends = QueueEnds(self._state.topics.get, self._context.log.queues.get)
+        ends = QueueEnds(self._state.topics.get, self._log.queues.get)
         turns = _Turns(ROWS_PER_TURN)
         groups: dict[str, orjson.Fragment] = {}
-        for name in sorted({*self._state.groups, *topics, *self._context.clients.consumer_groups}):
+        for name in sorted({*self._state.groups, *topics, *self._clients.consumer_groups}):
             row = await self._group(name, topics.get(name, ()), ends, turns)
             row["popInFlight"] = None if popped is None else popped[name]
             groups[name] = orjson.Fragment(orjson.dumps(row))
@@ -67,8 +91,8 @@ class ProgressAdmin:
             request,
             {
                 "version": PROGRESS_VERSION,
-                "brokerName": self._context.config.broker_name,
-                "atMs": self._context.clock(),
+                "brokerName": self._config.broker_name,
+                "atMs": self._clock(),
                 "groups": groups,
             },
         )
@@ -83,10 +107,10 @@ class ProgressAdmin:
         return topics
 
     async def _group(self, name: str, consumed: Sequence[str], ends: QueueEnds, turns: _Turns) -> Row:
-        online = self._context.clients.consumer_groups.get(name)
+        online = self._clients.consumer_groups.get(name)
         rows: dict[str, Row] = {}
         tps = 0.0
-        statistics = self._context.statistics
+        statistics = self._statistics
         for topic in consumed if online is None else {*consumed, *online.subscriptions}:
             await turns.row()
             topic_ends = ends.of(topic)
@@ -102,12 +126,12 @@ class ProgressAdmin:
 
     async def _pop_in_flight(self) -> Counter[str] | None:
         """By group; None while this node does not know."""
-        ledger = next((each for each in self._context.services if isinstance(each, PopLedger)), None)
-        if ledger is None or ledger.table is None:
+        lanes = self._lanes()
+        if lanes is None:
             return None
         turns = _Turns(NAMES_PER_TURN)
         counts: Counter[str] = Counter()
-        for lane in list(ledger.table.lanes.values()):
+        for lane in list(lanes):
             counts[lane.key.group] += lane.in_flight
             await turns.row()
         return counts
@@ -116,7 +140,3 @@ class ProgressAdmin:
 def _row(lag: TopicLag) -> Row:
     """As TopicProgress."""
     return {"lag": lag.lag, "unknownQueues": lag.unknown_queues}
-
-
-def register(context: BrokerContext) -> None:
-    context.router.register(RequestCode.LEDGERMQ_GROUP_PROGRESS, ProgressAdmin(context).all_groups)

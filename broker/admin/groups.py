@@ -7,15 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from broker.admin.attributes import GROUP_ATTRIBUTES, altered
-from broker.consume.clients import Member
+from broker.config import BrokerConfig
+from broker.consume.clients import ClientRegistry, Member
 from broker.consume.offset_commits import OffsetCommits
-from broker.context import BrokerContext
-from broker.forwarding import LeaderRequests
-from broker.monitoring.statistics import GROUP_GET
+from broker.forwarding import OnLeader
+from broker.monitoring.statistics import GROUP_GET, BrokerStatistics
 from broker.responses import committed_answer, invalid, json_answer, message_queue, progress
 from broker.state.changes import DeleteGroup, PutGroup
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.state import ReplicatedState
 from broker.state.topics import ConfigFormatError
+from commitlog.log import MessageLog
+from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -24,7 +27,7 @@ from remoting.fastjson import FastjsonError, loads, object_key_map
 from remoting.headers.clients import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
 from remoting.headers.groups import DeleteSubscriptionGroupRequestHeader, GroupRequestHeader
 from remoting.headers.offsets import ConsumeStatsRequestHeader
-from remoting.router import HandlerResult
+from remoting.router import HandlerResult, Handlers
 
 
 def with_attributes(
@@ -38,11 +41,36 @@ def with_attributes(
 class GroupAdmin:
     """Answers operators' questions about groups and their clients."""
 
-    def __init__(self, context: BrokerContext, commits: OffsetCommits) -> None:
-        self._context = context
-        self._state = context.state
-        self._clients = context.clients
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        engine: DLedgerServer | None,
+        state: ReplicatedState,
+        clients: ClientRegistry,
+        statistics: BrokerStatistics,
+        commits: OffsetCommits,
+        on_leader: OnLeader,
+    ) -> None:
+        self._on_leader = on_leader
+        self._config = config
+        self._log = log
+        self._engine = engine
+        self._statistics = statistics
+        self._state = state
+        self._clients = clients
         self._commits = commits
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._on_leader(self.put_group),
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._on_leader(self.delete_group),
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.one_group,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producers,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+        }
 
     def put_group(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
         """200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP"""
@@ -64,7 +92,7 @@ class GroupAdmin:
 
     def all_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG"""
-        engine = self._context.engine
+        engine = self._engine
         return json_answer(
             request,
             {
@@ -118,7 +146,7 @@ class GroupAdmin:
         if topics == [""]:
             topics = self._consumed_topics(group)
         rows = [row for topic in topics for row in self._progress(group, topic)]
-        tps = sum(self._context.statistics.tps(GROUP_GET, f"{topic}@{group}") for topic in topics)
+        tps = sum(self._statistics.tps(GROUP_GET, f"{topic}@{group}") for topic in topics)
         return json_answer(request, {"consumeTps": tps, "offsetTable": object_key_map(rows)})
 
     def _consumed_topics(self, group_name: str) -> list[str]:
@@ -128,7 +156,7 @@ class GroupAdmin:
 
     def _progress(self, group: str, topic: str) -> Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]:
         config = self._state.topics.get(topic)
-        log, broker_name = self._context.log, self._context.config.broker_name
+        log, broker_name = self._log, self._config.broker_name
         for queue_id in range(0 if config is None else config.read_queue_nums):
             offset = self._commits.current(group, topic, queue_id)
             yield message_queue(topic, broker_name, queue_id), progress(log, topic, queue_id, offset)
@@ -144,15 +172,3 @@ def _connections(members: Iterable[Member]) -> list[dict[str, Any]]:
         }
         for client in (member.client for member in members)
     ]
-
-
-def register(context: BrokerContext) -> None:
-    admin, router = GroupAdmin(context, OffsetCommits.of(context)), context.router
-    on_leader = LeaderRequests(context).handler
-    router.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, on_leader(admin.put_group))
-    router.register(RequestCode.DELETE_SUBSCRIPTIONGROUP, on_leader(admin.delete_group))
-    router.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, admin.all_groups)
-    router.register(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, admin.one_group)
-    router.register(RequestCode.GET_CONSUMER_CONNECTION_LIST, admin.consumers)
-    router.register(RequestCode.GET_PRODUCER_CONNECTION_LIST, admin.producers)
-    router.register(RequestCode.GET_CONSUME_STATS, admin.consume_stats)

@@ -11,11 +11,11 @@ from typing import Any, Final
 from broker.admin.attributes import TOPIC_ATTRIBUTES, altered
 from broker.admin.groups import with_attributes
 from broker.admin.topics import system_topic_error
-from broker.context import BrokerContext
-from broker.forwarding import LeaderRequests
+from broker.forwarding import OnLeader
 from broker.responses import invalid, json_answer, put_error
 from broker.state.changes import Change, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.state import ReplicatedState
 from broker.state.topics import SYSTEM_TOPICS, ConfigFormatError, TopicConfig, topic_name_error
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode
@@ -23,6 +23,7 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads
+from remoting.router import Handlers
 
 LIST_MAX: Final = 20_000
 """Topics or groups in one request: as many as a broker has by default."""
@@ -33,8 +34,16 @@ CHANGES_PER_PROPOSAL: Final = 50
 class ListAdmin:
     """Takes lists of configurations."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._state = context.state
+    def __init__(self, state: ReplicatedState, on_leader: OnLeader) -> None:
+        self._on_leader = on_leader
+        self._state = state
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._on_leader(self.put_topics),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._on_leader(self.put_groups),
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+        }
 
     async def put_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """18"""
@@ -101,11 +110,3 @@ def _rows(body: bytes, key: str) -> list[Mapping[str, Any]]:
     if not isinstance(rows, list) or len(rows) > LIST_MAX or not all(isinstance(row, dict) for row in rows):
         raise invalid(f"the body has no {key} of at most {LIST_MAX}")
     return rows
-
-
-def register(context: BrokerContext) -> None:
-    admin, router = ListAdmin(context), context.router
-    on_leader = LeaderRequests(context).handler
-    router.register(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, on_leader(admin.put_topics))
-    router.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, on_leader(admin.put_groups))
-    router.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, admin.system_topics)

@@ -4,49 +4,64 @@ The node itself for operators: 28 its figures, and our own LEDGERMQ_NODE_STATUS 
 LEDGERMQ_TRANSFER_LEADER (65002).
 """
 
-import asyncio
 import os
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from broker.admin.types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
-from broker.config import Peer
-from broker.context import BrokerContext
-from broker.monitoring.runtime_info import RuntimeInfo, process_figures
+from broker.config import BrokerConfig, Peer
+from broker.monitoring.runtime_info import RuntimeInfo
+from broker.readiness import Readiness
 from broker.responses import json_answer
-from broker.store.replication import ReplicationEngine, leader_hint
+from commitlog.log import MessageLog
 from dledger.core.status import NodeStatus, PeerStatus
 from dledger.core.types import NO_TERM
 from dledger.core.types import ResponseCode as EngineCode
+from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.headers.brokers import TransferLeaderRequestHeader
+from remoting.router import Handlers
 
 
 class NodeStatusBuilder:
     """Reads log and engine."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._config = context.config
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        engine: DLedgerServer | None,
+        clock: Callable[[], int],
+        started_at_ms: int,
+        end_position: Callable[[], int | None],
+        stored_ms_of: Callable[[int], int | None],
+    ) -> None:
+        self._log = log
+        self._engine = engine
+        self._clock = clock
+        self._started_at_ms = started_at_ms
+        self._end_position = end_position
+        self._stored_ms_of = stored_ms_of
+        self._config = config
 
     def build(self) -> NodeStatusMessage:
         config = self._config
-        engine = self._context.engine
+        engine = self._engine
         engine_fields = self._plain_fields() if engine is None else self._engine_fields(engine)
         return NodeStatusMessage(
             cluster=config.broker_cluster_name,
             group=config.group,
             broker_name=config.broker_name,
             node_id=config.dledger_self_id,
-            is_writable=self._context.log.is_writable(),
+            is_writable=self._log.is_writable(),
             durability=config.durability,
             remoting_address=config.broker_address,
-            applied_index=self._context.log.applied_index,
-            committed_position=self._context.log.max_position,
-            started_at_ms=self._context.started_at_ms,
+            applied_index=self._log.applied_index,
+            committed_position=self._log.max_position,
+            started_at_ms=self._started_at_ms,
             pid=os.getpid(),
             **engine_fields,
         )
@@ -57,10 +72,10 @@ class NodeStatusBuilder:
             "role": NodeRole.LEADER,
             "term": NO_TERM,
             "leader_id": self._config.dledger_self_id,
-            "end_position": self._context.end_position(),
+            "end_position": self._end_position(),
         }
 
-    def _engine_fields(self, engine: ReplicationEngine) -> dict[str, Any]:
+    def _engine_fields(self, engine: DLedgerServer) -> dict[str, Any]:
         status = engine.status()
         own = self._config.own_peer
         return {
@@ -73,7 +88,7 @@ class NodeStatusBuilder:
             "end_index": status.end_index,
             "committed_index": status.commit_index,
             "persisted_index": status.persisted_index,
-            "end_position": self._context.end_position(),
+            "end_position": self._end_position(),
             "epochs": tuple(EpochStatus(term=e.term, first_index=e.first_index) for e in status.epochs),
             "peers": self._peers(engine, status),
             "watermarks_by_term": {term: dict(marks) for term, marks in status.watermarks_by_term.items()},
@@ -83,13 +98,13 @@ class NodeStatusBuilder:
             ),
         }
 
-    def _peers(self, engine: ReplicationEngine, status: NodeStatus) -> tuple[PeerView, ...]:
+    def _peers(self, engine: DLedgerServer, status: NodeStatus) -> tuple[PeerView, ...]:
         by_id = {peer.id: peer for peer in status.peers}
         own_id = self._config.dledger_self_id
         others = [peer for peer in self._config.peers if peer.id != own_id]
         return tuple(self._peer_view(peer, engine, by_id.get(peer.id)) for peer in others)
 
-    def _peer_view(self, peer: Peer, engine: ReplicationEngine, told: PeerStatus | None) -> PeerView:
+    def _peer_view(self, peer: Peer, engine: DLedgerServer, told: PeerStatus | None) -> PeerView:
         known = told or _unknown_peer(peer.id)
         return _peer_view(peer, engine, known, self._lag_ms(known))
 
@@ -99,11 +114,11 @@ class NodeStatusBuilder:
             return None
         if known.lag_entries == 0:
             return 0
-        stored_ms = self._context.stored_ms_of(known.match_index + 1)
-        return None if stored_ms is None else max(0, self._context.clock() - stored_ms)
+        stored_ms = self._stored_ms_of(known.match_index + 1)
+        return None if stored_ms is None else max(0, self._clock() - stored_ms)
 
 
-def _peer_view(peer: Peer, engine: ReplicationEngine, known: PeerStatus, lag_ms: int | None) -> PeerView:
+def _peer_view(peer: Peer, engine: DLedgerServer, known: PeerStatus, lag_ms: int | None) -> PeerView:
     return PeerView(
         id=peer.id,
         replication_address=_address(peer.host, peer.port),
@@ -131,11 +146,25 @@ def _address(host: str, port: int) -> str:
 class BrokerAdmin:
     """Answers operators' questions about this node."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._status = NodeStatusBuilder(context)
-        self._runtime_info = RuntimeInfo(context, lambda: asyncio.get_running_loop().time())
-        context.services += self._runtime_info.services
+    def __init__(
+        self,
+        engine: DLedgerServer | None,
+        readiness: Readiness,
+        status: NodeStatusBuilder,
+        runtime_info: RuntimeInfo,
+    ) -> None:
+        self._engine = engine
+        self._readiness = readiness
+        self._status = status
+        self._runtime_info = runtime_info
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: self.cold_data,
+            RequestCode.LEDGERMQ_NODE_STATUS: self.node_status,
+            RequestCode.LEDGERMQ_TRANSFER_LEADER: self.transfer_leader,
+        }
 
     def runtime_info(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """28 GET_BROKER_RUNTIME_INFO"""
@@ -154,7 +183,7 @@ class BrokerAdmin:
     def transfer_leader(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """65002 LEDGERMQ_TRANSFER_LEADER: answered when the transfer has begun."""
         transferee = TransferLeaderRequestHeader.parse(request.ext_fields).transferee
-        engine = self._context.engine
+        engine = self._engine
         if engine is None:
             raise RequestError(
                 ResponseCode.NO_PERMISSION, "this node has no group to hand leadership over in"
@@ -163,19 +192,10 @@ class BrokerAdmin:
         if code is EngineCode.SUCCESS:
             return success_response(request)
         if code is EngineCode.NOT_LEADER:
-            hint = leader_hint(engine, self._context.config.dledger_self_id)
+            hint = self._readiness.leader_hint()
             raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, f"only the leader hands over: {hint}")
         if code in (EngineCode.UNKNOWN_MEMBER, EngineCode.UNEXPECTED_MEMBER):
             raise RequestError(
                 ResponseCode.INVALID_PARAMETER, f"{transferee[:64]} is no other member of the group"
             )
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"the transfer was refused: {code.name}")
-
-
-def register(context: BrokerContext) -> None:
-    admin, router = BrokerAdmin(context), context.router
-    context.runtime_figures.append(partial(process_figures, context.clock))
-    router.register(RequestCode.GET_BROKER_RUNTIME_INFO, admin.runtime_info)
-    router.register(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, admin.cold_data)
-    router.register(RequestCode.LEDGERMQ_NODE_STATUS, admin.node_status)
-    router.register(RequestCode.LEDGERMQ_TRANSFER_LEADER, admin.transfer_leader)

@@ -7,13 +7,14 @@ reset with their next pull (broker/consume/offset_resets.py).
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker.config import BrokerConfig
 from broker.consume.clients import HEARD_WITHIN_MS
-from broker.consume.offset_commits import OFFSETS_PER_CHANGE_MAX, OffsetCommits
-from broker.context import BrokerContext
-from broker.forwarding import LeaderRequests
+from broker.consume.consumers import Consumers
+from broker.consume.offset_commits import OFFSETS_PER_CHANGE_MAX
+from broker.forwarding import OnLeader
 from broker.responses import (
     committed_answer,
     invalid,
@@ -25,9 +26,10 @@ from broker.responses import (
 from broker.state.changes import Change, CommitOffsets, DeleteGroup, DeleteTopic, DropOffsets
 from broker.state.groups import group_name_error
 from broker.state.resets import HEARD_OF_MS
-from broker.state.state import StateChangeError
+from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import TopicConfig
 from commitlog.consume_queue import Boundary
+from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -39,6 +41,7 @@ from remoting.headers.offsets import (
     GroupTopicRequestHeader,
     ResetOffsetRequestHeader,
 )
+from remoting.router import Handlers
 
 JAVA_LONG_MAX = 2**63 - 1
 
@@ -46,13 +49,39 @@ JAVA_LONG_MAX = 2**63 - 1
 class OffsetAdmin:
     """Shows and changes groups' offsets."""
 
-    def __init__(self, context: BrokerContext, commits: OffsetCommits) -> None:
-        self._context = context
-        self._state = context.state
-        self._log = context.log
-        self._commits = commits
-        self._groups = context.running_groups
-        self._now_ms = context.environment.monotonic_ms
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        clock: Callable[[], int],
+        now_ms: Callable[[], int],
+        consumers: Consumers,
+        on_leader: OnLeader,
+    ) -> None:
+        self._on_leader = on_leader
+        self._config = config
+        self._clock = clock
+        self._resets = consumers.resets
+        self._state = state
+        self._log = log
+        self._commits = consumers.commits
+        self._groups = consumers.running_groups
+        self._now_ms = now_ms
+        state.on_applied = self.on_applied
+        state.on_replaced = self.take_pending
+        log.on_writable_change(self.on_writable_change)
+        self.take_pending()
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._on_leader(self.reset),
+            RequestCode.CLONE_GROUP_OFFSET: self._on_leader(self.clone),
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offsets,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_spans,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.corrections,
+        }
 
     async def reset(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """222: answered with the new offsets once they are committed."""
@@ -65,8 +94,8 @@ class OffsetAdmin:
         await self._store(request, header.group, topic.name, offsets)
         if not self._groups.may_run(header.group):
             # Whoever ran when it began is gone: who comes next begins there, and what it commits counts.
-            self._context.offset_resets.drop(header.group, topic.name, offsets)
-        broker_name = self._context.config.broker_name
+            self._resets.drop(header.group, topic.name, offsets)
+        broker_name = self._config.broker_name
         rows = [
             (message_queue(topic.name, broker_name, number), offset) for number, offset in offsets.items()
         ]
@@ -76,7 +105,7 @@ class OffsetAdmin:
         self, request: RemotingCommand, group: str, topic: str, offsets: Mapping[int, int]
     ) -> None:
         """Raises RequestError when they are not committed, or the group's consumers could not be told."""
-        resets = self._context.offset_resets
+        resets = self._resets
         has_consumers = self._groups.may_run(group)
         if has_consumers and not resets.has_room(group, topic, offsets, self._now_ms(), self._groups.may_run):
             raise RequestError(ResponseCode.SYSTEM_ERROR, self._no_room(group, len(offsets)))
@@ -93,8 +122,8 @@ class OffsetAdmin:
     def _no_room(self, group: str, count: int) -> str:
         return (
             f"Consumers of group {group[:255]} run and could not be told of a reset of {count} queues: "
-            f"{len(self._context.offset_resets)} queues wait for theirs to hear of earlier resets, and "
-            f"offsetResetMarksMax is {self._context.config.reset_marks_max}. Nothing was reset. Stop the "
+            f"{len(self._resets)} queues wait for theirs to hear of earlier resets, and "
+            f"offsetResetMarksMax is {self._config.reset_marks_max}. Nothing was reset. Stop the "
             "consumers, or wait until others have heard, or raise offsetResetMarksMax."
         )
 
@@ -191,12 +220,12 @@ class OffsetAdmin:
         delay_ms = 0
         if offset < end:
             next_ms = store_timestamp_ms(log, topic, queue_id, max(offset, first))
-            delay_ms = max(0, self._context.clock() - next_ms) if next_ms else 0
+            delay_ms = max(0, self._clock() - next_ms) if next_ms else 0
         return {
             "consumeTimeStamp": consumed_ms,
             "delayTime": delay_ms,
             "maxTimeStamp": store_timestamp_ms(log, topic, queue_id, end - 1) if end else 0,
-            "messageQueue": message_queue(topic, self._context.config.broker_name, queue_id),
+            "messageQueue": message_queue(topic, self._config.broker_name, queue_id),
             "minTimeStamp": begin_ms,
         }
 
@@ -228,7 +257,7 @@ class OffsetAdmin:
 
     def on_applied(self, change: Change, stored_ms: int) -> None:
         """A change of the state, on any node. Where offsets go, what was to be heard of them goes too."""
-        resets = self._context.offset_resets
+        resets = self._resets
         match change:
             case CommitOffsets():
                 self._on_offsets(change, stored_ms)
@@ -242,7 +271,7 @@ class OffsetAdmin:
                 pass
 
     def _on_offsets(self, change: CommitOffsets, stored_ms: int) -> None:
-        resets = self._context.offset_resets
+        resets = self._resets
         if not change.is_reset:
             if resets:
                 resets.end(change.group, change.topic, change.offsets)
@@ -253,35 +282,20 @@ class OffsetAdmin:
             self._mark_until_heard(change.group, change.topic, change.offsets, stored_ms)
 
     def _mark_until_heard(self, group: str, topic: str, offsets: Mapping[int, int], stored_ms: int) -> None:
-        left_ms = HEARD_OF_MS - (self._context.clock() - stored_ms)
+        left_ms = HEARD_OF_MS - (self._clock() - stored_ms)
         if left_ms > 0:
             until_ms = self._now_ms() + min(left_ms, HEARD_OF_MS)
-            self._context.offset_resets.mark(group, topic, offsets, until_ms)
+            self._resets.mark(group, topic, offsets, until_ms)
 
     def take_pending(self) -> None:
         """The state was not made of records that were applied here, but taken from a snapshot."""
-        self._context.offset_resets.forget()
+        self._resets.forget()
         for (group, topic, queue_id), reset in self._state.resets.items():
             self._mark_until_heard(group, topic, {queue_id: reset.offset}, reset.stored_ms)
 
     def on_writable_change(self, is_writable: bool) -> None:
         if is_writable:
             self._groups.begin()
-            self._context.offset_resets.take_leadership(self._now_ms())
+            self._resets.take_leadership(self._now_ms())
         else:
-            self._context.offset_resets.lose_leadership(self._now_ms() + HEARD_OF_MS)
-
-
-def register(context: BrokerContext) -> None:
-    admin, router = OffsetAdmin(context, OffsetCommits.of(context)), context.router
-    on_leader = LeaderRequests(context).handler
-    router.register(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, on_leader(admin.reset))
-    router.register(RequestCode.CLONE_GROUP_OFFSET, on_leader(admin.clone))
-    router.register(RequestCode.GET_ALL_CONSUMER_OFFSET, admin.all_offsets)
-    router.register(RequestCode.GET_ALL_DELAY_OFFSET, admin.all_delay_offsets)
-    router.register(RequestCode.QUERY_CONSUME_TIME_SPAN, admin.time_spans)
-    router.register(RequestCode.QUERY_CORRECTION_OFFSET, admin.corrections)
-    context.state.on_applied = admin.on_applied
-    context.state.on_replaced = admin.take_pending
-    admin.take_pending()
-    context.log.on_writable_change(admin.on_writable_change)
+            self._resets.lose_leadership(self._now_ms() + HEARD_OF_MS)

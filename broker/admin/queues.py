@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from broker.context import BrokerContext
-from broker.monitoring.statistics import GROUP_GET
+from broker.config import BrokerConfig
+from broker.consume.clients import ClientRegistry
+from broker.monitoring.statistics import GROUP_GET, BrokerStatistics
 from broker.responses import invalid, json_answer, message_queue, progress
+from broker.state.state import ReplicatedState
 from broker.state.topics import TopicConfig
+from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -15,6 +18,7 @@ from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
 from remoting.headers.offsets import BrokerConsumeStatsRequestHeader
 from remoting.headers.topics import QueryConsumeQueueRequestHeader
+from remoting.router import Handlers
 
 UNITS_MAX: Final = 1_000
 """In one answer, whatever is asked for: the tools page on."""
@@ -27,10 +31,25 @@ ROWS_PER_TURN: Final = 100
 class QueueAdmin:
     """Reads consume queues and offsets."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._log = context.log
-        self._state = context.state
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        clients: ClientRegistry,
+        statistics: BrokerStatistics,
+    ) -> None:
+        self._config = config
+        self._clients = clients
+        self._statistics = statistics
+        self._log = log
+        self._state = state
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.QUERY_CONSUME_QUEUE: self.units,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.all_progress,
+        }
 
     def units(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """321 QUERY_CONSUME_QUEUE"""
@@ -55,7 +74,7 @@ class QueueAdmin:
         return json_answer(request, answer)
 
     def _subscription(self, header: QueryConsumeQueueRequestHeader) -> Mapping[str, Any]:
-        group = self._context.clients.consumer_groups.get(header.consumer_group)
+        group = self._clients.consumer_groups.get(header.consumer_group)
         found = None if group is None else group.subscriptions.get(header.topic)
         if found is None:
             return {"filterData": f"{header.consumer_group}@{header.topic} is not online!"}
@@ -78,12 +97,12 @@ class QueueAdmin:
                     raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
                 if rows_made % ROWS_PER_TURN == 0:
                     await asyncio.sleep(0)
-            tps = self._context.statistics.tps(GROUP_GET, f"{topic.name}@{group}")
+            tps = self._statistics.tps(GROUP_GET, f"{topic.name}@{group}")
             groups.setdefault(group, []).append({"consumeTps": tps, "offsetTable": object_key_map(rows)})
         return json_answer(
             request,
             {
-                "brokerAddr": self._context.config.broker_address,
+                "brokerAddr": self._config.broker_address,
                 "consumeStatsList": [{group: stats} for group, stats in groups.items()],
                 "totalDiff": total,
                 "totalInflightDiff": 0,
@@ -103,11 +122,5 @@ class QueueAdmin:
 
     def _row(self, group: str, topic: str, queue_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         offset = self._state.offsets.get(group, topic, queue_id)
-        key = message_queue(topic, self._context.config.broker_name, queue_id)
+        key = message_queue(topic, self._config.broker_name, queue_id)
         return key, progress(self._log, topic, queue_id, offset)
-
-
-def register(context: BrokerContext) -> None:
-    admin, router = QueueAdmin(context), context.router
-    router.register(RequestCode.QUERY_CONSUME_QUEUE, admin.units)
-    router.register(RequestCode.GET_BROKER_CONSUME_STATS, admin.all_progress)

@@ -7,18 +7,18 @@ term is an epoch; a replica is in sync when its disk holds the log up to the com
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
 
-from broker.config import Peer
-from broker.context import BrokerContext
+from broker.config import BrokerConfig, Peer
 from broker.responses import invalid, json_answer
-from broker.store.replication import ReplicationEngine, leader_hint
+from broker.store.replication import leader_hint
 from dledger.core.status import PeerStatus
 from dledger.core.types import ResponseCode as EngineCode
 from dledger.core.types import Role
+from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
@@ -26,6 +26,7 @@ from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads
 from remoting.headers.brokers import ElectMasterRequestHeader
 from remoting.properties_text import format_properties_text
+from remoting.router import Handlers
 
 LEADER_ID: Final = 0
 TRANSFER_LIMIT_S: Final = 2.5
@@ -37,15 +38,33 @@ NAMES_MAX: Final = 1_000
 class ReplicationAdmin:
     """Tells of the group; moves its leadership."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._config = context.config
+    def __init__(
+        self,
+        config: BrokerConfig,
+        engine: DLedgerServer | None,
+        end_position: Callable[[], int | None],
+        position_of: Callable[[int], int],
+    ) -> None:
+        self._engine = engine
+        self._end_position = end_position
+        self._position_of = position_of
+        self._config = config
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
+            RequestCode.GET_BROKER_EPOCH_CACHE: self.epochs,
+            RequestCode.CONTROLLER_GET_METADATA_INFO: self.metadata,
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self.sync_state,
+            RequestCode.CONTROLLER_ELECT_MASTER: self.elect,
+            RequestCode.GET_CONTROLLER_CONFIG: self.config,
+        }
 
     def ha_status(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """907: a leader shows its followers, a follower what it has itself."""
-        engine = self._engine()
+        engine = self._group_engine()
         status = engine.status()
-        log_end = self._context.end_position() or 0
+        log_end = self._end_position() or 0
         if status.role is not Role.LEADER:
             client = {"masterAddr": self._leader_address(engine) or "", "maxOffset": log_end}
             client |= {"lastReadTimestamp": 0, "lastWriteTimestamp": 0, "transferredByteInSecond": 0}
@@ -65,7 +84,7 @@ class ReplicationAdmin:
         )
 
     def _ha_row(
-        self, engine: ReplicationEngine, peer: PeerStatus, commit_index: int, log_end: int
+        self, engine: DLedgerServer, peer: PeerStatus, commit_index: int, log_end: int
     ) -> dict[str, Any]:
         lag = log_end if peer.lag_bytes is None else peer.lag_bytes
         return {
@@ -79,12 +98,12 @@ class ReplicationAdmin:
 
     def epochs(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """1007: where each term's entries begin and end in this node's log."""
-        status = self._engine().status()
-        log_end = self._context.end_position() or 0
+        status = self._group_engine().status()
+        log_end = self._end_position() or 0
         begin = max(status.begin_index, 0)
         terms = [epoch.term for epoch in status.epochs]
         starts = [
-            self._context.position_of(max(epoch.first_index, begin))
+            self._position_of(max(epoch.first_index, begin))
             if max(epoch.first_index, begin) <= status.end_index
             else log_end
             for epoch in status.epochs
@@ -104,7 +123,7 @@ class ReplicationAdmin:
 
     def metadata(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """1005: who leads, and where."""
-        engine = self._engine()
+        engine = self._group_engine()
         address = self._leader_address(engine)
         if engine.leader_id is None or address is None:
             raise RequestError(ResponseCode.SYSTEM_BUSY, leader_hint(engine, self._config.dledger_self_id))
@@ -120,7 +139,7 @@ class ReplicationAdmin:
 
     def sync_state(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """1006: the replicas of this broker, if it is among the names in the body. Only the leader knows."""
-        engine = self._engine()
+        engine = self._group_engine()
         status = engine.status()
         if status.role is not Role.LEADER:
             raise self._not_leader(engine)
@@ -142,7 +161,7 @@ class ReplicationAdmin:
             }
         return json_answer(request, {"replicasInfoTable": table})
 
-    def _replica(self, engine: ReplicationEngine, peer: Peer) -> Mapping[str, Any]:
+    def _replica(self, engine: DLedgerServer, peer: Peer) -> Mapping[str, Any]:
         is_self = peer.id == self._config.dledger_self_id
         address = self._config.broker_address if is_self else engine.client_addresses.get(peer.id, "")
         return {
@@ -155,7 +174,7 @@ class ReplicationAdmin:
     async def elect(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """1002: hand leadership to the node registered under the broker id; answered once it leads."""
         header = ElectMasterRequestHeader.parse(request.ext_fields)
-        engine = self._engine()
+        engine = self._group_engine()
         if (header.cluster_name, header.broker_name) != (
             self._config.broker_cluster_name,
             self._config.broker_name,
@@ -167,7 +186,7 @@ class ReplicationAdmin:
             await self._transfer(engine, header.broker_id)
         return self._elected(request, engine)
 
-    async def _transfer(self, engine: ReplicationEngine, broker_id: int) -> None:
+    async def _transfer(self, engine: DLedgerServer, broker_id: int) -> None:
         wanted = [peer.id for peer in self._config.peers if _follower_id(peer) == broker_id]
         if not wanted or wanted[0] == self._config.dledger_self_id:
             raise invalid(f"no other node of the group has the broker id {broker_id}")
@@ -180,7 +199,7 @@ class ReplicationAdmin:
             await asyncio.sleep(LOOK_INTERVAL_S)
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"{wanted[0]} does not lead after {TRANSFER_LIMIT_S} s")
 
-    def _elected(self, request: RemotingCommand, engine: ReplicationEngine) -> RemotingCommand:
+    def _elected(self, request: RemotingCommand, engine: DLedgerServer) -> RemotingCommand:
         term, address = engine.term, self._leader_address(engine) or ""
         ext = {"masterBrokerId": str(LEADER_ID), "masterAddress": address}
         ext |= {"masterEpoch": str(term), "syncStateSetEpoch": str(term)}
@@ -199,25 +218,25 @@ class ReplicationAdmin:
 
     def config(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """1010: the group's part of the broker's configuration."""
-        self._engine()
+        self._group_engine()
         values = self._config.to_properties()
         group = {key: value for key, value in values.items() if key in _GROUP_KEYS}
         return success_response(request, body=format_properties_text(group))
 
-    def _engine(self) -> ReplicationEngine:
-        engine = self._context.engine
+    def _group_engine(self) -> DLedgerServer:
+        engine = self._engine
         if engine is None:
             raise RequestError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this broker has no replica group")
         return engine
 
-    def _not_leader(self, engine: ReplicationEngine) -> RequestError:
+    def _not_leader(self, engine: DLedgerServer) -> RequestError:
         hint = leader_hint(engine, self._config.dledger_self_id)
         return RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, f"only the leader answers this: {hint}")
 
-    def _leader_address(self, engine: ReplicationEngine) -> str | None:
+    def _leader_address(self, engine: DLedgerServer) -> str | None:
         return None if engine.leader_id is None else self._address(engine, engine.leader_id) or None
 
-    def _address(self, engine: ReplicationEngine, node_id: str) -> str:
+    def _address(self, engine: DLedgerServer, node_id: str) -> str:
         own = node_id == self._config.dledger_self_id
         return self._config.broker_address if own else engine.client_addresses.get(node_id, "")
 
@@ -260,13 +279,3 @@ def _names(body: bytes) -> list[str]:
     if not isinstance(names, list) or len(names) > NAMES_MAX:
         raise invalid(f"the body is no list of at most {NAMES_MAX} broker names")
     return [str(name) for name in names]
-
-
-def register(context: BrokerContext) -> None:
-    admin, router = ReplicationAdmin(context), context.router
-    router.register(RequestCode.GET_BROKER_HA_STATUS, admin.ha_status)
-    router.register(RequestCode.GET_BROKER_EPOCH_CACHE, admin.epochs)
-    router.register(RequestCode.CONTROLLER_GET_METADATA_INFO, admin.metadata)
-    router.register(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, admin.sync_state)
-    router.register(RequestCode.CONTROLLER_ELECT_MASTER, admin.elect)
-    router.register(RequestCode.GET_CONTROLLER_CONFIG, admin.config)

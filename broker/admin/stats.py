@@ -2,26 +2,40 @@
 
 from typing import Any
 
-from broker.context import BrokerContext
 from broker.monitoring.statistics import STATS, BrokerStatistics, Figures
 from broker.responses import json_answer
+from broker.state.state import ReplicatedState
 from commitlog.dispatch import DispatchBatch
+from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.headers.brokers import ViewBrokerStatsRequestHeader
+from remoting.router import Handlers
 
 
 class StatsAdmin:
     """Shows the statistics; has the log's puts counted."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._log = context.log
-        self._state = context.state
-        self._statistics: BrokerStatistics = context.statistics
-        self._topic_count = len(context.state.topics)
+    def __init__(
+        self,
+        log: MessageLog,
+        state: ReplicatedState,
+        statistics: BrokerStatistics,
+    ) -> None:
+        self._log = log
+        self._state = state
+        self._statistics = statistics
+        self._topic_count = len(state.topics)
         self._is_started = False
+        log.add_listener(self.on_dispatch)
+        state.on_topics_changed(self.on_topics_changed)
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.VIEW_BROKER_STATS_DATA: self.view,
+        }
 
     async def start(self) -> None:
         """What was in the log at the start has been dispatched by now."""
@@ -57,11 +71,3 @@ def _item(figures: Figures, is_size: bool) -> dict[str, Any]:
     total = figures.bytes if is_size else figures.count
     average = total / figures.calls if figures.calls else 0.0
     return {"avgpt": average, "sum": total, "tps": figures.per_second(total)}
-
-
-def register(context: BrokerContext) -> None:
-    admin = StatsAdmin(context)
-    context.router.register(RequestCode.VIEW_BROKER_STATS_DATA, admin.view)
-    context.log.add_listener(admin.on_dispatch)
-    context.state.on_topics_changed(admin.on_topics_changed)
-    context.services.append(admin)

@@ -10,11 +10,12 @@ from typing import Any
 import orjson
 
 from broker.admin.attributes import TOPIC_ATTRIBUTES, altered, parse_changes
-from broker.context import BrokerContext
-from broker.forwarding import LeaderRequests
-from broker.monitoring.statistics import TOPIC_PUT
+from broker.config import BrokerConfig
+from broker.forwarding import OnLeader
+from broker.monitoring.statistics import TOPIC_PUT, BrokerStatistics
 from broker.responses import committed_answer, invalid, json_answer, message_queue, store_timestamp_ms
 from broker.state.changes import DeleteTopic, PutTopic
+from broker.state.state import ReplicatedState
 from broker.state.topics import (
     ConfigFormatError,
     DataVersion,
@@ -23,22 +24,45 @@ from broker.state.topics import (
     is_system_topic,
     topic_name_error,
 )
+from commitlog.log import MessageLog
+from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
 from remoting.headers.topics import CreateTopicRequestHeader, TopicRequestHeader
-from remoting.router import HandlerResult
+from remoting.router import HandlerResult, Handlers
 
 
 class TopicAdmin:
     """Answers operators' questions about topics."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._state = context.state
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        engine: DLedgerServer | None,
+        state: ReplicatedState,
+        statistics: BrokerStatistics,
+        on_leader: OnLeader,
+    ) -> None:
+        self._on_leader = on_leader
+        self._config = config
+        self._log = log
+        self._engine = engine
+        self._statistics = statistics
+        self._state = state
         self._all_topics: tuple[DataVersion, int, bytes] | None = None
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._on_leader(self.put_topic),
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._on_leader(self.delete_topic),
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_TOPIC_CONFIG: self.one_topic,
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+        }
 
     def put_topic(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
         """17 UPDATE_AND_CREATE_TOPIC"""
@@ -101,16 +125,16 @@ class TopicAdmin:
         topic = self._known(request)
         rows = [
             (
-                message_queue(topic.name, self._context.config.broker_name, queue_id),
+                message_queue(topic.name, self._config.broker_name, queue_id),
                 self._bounds(topic, queue_id),
             )
             for queue_id in range(topic.queue_nums)
         ]
-        tps = self._context.statistics.tps(TOPIC_PUT, topic.name)
+        tps = self._statistics.tps(TOPIC_PUT, topic.name)
         return json_answer(request, {"offsetTable": object_key_map(rows), "topicPutTps": tps})
 
     def _bounds(self, topic: TopicConfig, queue_id: int) -> dict[str, Any]:
-        log = self._context.log
+        log = self._log
         queue = log.queues.get(topic.name, queue_id)
         if queue is None:
             return {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
@@ -125,7 +149,7 @@ class TopicAdmin:
         return topic
 
     def _term(self) -> int:
-        return 0 if self._context.engine is None else self._context.engine.term
+        return 0 if self._engine is None else self._engine.term
 
 
 def system_topic_error(topic: str, static_topics: Container[str]) -> str | None:
@@ -133,13 +157,3 @@ def system_topic_error(topic: str, static_topics: Container[str]) -> str | None:
     if is_system_topic(topic) or topic in static_topics:
         return f"The topic[{topic}] is conflict with system topic."
     return None
-
-
-def register(context: BrokerContext) -> None:
-    admin, router = TopicAdmin(context), context.router
-    on_leader = LeaderRequests(context).handler
-    router.register(RequestCode.UPDATE_AND_CREATE_TOPIC, on_leader(admin.put_topic))
-    router.register(RequestCode.DELETE_TOPIC_IN_BROKER, on_leader(admin.delete_topic))
-    router.register(RequestCode.GET_ALL_TOPIC_CONFIG, admin.all_topics)
-    router.register(RequestCode.GET_TOPIC_CONFIG, admin.one_topic)
-    router.register(RequestCode.GET_TOPIC_STATS_INFO, admin.topic_stats)

@@ -1,19 +1,19 @@
 """What of RocketMQ's broker there is not here: such a request is answered 3 REQUEST_CODE_NOT_SUPPORTED with a
 sentence that says why, and what to do instead.
 
-Registered last: a code that a processor serves is passed over.
+A code that a feature serves is left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import Final
 
-from broker.context import BrokerContext
 from remoting.codes import RequestCode as Code
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
+from remoting.router import Handlers
 
 NO_ACL = (
     "LedgerMQ has no users and no access control lists: whoever reaches the port may do everything, so let a "
@@ -71,8 +71,6 @@ def _refuse(reason: str, request: RemotingCommand, connection: Connection) -> Re
     raise RequestError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, reason)
 
 
-def register(context: BrokerContext) -> None:
-    served = context.router.codes
-    for code, reason in REASONS.items():
-        if code not in served:
-            context.router.register(code, partial(_refuse, reason))
+def unsupported_handlers(served: Container[int]) -> Handlers:
+    """`served`: the codes that have a handler."""
+    return {code: partial(_refuse, reason) for code, reason in REASONS.items() if code not in served}

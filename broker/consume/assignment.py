@@ -12,19 +12,21 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from broker.consume.clients import ClientConnection
+from broker.config import BrokerConfig
+from broker.consume.clients import ClientConnection, ClientRegistry
 from broker.consume.topic_routes import TopicRoutes
-from broker.context import BrokerContext
 from broker.readiness import Readiness
 from broker.responses import put_error
 from broker.state.changes import SetRequestMode
 from broker.state.request_modes import POP, PULL, RequestMode
+from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX, ConfigFormatError
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads
+from remoting.router import Handlers
 
 
 class MessageQueue(NamedTuple):
@@ -104,11 +106,26 @@ _BROADCASTING = ("BROADCASTING", 0)
 class Assignment:
     """Answers from the replicated state, the heartbeats and the name servers' routes."""
 
-    def __init__(self, context: BrokerContext, readiness: Readiness, routes: TopicRoutes) -> None:
-        self._context = context
-        self._state = context.state
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        clients: ClientRegistry,
+        readiness: Readiness,
+        routes: TopicRoutes,
+    ) -> None:
+        self._config = config
+        self._clients = clients
+        self._state = state
         self._readiness = readiness
         self._routes = routes
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.QUERY_ASSIGNMENT: self.query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
+        }
 
     async def query(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
         """400: null when nothing can be said now, and the client is to keep what it has."""
@@ -154,7 +171,7 @@ class Assignment:
         known = self._state.request_modes.get(topic, group)
         if known is not None:
             return known
-        config = self._context.config
+        config = self._config
         mode = PULL if topic.startswith(RETRY_PREFIX) else config.default_message_request_mode
         return RequestMode(topic, group, mode, config.default_pop_share_queue_num if mode == POP else 0)
 
@@ -170,7 +187,7 @@ class Assignment:
         queues = sorted(MessageQueue(topic, name, at) for name, count in brokers for at in range(count))
         if body.get("messageModel") in _BROADCASTING:
             return queues
-        clients = self._context.clients.consumer_ids(group)
+        clients = self._clients.consumer_ids(group)
         if not clients:
             return None
         return self._shared_out(str(body.get("strategyName") or ""), client_id, queues, clients, mode)
@@ -215,13 +232,3 @@ def _text(body: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value:
         raise RequestError(ResponseCode.INVALID_PARAMETER, f"{name} is missing")
     return value
-
-
-def register(context: BrokerContext) -> None:
-    readiness = Readiness(
-        context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
-    )
-    processor = Assignment(context, readiness, TopicRoutes(context))
-    context.router.register(RequestCode.QUERY_ASSIGNMENT, processor.query)
-    context.router.register(RequestCode.SET_MESSAGE_REQUEST_MODE, processor.set_mode)
-    context.router.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, processor.all_modes)

@@ -4,11 +4,19 @@ and the check of a consumer's settings (46).
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import orjson
 
-from broker.consume.clients import Client, ClientConnection, RegistryFullError, rebalance_notice
+from broker.background import Spawn
+from broker.config import BrokerConfig
+from broker.consume.clients import (
+    Client,
+    ClientConnection,
+    ClientRegistry,
+    RegistryFullError,
+    rebalance_notice,
+)
 from broker.consume.filters import FilterError, is_tag_type, property_filter_refused
 from broker.consume.heartbeats import (
     Heartbeat,
@@ -17,15 +25,16 @@ from broker.consume.heartbeats import (
     parse_client_config,
     parse_heartbeat,
 )
-from broker.context import BrokerContext
+from broker.sql92.filters import SqlFilters
 from broker.state.groups import SubscriptionGroupConfig
-from broker.state.state import StateChangeError
+from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import RETRY_PREFIX, retry_topic, topic_name_error
+from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
 from remoting.headers.clients import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
-from remoting.router import HandlerResult
+from remoting.router import HandlerResult, Handlers
 
 EXPIRY_INTERVAL_S = 10.0
 """How often silent clients are looked for."""
@@ -38,13 +47,34 @@ class ClientProcessor:
     change.
     """
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._clients = context.clients
-        self._state = context.state
-        self._now_ms = context.environment.monotonic_ms
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        clients: ClientRegistry,
+        now_ms: Callable[[], int],
+        spawn: Spawn,
+        sql_filters: SqlFilters,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._spawn = spawn
+        self._sql_filters = sql_filters
+        self._clients = clients
+        self._state = state
+        self._now_ms = now_ms
         """A wall clock that is set ahead would make all clients silent ones."""
         self._timer: asyncio.TimerHandle | None = None
+        log.on_writable_change(self.on_writable_change)
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.HEART_BEAT: self.heart_beat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.list_consumers,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
+        }
 
     def heart_beat(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
         """34: register the client; on the leader the answer waits for what its groups still lack."""
@@ -56,7 +86,7 @@ class ClientProcessor:
             raise RequestError(ResponseCode.SYSTEM_BUSY, str(error)) from error
         self._notify(changed)
         incomplete = self._incomplete(beat.group for beat in heartbeat.consumers)
-        if not incomplete or not self._context.log.is_writable():
+        if not incomplete or not self._log.is_writable():
             return success_response(request)
         return self._complete_and_answer(request, incomplete)
 
@@ -90,11 +120,11 @@ class ClientProcessor:
 
     def _check_property_filter(self, group: str, subscription: Subscription) -> None:
         """Raises RequestError while such filters are not enabled, FilterError for one that cannot be read."""
-        if not self._context.config.enable_property_filter:
+        if not self._config.enable_property_filter:
             remark = property_filter_refused(subscription.expression_type)
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
         expression = subscription.expression
-        found = self._context.sql_filters.filter_for(subscription.expression_type, expression)
+        found = self._sql_filters.filter_for(subscription.expression_type, expression)
         if rest := expression[found.end :].strip():
             logger.warning(
                 "group %s, topic %s: the filter ends before %.60r, which is ignored as RocketMQ ignores it",
@@ -111,7 +141,7 @@ class ClientProcessor:
         """What heartbeats asked of this node as a follower is made up for when it leads."""
         incomplete = self._incomplete(self._clients.consumer_groups) if is_writable else []
         if incomplete:
-            self._context.spawn(self._complete(incomplete))
+            self._spawn(self._complete(incomplete))
 
     def expire(self) -> None:
         """Drop silent clients and close the connections that nobody beats on."""
@@ -182,14 +212,3 @@ def _parse(body: bytes) -> Heartbeat:
         return parse_heartbeat(body)
     except HeartbeatError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"heartbeat refused: {error}") from error
-
-
-def register(context: BrokerContext) -> None:
-    processor = ClientProcessor(context)
-    context.router.register(RequestCode.HEART_BEAT, processor.heart_beat)
-    context.router.register(RequestCode.UNREGISTER_CLIENT, processor.unregister)
-    context.router.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, processor.list_consumers)
-    context.router.register(RequestCode.CHECK_CLIENT_CONFIG, processor.check_config)
-    context.close_listeners.append(processor.connection_closed)
-    context.log.on_writable_change(processor.on_writable_change)
-    context.services.append(processor)

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from broker.consume.offset_resets import NOT_PUT
-from broker.context import BrokerContext
 from broker.state.changes import CommitOffsets
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog, PutStatus
@@ -42,16 +41,6 @@ class OffsetCommits:
         self._commit_callbacks: list[Callable[[str, str, int, int], None]] = []
         log.on_writable_change(self._on_writable_change)
         state.on_topic_deleted(self._forget_topic)
-
-    @classmethod
-    def of(cls, context: BrokerContext) -> "OffsetCommits":
-        """The broker's one, made and put among its services by whoever asks first."""
-        for service in context.services:
-            if isinstance(service, cls):
-                return service
-        commits = cls(context.state, context.log)
-        context.services.append(commits)
-        return commits
 
     def on_commit(self, callback: Callable[[str, str, int, int], None]) -> None:
         """Have `callback` called with the group, topic, queue id and offset of each `commit` and `reset`,

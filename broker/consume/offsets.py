@@ -1,18 +1,20 @@
 """Consumer offsets (14, 15) and the bounds of queues (29 by time, 30 max, 31 min, 32 earliest store time).
 
 Only the writable leader answers them: a consumer that believes there is no offset skips messages. What each
-client makes of the refusal is in docs/decisions/0005-followers-refuse-offset-queries.md.
+client makes of the refusal is in docs/decisions/replicated_state.md#followers-refuse-offset-queries.
 """
 
 import asyncio
 from collections.abc import Callable
 
+from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
 from broker.consume.offset_commits import OffsetCommits
+from broker.consume.offset_resets import OffsetResets
 from broker.consume.read_advice import machine_memory_bytes, warm_bytes
-from broker.context import BrokerContext
 from broker.readiness import Readiness
 from broker.responses import put_error
+from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX
 from commitlog.consume_queue import Boundary, ConsumeQueue
 from commitlog.errors import PositionError
@@ -27,7 +29,7 @@ from remoting.headers.consume import (
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.router import Handler, HandlerResult
+from remoting.router import Handler, HandlerResult, Handlers
 
 NO_TIMESTAMP = -1
 """Answered for the earliest store time of a queue without messages."""
@@ -36,14 +38,33 @@ NO_TIMESTAMP = -1
 class OffsetProcessor:
     """Answers from the replicated state and the consume queues."""
 
-    def __init__(self, context: BrokerContext, commits: OffsetCommits, readiness: Readiness) -> None:
-        self._log = context.log
-        self._state = context.state
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        now_ms: Callable[[], int],
+        resets: OffsetResets,
+        commits: OffsetCommits,
+        readiness: Readiness,
+    ) -> None:
+        self._log = log
+        self._state = state
         self._commits = commits
         self._readiness = readiness
-        self._resets = context.offset_resets
-        self._now_ms = context.environment.monotonic_ms
-        self._warm_bytes = warm_bytes(context.config, machine_memory_bytes())
+        self._resets = resets
+        self._now_ms = now_ms
+        self._warm_bytes = warm_bytes(config, machine_memory_bytes())
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.on_leader(self.query),
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.on_leader(self.update),
+            RequestCode.GET_MAX_OFFSET: self.on_leader(self.max_offset),
+            RequestCode.GET_MIN_OFFSET: self.on_leader(self.min_offset),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.on_leader(self.search_offset),
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.on_leader(self.earliest_store_time),
+        }
 
     def on_leader(self, answer: Callable[[RemotingCommand], HandlerResult]) -> Handler:
         """A handler that has `answer` run on the writable leader only, and holds the request while an
@@ -184,19 +205,3 @@ def _store_time_ms(log: MessageLog, queue: ConsumeQueue, offset: int) -> int:
         except (PositionError, CorruptRecordError):
             break
     return NO_TIMESTAMP
-
-
-def register(context: BrokerContext) -> None:
-    readiness = Readiness(
-        context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
-    )
-    processor = OffsetProcessor(context, OffsetCommits.of(context), readiness)
-    for code, answer in (
-        (RequestCode.QUERY_CONSUMER_OFFSET, processor.query),
-        (RequestCode.UPDATE_CONSUMER_OFFSET, processor.update),
-        (RequestCode.GET_MAX_OFFSET, processor.max_offset),
-        (RequestCode.GET_MIN_OFFSET, processor.min_offset),
-        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, processor.search_offset),
-        (RequestCode.GET_EARLIEST_MSG_STORETIME, processor.earliest_store_time),
-    ):
-        context.router.register(code, processor.on_leader(answer))

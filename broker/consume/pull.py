@@ -6,26 +6,31 @@ applied, but never says that an offset is out of range: it may only be behind, a
 would be moved back. Where a group was reset (broker/consume/offset_resets.py) any node sends it there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
+from broker.consume.consumers import Consumers
 from broker.consume.filters import MessageFilter
 from broker.consume.held_pulls import PullWaits
 from broker.consume.long_polling import HeldPull
-from broker.consume.offset_commits import OffsetCommits
-from broker.consume.queue_reader import QueueReader, ReadResult, ReadStatus, transfer_limits
+from broker.consume.queue_reader import QueueReader, ReadResult, ReadStatus, ReadWatch, transfer_limits
 from broker.consume.read_advice import LEADER_ID, ReadAdvice, machine_memory_bytes
 from broker.consume.subscriptions import PullSubscriptions
-from broker.context import BrokerContext
+from broker.monitoring.statistics import BrokerStatistics
+from broker.readiness import Readiness
 from broker.state.groups import SubscriptionGroupConfig
-from broker.state.state import StateChangeError
+from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import PERM_READ
 from commitlog.errors import DamagedRecordError
+from commitlog.log import MessageLog
+from dledger.server import DLedgerServer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
 from remoting.headers.consume import PullMessageRequestHeader
-from remoting.router import HandlerResult
+from remoting.router import HandlerResult, Handlers, Router
 
 SYS_FLAG_COMMIT_OFFSET = 1
 SYS_FLAG_SUSPEND = 2
@@ -77,22 +82,41 @@ class Pull:
 class PullProcessor:
     """Checks pulls, answers them or has them held."""
 
-    def __init__(self, context: BrokerContext, commits: OffsetCommits) -> None:
-        self._context = context
-        self._config = context.config
-        self._log = context.log
-        self._state = context.state
-        self._commits = commits
-        self._subscriptions = PullSubscriptions(context.clients, context.sql_filters, context.config)
-        self._now_ms = context.environment.monotonic_ms
-        self._reader = QueueReader(context.log, transfer_limits(context.config, context.log), context.reads)
-        self._advice = ReadAdvice(
-            self._config, context.log, context.engine, self._now_ms, machine_memory_bytes()
-        )
-        self.waits: PullWaits[Pull] = PullWaits(context.log, self._resume, self._refuse, self._now_ms)
-        self._doubt_ms = 0 if context.engine is None else self._config.heartbeat_interval_ms
-        self._resets = context.offset_resets
-        self._resets.on_mark(self.waits.wake_queue)
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        engine: DLedgerServer | None,
+        state: ReplicatedState,
+        router: Router,
+        now_ms: Callable[[], int],
+        statistics: BrokerStatistics,
+        reads: ReadWatch,
+        readiness: Readiness,
+        consumers: Consumers,
+    ) -> None:
+        self._router = router
+        self._statistics = statistics
+        self._running_groups = consumers.running_groups
+        self._readiness = readiness
+        self._config = config
+        self._log = log
+        self._state = state
+        self._commits = consumers.commits
+        self._subscriptions = PullSubscriptions(consumers.clients, consumers.sql_filters, config)
+        self._now_ms = now_ms
+        self._reader = QueueReader(log, transfer_limits(config, log), reads)
+        self._advice = ReadAdvice(self._config, log, engine, self._now_ms, machine_memory_bytes())
+        self.held: PullWaits[Pull] = PullWaits(log, self._resume, self._refuse, self._now_ms)
+        self._doubt_ms = 0 if engine is None else self._config.heartbeat_interval_ms
+        self._resets = consumers.resets
+        self._resets.on_mark(self.held.wake_queue)
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.PULL_MESSAGE: self.handle,
+            RequestCode.LITE_PULL_MESSAGE: self.handle,
+        }
 
     def handle(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
         """11 and 361. A peer that is gone, perhaps since it left too many answers unread, costs no read."""
@@ -105,7 +129,7 @@ class PullProcessor:
         return self._handle_checked(request, connection, header, group)
 
     def connection_closed(self, connection: ClientConnection) -> None:
-        self.waits.drop_connection(connection.connection_id)
+        self.held.drop_connection(connection.connection_id)
 
     async def _handle_new_group(
         self, request: RemotingCommand, connection: ClientConnection, header: PullMessageRequestHeader
@@ -131,7 +155,7 @@ class PullProcessor:
     ) -> RemotingCommand | None:
         self._check(header, group)
         wanted = self._subscriptions.wanted_by(header, group, connection)
-        self._context.running_groups.pulled(header.consumer_group)
+        self._running_groups.pulled(header.consumer_group)
         counts = header.sys_flag & SYS_FLAG_COMMIT_OFFSET and header.commit_offset >= 0
         if self._resets:
             key = header.consumer_group, header.topic, header.queue_id
@@ -193,7 +217,7 @@ class PullProcessor:
             return _response(pull.request, ResponseCode.SUCCESS, result, next_id)
         # A leader that was cut off does not know what others have shown since.
         is_final = (
-            self._log.is_writable() and self._log.shows_all_committed() and self._context.is_undisputed()
+            self._log.is_writable() and self._log.shows_all_committed() and self._readiness.is_undisputed()
         )
         if deadline_ms is not None and self._waits_on(pull, result, deadline_ms):
             return None
@@ -215,7 +239,7 @@ class PullProcessor:
         return _response(pull.request, code, result)
 
     def _count(self, header: PullMessageRequestHeader, result: ReadResult, began_ms: int) -> None:
-        self._context.statistics.got(
+        self._statistics.got(
             header.topic,
             header.consumer_group,
             header.queue_id,
@@ -248,7 +272,7 @@ class PullProcessor:
     def _hold(self, pull: Pull, offset: int, deadline_ms: int) -> bool:
         pull.request.ext_fields, pull.request.body = {}, b""  # its answer needs neither
         key = (pull.header.topic, pull.header.queue_id)
-        return self.waits.hold(
+        return self.held.hold(
             HeldPull(key, offset, pull.filter, pull.connection.connection_id, deadline_ms, pull)
         )
 
@@ -256,7 +280,7 @@ class PullProcessor:
         """Its place goes to a pull of another connection."""
         pull = held.request
         refusal = error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD)
-        self._context.router.answer(pull.request, pull.connection, refusal)
+        self._router.answer(pull.request, pull.connection, refusal)
 
     def _resume(self, held: HeldPull[Pull], may_hold: bool) -> None:
         pull = held.request
@@ -268,7 +292,7 @@ class PullProcessor:
         if answer is None:
             answer = self._answer(pull, held.offset, held.deadline_ms)
         if answer is not None:
-            self._context.router.answer(pull.request, pull.connection, answer)
+            self._router.answer(pull.request, pull.connection, answer)
 
 
 def _code(result: ReadResult, offset: int, is_final: bool) -> ResponseCode:
@@ -301,12 +325,3 @@ def _response(
         "maxOffset": str(result.max_offset),
     }
     return success_response(request, ext, result.body, result.status.value, code)
-
-
-def register(context: BrokerContext) -> None:
-    processor = PullProcessor(context, OffsetCommits.of(context))
-    context.router.register(RequestCode.PULL_MESSAGE, processor.handle)
-    context.router.register(RequestCode.LITE_PULL_MESSAGE, processor.handle)
-    context.close_listeners.append(processor.connection_closed)
-    context.waiting["pull_request"] = lambda: len(processor.waits)
-    context.services.append(processor.waits)

@@ -2,7 +2,7 @@
 
 Who holds a lock is in the replicated state; when it was last renewed only the leader knows. So a new leader
 takes every lock it finds for renewed at the moment it became the leader, which is never too early: see
-docs/decisions/0013-queue-locks.md. Pure: times are arguments.
+docs/decisions/replicated_state.md#queue-locks. Pure: times are arguments.
 
 Queue locks of ordered consumers: 41 LOCK_BATCH_MQ and 42 UNLOCK_BATCH_MQ.
 
@@ -12,26 +12,27 @@ lead asks the leader, since clients renew at the node that led when they last lo
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import orjson
 
+from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
 from broker.consume.heartbeats import HeartbeatError, client_id_of
-from broker.context import BrokerContext
 from broker.forwarding import Forwarder
 from broker.readiness import Readiness
 from broker.state.changes import LockQueues
 from broker.state.groups import GROUP_CHARS_MAX
 from broker.state.locks import QUEUE_LOCKS_MAX, LockKey, QueueKey
-from commitlog.log import PutStatus
+from broker.state.state import ReplicatedState
+from commitlog.log import MessageLog, PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.router import HandlerResult
+from remoting.router import HandlerResult, Handlers
 
 LOCK_EXPIRY_MS = 60_000
 """A lock that is not renewed for so long is free (Java's `rocketmq.broker.rebalance.lockMaxLiveTime`).
@@ -153,26 +154,37 @@ class LockProcessor:
 
     def __init__(
         self,
-        context: BrokerContext,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        now_ms: Callable[[], int],
         readiness: Readiness,
         forwarder: Forwarder,
         table: LockTable | None = None,
     ) -> None:
-        self._context = context
-        self._state = context.state
+        self._config = config
+        self._log = log
+        self._state = state
         self._readiness = readiness
         self._forwarder = forwarder
         self._table = LockTable() if table is None else table
-        self._now_ms = context.environment.monotonic_ms
+        self._now_ms = now_ms
         self._timer: asyncio.TimerHandle | None = None
         self._leads = False
         """Whether the table is the group's."""
+        log.on_writable_change(self.on_writable_change)
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+        }
 
     def lock(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
         """41: answers the queues that are the client's now. During an election the request is held for a
         moment.
         """
-        if self._leads and self._context.is_undisputed():
+        if self._leads and self._readiness.is_undisputed():
             return self._lock(request)
         return self._wait_and_lock(request)
 
@@ -196,7 +208,7 @@ class LockProcessor:
 
     async def start(self) -> None:
         """A plain log is writable from the start and says nothing of it."""
-        if self._context.log.is_writable():
+        if self._log.is_writable():
             self.on_writable_change(True)
         self._arm()
 
@@ -224,7 +236,7 @@ class LockProcessor:
     async def _wait_and_lock(self, request: RemotingCommand) -> RemotingCommand | None:
         end_ms = self._now_ms() + ELECTION_WAIT_MS
         while await self._readiness.wait(max(0, end_ms - self._now_ms())):
-            if self._leads and self._context.is_undisputed():
+            if self._leads and self._readiness.is_undisputed():
                 result = self._lock(request)
                 return result if isinstance(result, RemotingCommand) else await result
             if self._now_ms() >= end_ms:
@@ -277,7 +289,7 @@ class LockProcessor:
         return self._granted(request, held)
 
     def _granted(self, request: RemotingCommand, queues: Iterable[QueueKey]) -> RemotingCommand:
-        broker_name = self._context.config.broker_name
+        broker_name = self._config.broker_name
         rows = [{"brokerName": broker_name, "queueId": queue, "topic": topic} for topic, queue in queues]
         return success_response(request, body=orjson.dumps({"lockOKMQSet": rows}))
 
@@ -313,14 +325,3 @@ def _queue(item: Mapping[str, Any]) -> tuple[str, int]:
     if not isinstance(topic, str) or isinstance(queue_id, bool) or not isinstance(queue_id, int | str):
         raise HeartbeatError("mqSet holds something other than queues")
     return topic, int(queue_id)
-
-
-def register(context: BrokerContext) -> None:
-    readiness = Readiness(
-        context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
-    )
-    processor = LockProcessor(context, readiness, Forwarder(context))
-    context.router.register(RequestCode.LOCK_BATCH_MQ, processor.lock)
-    context.router.register(RequestCode.UNLOCK_BATCH_MQ, processor.unlock)
-    context.log.on_writable_change(processor.on_writable_change)
-    context.services.append(processor)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.state.groups import SubscriptionGroupConfig
-from broker.store.replication import ReplicationEngine
 from commitlog.log import MessageLog
 from commitlog.record import PHYSICAL_OFFSET_AT
 from dledger.core.types import PushState
+from dledger.server import DLedgerServer
 
 LEADER_ID = "0"
 LOOK_INTERVAL_MS = 1_000
@@ -53,7 +53,7 @@ class ReadAdvice:
         self,
         config: BrokerConfig,
         log: MessageLog,
-        engine: ReplicationEngine | None,
+        engine: DLedgerServer | None,
         now_ms: Callable[[], int],
         memory_bytes: int,
     ) -> None:

@@ -3,18 +3,21 @@
 `/metrics` of one broker: what the node knows of itself at the moment it is asked, in Prometheus' text.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from broker.context import BrokerContext
+from broker.config import BrokerConfig
+from broker.consume.clients import ClientRegistry
+from broker.feature import Core
 from broker.monitoring.group_lag import QueueEnds
 from broker.monitoring.http_server import MetricsServer
 from broker.monitoring.lags import ConsumerLags
 from broker.monitoring.node_figures import NodeFigures
 from broker.monitoring.traffic_figures import TrafficFigures
+from broker.state.state import ReplicatedState
 from dledger.fs import disk_space
 from remoting.server import RemotingServer
 from telemetry.families import PREFIX, Row, counter, gauge, gauges, histogram
@@ -24,8 +27,19 @@ from telemetry.loop_delay import LoopDelay
 class HostFigures:
     """Asks the system when it is asked itself."""
 
-    def __init__(self, context: BrokerContext, server: RemotingServer, delay: LoopDelay) -> None:
-        self._context = context
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        clients: ClientRegistry,
+        waiting: Mapping[str, Callable[[], int | None]],
+        server: RemotingServer,
+        delay: LoopDelay,
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._clients_known = clients
+        self._waiting = waiting
         self._server = server
         self._delay = delay
         self._process = ProcessCollector(namespace=PREFIX.removesuffix("_"), registry=None)
@@ -38,7 +52,7 @@ class HostFigures:
         yield from process
 
     def _disk(self) -> Iterator[Metric]:
-        config = self._context.config
+        config = self._config
         space = disk_space(config.store_path_root_dir)
         yield gauge("disk_used_ratio", "How full the disk of the store is, as df says it.", space.used_ratio)
         yield gauge("disk_free_bytes", "What is free on it, without root's.", space.free_bytes)
@@ -46,33 +60,31 @@ class HostFigures:
         yield gauge("disk_full_ratio", "Fuller than this, and no messages are taken.", full_ratio)
 
     def _clients(self) -> Iterator[Metric]:
-        server, context = self._server, self._context
+        server = self._server
         yield gauge("connections", "Connections of clients.", server.connection_count)
         yield counter("connections_refused", "Connections turned away at the bound.", server.turned_away)
-        yield gauge("clients", "Members of producer and consumer groups.", len(context.clients))
-        yield gauge("topics", "Topics there are.", len(context.state.topics))
-        rows: list[Row] = [((kind,), read()) for kind, read in sorted(context.waiting.items())]
+        yield gauge("clients", "Members of producer and consumer groups.", len(self._clients_known))
+        yield gauge("topics", "Topics there are.", len(self._state.topics))
+        rows: list[Row] = [((kind,), read()) for kind, read in sorted(self._waiting.items())]
         yield gauges("waiting", "What waits, by kind; told where it is known.", ("kind",), rows)
 
 
 class Exporter(Collector):
-    """A service of the broker. Nothing is kept between two looks but which names are shown, and the lags."""
+    """A service of the broker. Between two scrapes only the shown names and the lags are kept."""
 
-    def __init__(self, context: BrokerContext, server: RemotingServer) -> None:
-        config = context.config
-        self._delay = LoopDelay()
-        self._lags = ConsumerLags(
-            lambda: context.state.offsets,
-            lambda: QueueEnds(context.state.topics.get, context.log.queues.get),
-            context.log.is_writable,
-            config.metrics_topics_max,
-        )
-        self._traffic = TrafficFigures(context, self._lags)
-        self._parts = (
-            NodeFigures(context),
-            self._traffic,
-            HostFigures(context, server, self._delay),
-        )
+    def __init__(
+        self,
+        config: BrokerConfig,
+        node: NodeFigures,
+        traffic: TrafficFigures,
+        host: HostFigures,
+        lags: ConsumerLags,
+        delay: LoopDelay,
+    ) -> None:
+        self._traffic = traffic
+        self._lags = lags
+        self._delay = delay
+        self._parts = (node, traffic, host)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         self._server = MetricsServer(self.render, config.metrics_address, config.metrics_port)
@@ -102,3 +114,27 @@ class Exporter(Collector):
         """Collector."""
         for part in self._parts:
             yield from part.collect()
+
+
+def make_exporter(
+    core: Core, waiting: Mapping[str, Callable[[], int | None]], server: RemotingServer
+) -> Exporter:
+    """`waiting`: how many items of each kind wait for something."""
+    config, log, state = core.config, core.log, core.state
+    lags = ConsumerLags(
+        lambda: state.offsets,
+        lambda: QueueEnds(state.topics.get, log.queues.get),
+        log.is_writable,
+        config.metrics_topics_max,
+    )
+    delay = LoopDelay()
+    return Exporter(
+        config,
+        NodeFigures(config, log, core.engine, core.opened.end_position),
+        TrafficFigures(
+            config, log, core.router.counts, core.statistics, core.puts, core.opened.measures, lags
+        ),
+        HostFigures(config, state, core.clients, waiting, server, delay),
+        lags,
+        delay,
+    )

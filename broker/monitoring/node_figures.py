@@ -1,25 +1,34 @@
 """The node's place in its group: role, term, marks of the log, how far its peers are."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
-from broker.context import BrokerContext
-from broker.store.replication import ReplicationEngine
+from broker.config import BrokerConfig
 from commitlog.log import MessageLog
 from dledger.core.status import NodeStatus
 from dledger.core.types import Role
+from dledger.server import DLedgerServer
 from telemetry.families import counter, gauge, gauges
 
 
 class NodeFigures:
     """Reads engine and log at the moment it is asked: a node that leads no more has nothing of a leader."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        engine: DLedgerServer | None,
+        end_position: Callable[[], int | None],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._engine = engine
+        self._end_position = end_position
 
     def collect(self) -> Iterator[Metric]:
-        context, config = self._context, self._context.config
+        config, log, engine = self._config, self._log, self._engine
         labels = {
             "cluster": config.broker_cluster_name,
             "group": config.group,
@@ -28,19 +37,17 @@ class NodeFigures:
             "durability": config.durability,
         }
         yield gauges("node_info", "Who this node is.", list(labels), [(list(labels.values()), 1)])
-        yield gauge("writable", "1: this node takes messages.", context.log.is_writable())
-        yield gauge("log_applied_index", "Last entry in the consume queues.", context.log.applied_index)
-        yield gauge("log_size_bytes", "Bytes of the log.", _size_bytes(context))
-        if context.engine is not None:
-            status = context.engine.status()
+        yield gauge("writable", "1: this node takes messages.", log.is_writable())
+        yield gauge("log_applied_index", "Last entry in the consume queues.", log.applied_index)
+        yield gauge("log_size_bytes", "Bytes of the log.", _size_bytes(log, self._end_position()))
+        if engine is not None:
+            status = engine.status()
             yield from _role(status)
             yield from _marks(status)
-            yield from _peers(context.engine, status)
+            yield from _peers(engine, status)
 
 
-def _size_bytes(context: BrokerContext) -> int:
-    log: MessageLog = context.log
-    end = context.end_position()
+def _size_bytes(log: MessageLog, end: int | None) -> int:
     return (log.max_position if end is None else end) - log.min_position
 
 
@@ -60,7 +67,7 @@ def _marks(status: NodeStatus) -> Iterator[Metric]:
     yield gauge("log_committed_index", "Last entry known to be on a majority.", status.commit_index)
 
 
-def _peers(engine: ReplicationEngine, status: NodeStatus) -> Iterator[Metric]:
+def _peers(engine: DLedgerServer, status: NodeStatus) -> Iterator[Metric]:
     """What a leader knows; others have no lag to tell."""
     peers = status.peers
     label = ("peer",)

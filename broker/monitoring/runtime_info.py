@@ -22,13 +22,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from broker.context import BrokerContext, Service
+from broker.config import BrokerConfig
+from broker.consume.queue_reader import ReadWatch
+from broker.monitoring.put_watch import PutWatch
 from broker.monitoring.rates import RateMeter
-from broker.monitoring.statistics import BROKER_GET, BROKER_PUT, USER_GET, USER_PUT
+from broker.monitoring.statistics import BROKER_GET, BROKER_PUT, USER_GET, USER_PUT, BrokerStatistics
+from broker.state.state import ReplicatedState
 from broker.timer.delay_levels import SCHEDULE_TOPIC
 from commitlog.dispatch import DispatchBatch
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
+from commitlog.log import MessageLog
 from commitlog.record import CorruptRecordError, decode_record
 from dledger.fs import disk_space
 from remoting.command import OWN_VERSION
@@ -191,22 +195,42 @@ NO_TIMER: Final = {
 class RuntimeInfo:
     """Reads log, state and counters of one broker."""
 
-    def __init__(self, context: BrokerContext, now_s: Callable[[], float]) -> None:
-        self._context = context
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        clock: Callable[[], int],
+        started_at_ms: int,
+        statistics: BrokerStatistics,
+        puts: PutWatch,
+        reads: ReadWatch,
+        end_position: Callable[[], int | None],
+        added_figures: Sequence[Callable[[], dict[str, str]]],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._state = state
+        self._started_at_ms = started_at_ms
+        self._end_position = end_position
+        self._clock = clock
+        self._statistics = statistics
+        self._puts = puts
+        self._reads = reads
+        self._added_figures = added_figures
         self._now_s = now_s
-        statistics = context.statistics
-        reads = context.reads
         self.rates = RateMeter(
             lambda: (statistics.total(BROKER_PUT), statistics.total(BROKER_GET), reads.found, reads.missed)
         )
-        self.put_latency = PutLatency(context.puts.ack)
-        self.put_spread = PutSpread(context.puts.by_ms)
-        self.days = DayTotals(lambda: (statistics.total(USER_PUT), statistics.total(USER_GET)), context.clock)
+        self.put_latency = PutLatency(puts.ack)
+        self.put_spread = PutSpread(puts.by_ms)
+        self.days = DayTotals(lambda: (statistics.total(USER_PUT), statistics.total(USER_GET)), clock)
         self._dispatched_most = 0
-        context.log.add_listener(self._on_dispatch)
+        log.add_listener(self._on_dispatch)
 
     @property
-    def services(self) -> Sequence[Service]:
+    def services(self) -> tuple[RateMeter | DayTotals, ...]:
         """What has to run for the figures of a time."""
         return self.rates, self.put_latency.meter, self.put_spread.meter, self.days
 
@@ -217,28 +241,27 @@ class RuntimeInfo:
         """The whole table; figures that processors add come last."""
         table = {**NO_THREAD_POOLS, **NO_TIMER, **self._identity(), **self._traffic(), **self._store()}
         table |= self._delays()
-        for read in self._context.runtime_figures:
+        for read in self._added_figures:
             table |= read()
         return table
 
     def _identity(self) -> Mapping[str, str]:
-        context = self._context
-        started_at_ms = context.started_at_ms
+        log, started_at_ms = self._log, self._started_at_ms
         return {
             "brokerVersionDesc": PRODUCT,
             "brokerVersion": str(OWN_VERSION),
-            "brokerActive": str(context.log.is_writable()).lower(),
+            "brokerActive": str(log.is_writable()).lower(),
             "bootTimestamp": str(started_at_ms),
             "startAcceptSendRequestTimeStamp": str(started_at_ms),
-            "runtime": _duration(context.clock() - started_at_ms),
-            "topicNums": str(len(context.state.topics)),
+            "runtime": _duration(self._clock() - started_at_ms),
+            "topicNums": str(len(self._state.topics)),
             "totalMemKBytes": str(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024),
             SEQUENCED_SENDS: "true",
-            "sequencedWriters": str(len(context.state.writers)),
+            "sequencedWriters": str(len(self._state.writers)),
         }
 
     def _traffic(self) -> Mapping[str, str]:
-        statistics = self._context.statistics
+        statistics = self._statistics
         now_s = self._now_s()
         put, got, found, missed = (self.rates.rates(n, now_s) for n in range(4))
         read = [hits + misses for hits, misses in zip(found, missed, strict=True)]
@@ -263,9 +286,9 @@ class RuntimeInfo:
             "putMessageFailedTimes": str(statistics.puts_failed),
             "putLatency99": f"{self.put_latency.percentile_ms(0.99, now_s):.2f}",
             "putLatency999": f"{self.put_latency.percentile_ms(0.999, now_s):.2f}",
-            "putMessageEntireTimeMax": str(int(self._context.puts.longest_s * 1_000)),
+            "putMessageEntireTimeMax": str(int(self._puts.longest_s * 1_000)),
             "putMessageDistributeTime": self.put_spread.text(now_s),
-            "getMessageEntireTimeMax": str(int(self._context.reads.longest_s * 1_000)),
+            "getMessageEntireTimeMax": str(int(self._reads.longest_s * 1_000)),
             "dispatchMaxBuffer": str(self._dispatched_most),
             "putTps": _rates(put),
             "getFoundTps": _rates(found),
@@ -276,10 +299,10 @@ class RuntimeInfo:
         }
 
     def _store(self) -> Mapping[str, str]:
-        context, log = self._context, self._context.log
-        space = disk_space(context.config.store_path_root_dir)
+        log = self._log
+        space = disk_space(self._config.store_path_root_dir)
         ratio = f"{space.used_ratio:.4f}"
-        end = context.end_position()
+        end = self._end_position()
         return {
             "commitLogMinOffset": str(log.min_position),
             "commitLogMaxOffset": str(log.max_position),
@@ -294,24 +317,24 @@ class RuntimeInfo:
 
     def _earliest_ms(self) -> int:
         """Store time of the first message; now when there is none, so that the log's age comes out as 0."""
-        log = self._context.log
+        log = self._log
         try:
             for position in (log.min_position, log.min_position + HEADER_BYTES):
                 data = log.record_at(position)
                 if data is not None:
                     return decode_record(data).store_timestamp_ms
         except (CorruptRecordError, DamagedRecordError):
-            return self._context.clock()
-        return self._context.clock()
+            return self._clock()
+        return self._clock()
 
     def _delays(self) -> Mapping[str, str]:
         """Of each level: the offset delivery is at, and the end of its queue."""
-        context = self._context
+        state, queues = self._state, self._log.queues
         table = {}
-        for level in range(1, len(context.config.delay_levels_ms) + 1):
-            queue = context.log.queues.get(SCHEDULE_TOPIC, level - 1)
+        for level in range(1, len(self._config.delay_levels_ms) + 1):
+            queue = queues.get(SCHEDULE_TOPIC, level - 1)
             end = 0 if queue is None else queue.max_offset
-            table[f"scheduleMessageOffset_{level}"] = f"{context.state.delay_offsets.get(level, 0)},{end}"
+            table[f"scheduleMessageOffset_{level}"] = f"{state.delay_offsets.get(level, 0)},{end}"
         return table
 
 

@@ -16,11 +16,15 @@ from typing import Final
 
 from prometheus_client.core import Metric
 
-from broker.context import BrokerContext
+from broker.config import BrokerConfig
 from broker.monitoring.lags import ConsumerLags
-from broker.monitoring.statistics import GROUP_GET, TOPIC_PUT
+from broker.monitoring.put_watch import PutWatch
+from broker.monitoring.statistics import GROUP_GET, TOPIC_PUT, BrokerStatistics
 from broker.state.topics import DLQ_PREFIX
+from broker.store.replication import LogMeasures
+from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
+from remoting.router import RequestCounts
 from telemetry.families import Row, counter, counters, gauges, histogram
 
 HALF_LIFE_S: Final = 300.0
@@ -96,18 +100,31 @@ class TrafficFigures:
     sum over its nodes, whoever leads.
     """
 
-    def __init__(self, context: BrokerContext, lags: ConsumerLags) -> None:
-        self._context = context
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        counts: RequestCounts,
+        statistics: BrokerStatistics,
+        puts: PutWatch,
+        measures: LogMeasures,
+        lags: ConsumerLags,
+    ) -> None:
+        self._log = log
+        self._counts = counts
+        self._statistics = statistics
+        self._puts = puts
+        self._measures = measures
         self._lags = lags
-        names_max = context.config.metrics_topics_max
-        self._puts, self._gets, self._dead = (TopTotals(names_max) for _ in range(3))
+        names_max = config.metrics_topics_max
+        self._top_puts, self._top_gets, self._top_dead = (TopTotals(names_max) for _ in range(3))
         self._shown = (NONE_SHOWN, NONE_SHOWN, NONE_SHOWN)
 
     async def look(self) -> None:
         """Bring what `collect` gives up to date: with 20,000 topics 10 ms for each of the steps, between
         which the loop does what else there is.
         """
-        statistics, now_s = self._context.statistics, time.monotonic()
+        statistics, now_s = self._statistics, time.monotonic()
         totals = statistics.totals(TOPIC_PUT)
         dead = {
             name.removeprefix(DLQ_PREFIX): total
@@ -115,12 +132,12 @@ class TrafficFigures:
             if name.startswith(DLQ_PREFIX)
         }
         await asyncio.sleep(0)
-        puts = _with_others(self._puts.look(totals, now_s), statistics.left_out(TOPIC_PUT))
-        deads = self._dead.look(dead, now_s)
+        puts = _with_others(self._top_puts.look(totals, now_s), statistics.left_out(TOPIC_PUT))
+        deads = self._top_dead.look(dead, now_s)
         await asyncio.sleep(0)
         given = statistics.totals(GROUP_GET)
         await asyncio.sleep(0)
-        gets = _with_others(self._gets.look(given, now_s), statistics.left_out(GROUP_GET))
+        gets = _with_others(self._top_gets.look(given, now_s), statistics.left_out(GROUP_GET))
         self._shown = puts, gets, deads
 
     def collect(self) -> Iterator[Metric]:
@@ -130,7 +147,7 @@ class TrafficFigures:
         yield from self._requests()
 
     def _messages(self) -> Iterator[Metric]:
-        (puts, gets, dead), failed = self._shown, self._context.statistics.puts_failed
+        (puts, gets, dead), failed = self._shown, self._statistics.puts_failed
         topic, pair = ("topic",), ("topic", "group")
         yield counters("put_messages", "Messages committed here, by topic.", topic, _rows(puts, 0, topic))
         yield counters("put_bytes", "Bytes of their records.", topic, _rows(puts, 1, topic))
@@ -142,7 +159,7 @@ class TrafficFigures:
         yield counter("puts_failed", "Sends that were refused or not committed.", failed)
 
     def _consumers(self) -> Iterator[Metric]:
-        if not self._context.log.is_writable():
+        if not self._log.is_writable():
             self._lags.forget()  # it may have lost its leadership since they were looked up
         rows: list[Row] = [(pair, lag) for pair, lag in self._lags.shown.items()]
         rows.append(((OTHER, OTHER), self._lags.other))
@@ -150,7 +167,7 @@ class TrafficFigures:
         yield gauges("consumer_lag_messages", text, ("topic", "group"), rows)
 
     def _steps(self) -> Iterator[Metric]:
-        puts, measures = self._context.puts, self._context.measures
+        puts, measures = self._puts, self._measures
         writes = measures.writes
         yield histogram("append_seconds", "Decoded sends, till they are laid out in the log.", puts.append)
         yield histogram("replicate_seconds", "From there, till a majority has them.", puts.replicate)
@@ -163,7 +180,7 @@ class TrafficFigures:
         yield histogram("write_batch_bytes", "Bytes of one write.", writes.size_bytes)
 
     def _requests(self) -> Iterator[Metric]:
-        counts = self._context.router.counts
+        counts = self._counts
         by_code: list[Row] = [((_request(code),), count) for code, count in sorted(counts.requests.items())]
         yield counters("requests", "Requests by code.", ("request",), by_code)
         refused: list[Row] = [

@@ -14,19 +14,20 @@ from functools import partial
 from typing import Any
 
 from broker.consume.clients import ClientConnection
-from broker.context import BrokerContext
 from broker.pop.checks import INVISIBLE_MAX_MS
 from broker.pop.group_queue import Lane
 from broker.pop.ledger import PopLedger
 from broker.pop.names import ORDER_REVIVE_QUEUE, Handle, HandleError, marked_topic, parse_handle
 from broker.pop.ops import Changed, Finished, LaneKey, whole
 from broker.responses import put_answer
-from commitlog.log import PutStatus
+from broker.state.state import ReplicatedState
+from commitlog.log import MessageLog, PutStatus
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads
 from remoting.headers.pop import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
+from remoting.router import Router
 
 BATCH_ACKS_MAX = 4_096
 BATCH_OFFSETS_MAX = 65_536
@@ -49,10 +50,19 @@ class PopAcks:
     a queue that is consumed in order may be popped again.
     """
 
-    def __init__(self, context: BrokerContext, ledger: PopLedger, on_free: Callable[[LaneKey], None]) -> None:
-        self._context = context
-        self._log = context.log
-        self._state = context.state
+    def __init__(
+        self,
+        log: MessageLog,
+        state: ReplicatedState,
+        router: Router,
+        clock: Callable[[], int],
+        ledger: PopLedger,
+        on_free: Callable[[LaneKey], None],
+    ) -> None:
+        self._router = router
+        self._clock = clock
+        self._log = log
+        self._state = state
         self._ledger = ledger
         self._on_free = on_free
 
@@ -96,7 +106,7 @@ class PopAcks:
         lane = self._lane(key)
         if lane is None or not _is_out(lane, header.offset, handle):
             raise RequestError(ResponseCode.NO_MESSAGE, STALE)
-        now_ms = self._context.clock()
+        now_ms = self._clock()
         self._ledger.record(Changed(key, header.offset, now_ms, invisible_ms))
         pop_time_ms = now_ms
         if header.offset not in lane.out:  # in order: the batch keeps its pop time
@@ -142,7 +152,7 @@ class PopAcks:
         if self._ledger.has_recorded:
             self._ledger.when_committed(partial(self._answer, request, connection, answer))
         else:
-            self._context.router.answer(request, connection, answer)
+            self._router.answer(request, connection, answer)
 
     def _answer(
         self,
@@ -153,7 +163,7 @@ class PopAcks:
     ) -> None:
         if status is not PutStatus.PUT_OK:
             answer = put_answer(request, status)
-        self._context.router.answer(request, connection, answer)
+        self._router.answer(request, connection, answer)
 
     def _lane(self, key: LaneKey) -> Lane | None:
         table = self._ledger.table

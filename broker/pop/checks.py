@@ -2,10 +2,12 @@
 what a pop wants.
 """
 
+from broker.config import BrokerConfig
 from broker.consume.filters import FilterError, MessageFilter, is_tag_type, parse_tag_expression
-from broker.context import BrokerContext
 from broker.pop.names import pop_retry_topic
+from broker.sql92.filters import SqlFilters
 from broker.state.groups import SubscriptionGroupConfig
+from broker.state.state import ReplicatedState
 from broker.state.topics import PERM_READ, RETRY_PREFIX, topic_name_error
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
@@ -20,9 +22,15 @@ _ATTEMPT_CHARS_MAX = 256
 class PopChecks:
     """For one broker."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._state = context.state
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        sql_filters: SqlFilters,
+    ) -> None:
+        self._config = config
+        self._sql_filters = sql_filters
+        self._state = state
 
     def place(self, group: SubscriptionGroupConfig, topic: str, queue_id: int) -> None:
         """May the group read this queue, any if below 0? Raises RequestError."""
@@ -46,7 +54,7 @@ class PopChecks:
     def pop(self, header: PopMessageRequestHeader) -> None:
         """The bounds of a pop. Raises RequestError."""
         if not 0 < header.max_msg_nums <= MESSAGES_MAX:
-            ip = self._context.config.broker_ip
+            ip = self._config.broker_ip
             limit = "greater than" if header.max_msg_nums > 0 else "less than 1, and at most"
             remark = f"the broker[{ip}] pop message's num is {limit} {MESSAGES_MAX}"
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
@@ -59,7 +67,7 @@ class PopChecks:
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         if header.order or header.topic.startswith(RETRY_PREFIX):
             return
-        is_v2 = self._context.config.enable_retry_topic_v2
+        is_v2 = self._config.enable_retry_topic_v2
         error = topic_name_error(pop_retry_topic(header.topic, header.consumer_group, is_v2))
         if error is not None:
             remark = f"messages of {header.topic} cannot come back to {header.consumer_group}: {error}"
@@ -70,7 +78,7 @@ class PopChecks:
         try:
             if not header.exp or is_tag_type(header.exp_type):
                 return parse_tag_expression(header.exp)
-            return self._context.sql_filters.filter_for(header.exp_type, header.exp)
+            return self._sql_filters.filter_for(header.exp_type, header.exp)
         except FilterError as error:
             remark = f"parse the consumer's subscription failed: {error}"
             raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from error

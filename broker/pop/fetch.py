@@ -2,21 +2,25 @@
 many as there is room for; and records that they are out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
 from broker.consume.filters import MessageFilter
 from broker.consume.offset_commits import OffsetCommits
-from broker.consume.queue_reader import QueueReader, ReadStatus, transfer_limits
-from broker.context import BrokerContext
+from broker.consume.offset_resets import OffsetResets
+from broker.consume.queue_reader import QueueReader, ReadStatus, ReadWatch, transfer_limits
+from broker.monitoring.statistics import BrokerStatistics
 from broker.pop.group_queue import Lane
 from broker.pop.ledger import PopLedger
 from broker.pop.names import msg_offset_info, order_count_info, pop_retry_topic, start_offset_info
 from broker.pop.ops import LaneKey, Popped, PoppedInOrder, Sought
+from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.errors import DamagedRecordError
+from commitlog.log import MessageLog
 from commitlog.record import QUEUE_OFFSET_AT
 from remoting.command import RemotingCommand
 from remoting.headers.pop import PopMessageRequestHeader
@@ -81,22 +85,35 @@ class _Read:
 class Taker:
     """Serves the pops of one broker. Only while there is a table."""
 
-    def __init__(self, context: BrokerContext, ledger: PopLedger, commits: OffsetCommits) -> None:
-        config = context.config
-        self._context = context
-        self._log = context.log
-        self._topics = context.state
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        clock: Callable[[], int],
+        now_ms: Callable[[], int],
+        statistics: BrokerStatistics,
+        reads: ReadWatch,
+        resets: OffsetResets,
+        ledger: PopLedger,
+        commits: OffsetCommits,
+    ) -> None:
+        self._clock = clock
+        self._now_ms = now_ms
+        self._statistics = statistics
+        self._log = log
+        self._topics = state
         self._ledger = ledger
         self._commits = commits
-        self._resets = context.offset_resets
-        self._reader = QueueReader(context.log, transfer_limits(context.config, context.log), context.reads)
+        self._resets = resets
+        self._reader = QueueReader(log, transfer_limits(config, log), reads)
         self._lane_max = config.pop_in_flight_max
         self._total_max = config.pop_in_flight_total_max
         self._turn = 0
 
     def take(self, pop: Pop) -> Taken:
         """Hand out what there is for the pop; recorded, but not flushed."""
-        taken = Taken(self._context.clock())
+        taken = Taken(self._clock())
         for key in self._lanes(pop.header):
             queue = self._log.queues.get(key.topic, key.queue_id)
             if queue is None or not queue.max_offset:
@@ -197,7 +214,7 @@ class Taker:
         order = lane.order
         if order is None or order.is_same_attempt(attempt_id):
             return False
-        now_ms = self._context.environment.monotonic_ms()
+        now_ms = self._now_ms()
         free_in_ms = order.free_at_ms(now_ms) - now_ms
         if free_in_ms <= 0:
             return False
@@ -248,7 +265,7 @@ class Taker:
         taken.bodies.append(read.body)
         taken.count += len(offsets)
         taken.size_bytes += len(read.body)
-        self._context.statistics.got(key.topic, key.group, key.queue_id, len(offsets), len(read.body), 0)
+        self._statistics.got(key.topic, key.group, key.queue_id, len(offsets), len(read.body), 0)
 
     def _order_counts(self, key: LaneKey) -> str:
         lane = self._lane(key)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker.consume.offset_commits import OffsetCommits
-from broker.context import BrokerContext
+from broker.feature import Core
 from broker.pop.group_queue import Lane
 from broker.pop.loading import load, snapshot_hold
 from broker.pop.ops import (
@@ -56,7 +56,7 @@ OnDone = Callable[[PutStatus], None]
 class PopLedger:
     """The table of one broker. There is none unless this node is the writable leader and has read it."""
 
-    def __init__(self, context: BrokerContext, commits: OffsetCommits) -> None:
+    def __init__(self, context: Core, commits: OffsetCommits) -> None:
         self._context = context
         self._log = context.log
         self._commits = commits

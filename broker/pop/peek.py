@@ -2,12 +2,13 @@
 POLLING_INFO (200055) (PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
 from broker.consume.filters import MATCH_ALL
-from broker.consume.queue_reader import QueueReader, ReadStatus, transfer_limits
-from broker.context import BrokerContext
+from broker.consume.queue_reader import QueueReader, ReadStatus, ReadWatch, transfer_limits
 from broker.pop.checks import MESSAGES_MAX, PopChecks
 from broker.pop.fetch import ANSWER_BYTES_MAX
 from broker.pop.held_pops import PopHolding
@@ -17,9 +18,10 @@ from broker.pop.ops import LaneKey
 from broker.pop.service import BEING_REPAIRED, POLL_TIME_MAX_MS, PopService
 from broker.readiness import Readiness
 from broker.state.groups import SubscriptionGroupConfig
-from broker.state.state import StateChangeError
+from broker.state.state import ReplicatedState, StateChangeError
 from commitlog.errors import DamagedRecordError
-from remoting.codes import ResponseCode
+from commitlog.log import MessageLog
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
@@ -28,6 +30,7 @@ from remoting.headers.pop import (
     PeekMessageRequestHeader,
     PollingInfoRequestHeader,
 )
+from remoting.router import Handlers, Router
 
 
 @dataclass(slots=True)
@@ -41,20 +44,40 @@ class PopLooks:
     """The requests of one broker; owns the notifications that wait."""
 
     def __init__(
-        self, context: BrokerContext, ledger: PopLedger, service: PopService, readiness: Readiness
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        router: Router,
+        clock: Callable[[], int],
+        now_ms: Callable[[], int],
+        reads: ReadWatch,
+        ledger: PopLedger,
+        service: PopService,
+        readiness: Readiness,
+        checks: PopChecks,
     ) -> None:
-        self._context = context
-        self._log = context.log
-        self._state = context.state
+        self._router = router
+        self._clock = clock
+        self._now_ms = now_ms
+        self._log = log
+        self._state = state
         self._ledger = ledger
         self._service = service
         self._readiness = readiness
-        self._checks = PopChecks(context)
-        self._reader = QueueReader(context.log, transfer_limits(context.config, context.log), context.reads)
+        self._checks = checks
+        self._reader = QueueReader(log, transfer_limits(config, log), reads)
         self._holding: PopHolding[_Notice] = PopHolding(
-            context.log, self._serve, self._time_out, lambda: None, context.environment.monotonic_ms
+            log, self._serve, self._time_out, lambda: None, now_ms
         )
         ledger.on_ready(self._on_ready)
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notify,
+            RequestCode.POLLING_INFO: self.polling_info,
+        }
 
     def connection_closed(self, connection: Connection) -> None:
         self._holding.waits.drop_connection(connection.connection_id)
@@ -87,7 +110,7 @@ class PopLooks:
             room -= len(body)
         code = ResponseCode.SUCCESS if count else ResponseCode.PULL_NOT_FOUND
         remark = "FOUND" if count else "NO_MESSAGE_IN_QUEUE"
-        ext = {"popTime": str(self._context.clock()), "restNum": str(rest)}
+        ext = {"popTime": str(self._clock()), "restNum": str(rest)}
         ext |= {"invisibleTime": "0", "reviveQid": "0"}
         return success_response(request, ext, b"".join(bodies), remark, code)
 
@@ -154,7 +177,7 @@ class PopLooks:
 
     def _has_message(self, header: NotificationRequestHeader) -> bool:
         table = self._ledger.table
-        now_ms = self._context.environment.monotonic_ms()
+        now_ms = self._now_ms()
         keys = self._service.taker.lane_keys(header.consumer_group, header.topic, header.queue_id, False)
         for key in keys:
             lane = table.lanes.get(key) if table is not None else None
@@ -182,7 +205,7 @@ class PopLooks:
 
     def _answer(self, notice: _Notice, *, has_message: bool) -> None:
         answer = _notification(notice.request, has_message=has_message)
-        self._context.router.answer(notice.request, notice.connection, answer)
+        self._router.answer(notice.request, notice.connection, answer)
 
     def _on_ready(self, is_ready: bool) -> None:
         if not is_ready:

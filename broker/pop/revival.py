@@ -9,22 +9,21 @@ after too many tries to its dead letters, and is finished in the same put.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from broker.context import BrokerContext
+from broker.config import BrokerConfig
 from broker.pop.group_queue import Checkout
 from broker.pop.ledger import PopLedger
 from broker.pop.names import origin_topic, pop_retry_topic
 from broker.pop.ops import Finished, LaneKey
 from broker.state.groups import SubscriptionGroupConfig
-from broker.state.state import StateChangeError
+from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import RETRY_PREFIX, TopicConfig, dlq_topic
 from commitlog.errors import DamagedRecordError, PositionError
-from commitlog.log import PutStatus
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
-    STORE_HOST_V6,
     CorruptRecordError,
     Message,
     MessageIllegalError,
@@ -34,6 +33,7 @@ from commitlog.record import (
     offset_msg_id,
     parse_properties,
 )
+from remoting.record_layout import STORE_HOST_V6
 
 PROPERTY_FIRST_POP_TIME = "1ST_POP_TIME"
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"
@@ -122,13 +122,22 @@ class _Batch:
 class Revival:
     """The one task of a broker that revives; none runs without the table."""
 
-    def __init__(self, context: BrokerContext, ledger: PopLedger) -> None:
-        self._context = context
-        self._log = context.log
-        self._state = context.state
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        now_ms: Callable[[], int],
+        store_host: bytes,
+        ledger: PopLedger,
+    ) -> None:
+        self._config = config
+        self._store_host = store_host
+        self._log = log
+        self._state = state
         self._ledger = ledger
-        self._now_ms = context.environment.monotonic_ms
-        self._batch_max = max(1, min(BATCH_MESSAGES_MAX, context.config.pending_appends_max // 2))
+        self._now_ms = now_ms
+        self._batch_max = max(1, min(BATCH_MESSAGES_MAX, config.pending_appends_max // 2))
         self._messages_max = self._batch_max
         self._news = asyncio.Event()
         self._wakes_at_ms: int | None = None
@@ -219,12 +228,12 @@ class Revival:
         if record is None or group is None:
             batch.finish(key, offset)
             return
-        topic = target_topic(record, group, self._context.config.enable_retry_topic_v2)
+        topic = target_topic(record, group, self._config.enable_retry_topic_v2)
         if topic.name not in self._state.topics:
             batch.missing[topic.name] = topic
             batch.held_back[checkout] = None
             return
-        host = self._context.store_host
+        host = self._store_host
         batch.messages.append(retry_copy(record, topic, key.group, checkout.pop_time_ms, host))
         batch.size_bytes += record.size
         batch.finish(key, offset)

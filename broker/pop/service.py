@@ -6,12 +6,11 @@ nobody's hands unless every later leader knows it. A pop that finds nothing is h
 long as it asks for. While a new leader reads what is out, requests wait for it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from broker.background import Spawn
 from broker.consume.clients import ClientConnection
-from broker.consume.offset_commits import OffsetCommits
-from broker.context import BrokerContext
 from broker.pop.acks import PopAcks
 from broker.pop.checks import PopChecks
 from broker.pop.fetch import Pop, Taken, Taker
@@ -23,14 +22,14 @@ from broker.pop.ops import LaneKey
 from broker.pop.revival import Revival
 from broker.readiness import Readiness
 from broker.responses import put_error
-from broker.state.state import StateChangeError
-from commitlog.log import PutStatus
+from broker.state.state import ReplicatedState, StateChangeError
+from commitlog.log import MessageLog, PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
 from remoting.headers.pop import PopMessageRequestHeader
-from remoting.router import Batch
+from remoting.router import Batch, BatchHandler, Router
 
 POLL_TIME_MAX_MS = 60_000
 """Clients ask for 15 or 20 s, and wait 10 s longer for the answer."""
@@ -53,35 +52,45 @@ class PopService:
     """The requests of one broker; owns those that wait."""
 
     def __init__(
-        self, context: BrokerContext, ledger: PopLedger, revival: Revival, readiness: Readiness
+        self,
+        log: MessageLog,
+        state: ReplicatedState,
+        router: Router,
+        clock: Callable[[], int],
+        now_ms: Callable[[], int],
+        spawn: Spawn,
+        ledger: PopLedger,
+        revival: Revival,
+        readiness: Readiness,
+        checks: PopChecks,
+        taker: Taker,
     ) -> None:
-        self._context = context
-        self._log = context.log
-        self._state = context.state
+        self._router = router
+        self._clock = clock
+        self._spawn = spawn
+        self._log = log
+        self._state = state
         self._ledger = ledger
         self._revival = revival
         self._readiness = readiness
-        self._checks = PopChecks(context)
-        self.taker = Taker(context, ledger, OffsetCommits.of(context))
-        acks = PopAcks(context, ledger, self._on_free)
+        self._checks = checks
+        self.taker = taker
+        acks = PopAcks(log, state, router, clock, ledger, self._on_free)
         self._handlers: dict[int, _Handler] = {
             RequestCode.POP_MESSAGE: self._pop,
             RequestCode.ACK_MESSAGE: acks.ack,
             RequestCode.BATCH_ACK_MESSAGE: acks.batch_ack,
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME: acks.change_invisible_time,
         }
-        self.holding: PopHolding[Pop] = PopHolding(
-            context.log, self._serve, self._time_out, self._end_turn, context.environment.monotonic_ms
-        )
+        self.holding: PopHolding[Pop] = PopHolding(log, self._serve, self._time_out, self._end_turn, now_ms)
         self._deferred: list[tuple[RemotingCommand, ClientConnection]] = []
         self._waits_for_leader = False
         self._creating = 0
         self._answers_bytes = 0
         ledger.on_ready(self._on_ready)
 
-    @property
-    def codes(self) -> Sequence[int]:
-        return tuple(self._handlers)
+    def batch_handlers(self) -> Mapping[int, BatchHandler]:
+        return dict.fromkeys(self._handlers, self.handle)
 
     def handle(self, batches: Sequence[Batch]) -> None:
         """All requests of one loop turn."""
@@ -127,7 +136,7 @@ class PopService:
             self._deferred.append((request, connection))
             if not self._waits_for_leader:
                 self._waits_for_leader = True
-                self._context.spawn(self._wait_for_leader())
+                self._spawn(self._wait_for_leader())
 
     async def _wait_for_leader(self) -> None:
         """An election that this node may win is worth a wait."""
@@ -183,7 +192,7 @@ class PopService:
         if self._creating >= DEFERRED_MAX:
             raise RequestError(ResponseCode.SYSTEM_BUSY, TOO_MANY_WAIT)
         self._creating += 1
-        self._context.spawn(self._pop_for_new_group(request, connection, name))
+        self._spawn(self._pop_for_new_group(request, connection, name))
 
     async def _pop_for_new_group(
         self, request: RemotingCommand, connection: ClientConnection, name: str
@@ -210,7 +219,7 @@ class PopService:
             self._refuse_held(pop)
             return True
         if self._answers_bytes >= ANSWERS_BYTES_MAX:
-            self._answer(pop, Taken(self._context.clock()), ResponseCode.POLLING_FULL, TOO_MUCH_OUT)
+            self._answer(pop, Taken(self._clock()), ResponseCode.POLLING_FULL, TOO_MUCH_OUT)
             return True
         taken = self.taker.take(pop)
         if taken.count:
@@ -236,7 +245,7 @@ class PopService:
 
     def _hold(self, pop: Pop) -> None:
         header = pop.header
-        taken = Taken(self._context.clock())
+        taken = Taken(self._clock())
         if header.poll_time_ms <= 0:
             self._answer(pop, taken, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
             return
@@ -247,7 +256,7 @@ class PopService:
             self._answer(pop, taken, ResponseCode.POLLING_FULL, TOO_MANY_WAIT)
 
     def _time_out(self, pop: Pop) -> None:
-        self._answer(pop, Taken(self._context.clock()), ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+        self._answer(pop, Taken(self._clock()), ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
 
     def _on_free(self, key: LaneKey) -> None:
         self.holding.wake(key.group, key.topic, key.queue_id)
@@ -276,7 +285,7 @@ class PopService:
             ext["orderCountInfo"] = ";".join(taken.counts)
         body = b"".join(taken.bodies)
         answer = success_response(pop.request, ext, body, remark, code)
-        self._context.router.answer(pop.request, pop.connection, answer)
+        self._router.answer(pop.request, pop.connection, answer)
 
     def _refuse(self, request: RemotingCommand, connection: ClientConnection, code: int, remark: str) -> None:
-        self._context.router.answer(request, connection, error_response(request, code, remark))
+        self._router.answer(request, connection, error_response(request, code, remark))

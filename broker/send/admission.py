@@ -29,7 +29,6 @@ from typing import Any, NamedTuple, Protocol
 from broker.config import BrokerConfig
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import (
-    DEFAULT_TOPIC,
     HALF_TOPIC,
     PERM_READ,
     PERM_WRITE,
@@ -55,13 +54,14 @@ from commitlog.record import (
     format_properties,
     parse_properties,
 )
-from dledger.clock import wall_clock_ms
+from dledger.environment import wall_clock_ms
 from native import function
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
 from remoting.headers.send import SendMessageRequestHeader, SendRequest
 from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.route import DEFAULT_TOPIC
 
 _HEAD = struct.Struct(">iiiii")
 _INT16 = struct.Struct(">h")

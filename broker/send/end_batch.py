@@ -7,14 +7,15 @@ acknowledged.
 
 from itertools import islice
 
-from broker.context import BrokerContext
+from broker.readiness import Readiness
 from broker.responses import committed_answer, invalid
 from broker.send.sequencing import Sequencing
 from broker.state.changes import EndWriter
+from broker.state.state import ReplicatedState
 from broker.state.writers import WRITERS_MAX
-from broker.store.replication import leader_hint
+from commitlog.log import MessageLog
 from commitlog.sequences import NO_DIGEST, PARTITION_MAX, digest_error, writer_error
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
@@ -27,14 +28,22 @@ SENTENCES_MAX = 3
 class EndBatchProcessor:
     """One broker's."""
 
-    def __init__(self, context: BrokerContext, sequencing: Sequencing) -> None:
-        self._context = context
+    def __init__(
+        self,
+        log: MessageLog,
+        state: ReplicatedState,
+        readiness: Readiness,
+        sequencing: Sequencing,
+    ) -> None:
+        self._log = log
+        self._state = state
+        self._readiness = readiness
         self._sequencing = sequencing
 
     async def end_batch(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         end = _read(request.body)
-        if not self._context.log.is_writable():
-            hint = leader_hint(self._context.engine, self._context.config.dledger_self_id)
+        if not self._log.is_writable():
+            hint = self._readiness.leader_hint()
             raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, f"only the leader knows: {hint}")
         if end.is_checked:
             found = list(islice(self._sequencing.differences(end.batch_id, end.writers), SENTENCES_MAX))
@@ -44,7 +53,7 @@ class EndBatchProcessor:
         over = [EndWriter(writer, tuple(written)) for writer, written in end.writers.items() if written]
         if not (end.is_over and over):
             return success_response(request)
-        return await committed_answer(request, self._context.state.propose(*over))
+        return await committed_answer(request, self._state.propose(*over))
 
 
 def _read(body: bytes) -> BatchEnd:
@@ -64,8 +73,3 @@ def _read(body: bytes) -> BatchEnd:
         if problem is not None:
             raise invalid(problem)
     return end
-
-
-def register(context: BrokerContext, sequencing: Sequencing) -> None:
-    processor = EndBatchProcessor(context, sequencing)
-    context.router.register(RequestCode.LEDGERMQ_END_BATCH, processor.end_batch)

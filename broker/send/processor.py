@@ -10,31 +10,34 @@ a connection's messages keep their order within a queue. At most heldSendsMax ar
 SYSTEM_BUSY. So is every send while those without an answer hold more than PENDING_BYTES_MAX.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from random import Random
 from time import perf_counter
 
-from broker.context import BrokerContext
+from broker.background import Spawn
+from broker.config import BrokerConfig
+from broker.monitoring.put_watch import PutWatch
+from broker.monitoring.statistics import BrokerStatistics
+from broker.readiness import Readiness
 from broker.responses import put_error
-from broker.send import end_batch
 from broker.send.admission import Admission, Admitted, NeedsTopic, UniqueKeys
 from broker.send.answers import SendAnswers
 from broker.send.sequenced import SequencedAdmission
 from broker.send.sequencing import SequenceRefusedError, Sequencing
 from broker.send.turn import PlainRun, SequencedSend, SingleSend, Turn
-from broker.state.state import StateChangeError
+from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import TopicConfig
-from broker.store.replication import leader_hint
 from broker.timer.rules import TimerRules
-from commitlog.log import PutResult, PutStatus
-from commitlog.sequences import stamp, writer_key
+from commitlog.log import MessageLog, PutResult, PutStatus
+from commitlog.sequences import stamp_sequences, writer_key
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
 from remoting.headers.send import SendMessageRequestHeader, send_header
 from remoting.headers.sequenced_send import SequencedSendRequestHeader
-from remoting.router import Batch
+from remoting.router import Batch, BatchHandler, RequestCounts
 
 LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
 """In the remark of a writable leader's log that takes nothing."""
@@ -47,56 +50,77 @@ PENDING_BYTES_MAX = 256 * 1024 * 1024
 size.
 """
 
+SEND_CODES = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.LEDGERMQ_SEND_SEQUENCED,
+)
+
 _Header = SendMessageRequestHeader | SequencedSendRequestHeader
 _Held = tuple[Connection, RemotingCommand, _Header]
-
-
-def register(context: BrokerContext) -> None:
-    processor = SendProcessor(context)
-    ordinary = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-    context.router.register_batch((*ordinary, RequestCode.LEDGERMQ_SEND_SEQUENCED), processor.handle)
-    context.waiting["send_for_topic"] = lambda: processor.held_count
-    end_batch.register(context, processor.sequencing)
 
 
 class SendProcessor:
     """Takes the sends of a turn; owns those that are held."""
 
-    def __init__(self, context: BrokerContext, pending_bytes_max: int = PENDING_BYTES_MAX) -> None:
-        config = context.config
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        readiness: Readiness,
+        state: ReplicatedState,
+        counts: RequestCounts,
+        clock: Callable[[], int],
+        store_host: bytes,
+        statistics: BrokerStatistics,
+        puts: PutWatch,
+        rng: Random,
+        spawn: Spawn,
+        may_prepare: Callable[[], bool] = lambda: True,
+        may_time: Callable[[int], bool] = lambda out_ms: True,
+        pending_bytes_max: int = PENDING_BYTES_MAX,
+    ) -> None:
         self._pending_bytes_max = pending_bytes_max
-        self._context = context
-        self._log = context.log
-        self._statistics = context.statistics
-        self._counts = context.router.counts
-        self._watch = context.puts
+        self._config = config
+        self._readiness = readiness
+        self._state = state
+        self._store_host = store_host
+        self._spawn = spawn
+        self._log = log
+        self._statistics = statistics
+        self._counts = counts
+        self._watch = puts
         self._answers = self._make_answers()
-        unique_keys = UniqueKeys.of_process(context.store_host, context.clock, context.environment.rng)
+        unique_keys = UniqueKeys.of_process(store_host, clock, rng)
         self._admission = Admission(
             config,
-            context.state,
-            context.store_host,
+            state,
+            store_host,
             unique_keys,
-            context.environment.rng,
-            lambda: context.may_prepare(),
-            timers=TimerRules(config, lambda: context.clock(), lambda out_ms: context.may_time(out_ms)),
+            rng,
+            may_prepare,
+            timers=TimerRules(config, clock, may_time),
         )
-        self._sequenced_admission = SequencedAdmission(config, self._admission, context.store_host)
-        self.sequencing = Sequencing(context.log, lambda: context.state.writers, context.clock)
+        self._sequenced_admission = SequencedAdmission(config, self._admission, store_host)
+        self.sequencing = Sequencing(log, lambda: state.writers, clock)
         self._pending_bytes = 0
         self._put_max = min(PUT_MESSAGES_MAX, config.pending_appends_max)
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0
-        context.state.on_topics_changed(self._admission.forget_topics)
-        context.state.on_settings_changed(self._take_settings)
+        state.on_topics_changed(self._admission.forget_topics)
+        state.on_settings_changed(self._take_settings)
 
     def _make_answers(self) -> SendAnswers:
-        config = self._context.config
-        return SendAnswers(self._context.store_host, config.region_id, config.trace_on)
+        config = self._config
+        return SendAnswers(self._store_host, config.region_id, config.trace_on)
 
     def _take_settings(self) -> None:
         self._answers = self._make_answers()
         self._admission.take_settings()
+
+    def batch_handlers(self) -> Mapping[int, BatchHandler]:
+        return dict.fromkeys(SEND_CODES, self.handle)
 
     @property
     def held_count(self) -> int:
@@ -208,7 +232,7 @@ class SendProcessor:
         if verdict.flight is not None:
             del admitted.messages[: verdict.repeats]
             new = digests[1 + verdict.repeats :]
-            stamp(admitted.messages, key, header.batch_id, sequence + verdict.repeats, new)
+            stamp_sequences(admitted.messages, key, header.batch_id, sequence + verdict.repeats, new)
             turn.add(SequencedSend(connection, request, admitted, verdict.repeats))
             turn.flights.append(verdict.flight)
             return
@@ -229,7 +253,7 @@ class SendProcessor:
     def _hold(self, item: _Held, to_create: TopicConfig | None = None) -> None:
         """Put a send behind those of its topic; the first one begins the topic's creation."""
         connection, request, header = item
-        if self._held_count >= self._context.config.held_sends_max:
+        if self._held_count >= self._config.held_sends_max:
             remark = "too many sends wait for their topics' creation"
             self._answer_error(connection, request, ResponseCode.SYSTEM_BUSY, remark)
             return
@@ -237,12 +261,12 @@ class SendProcessor:
         self._held_count += 1
         self._pending_bytes += len(request.body)
         if to_create is not None:
-            self._context.spawn(self._create_topic(header.topic, to_create))
+            self._spawn(self._create_topic(header.topic, to_create))
 
     async def _create_topic(self, topic: str, config: TopicConfig) -> None:
         status = PutStatus.UNKNOWN_ERROR
         try:
-            await self._context.state.ensure_topic_config(config)
+            await self._state.ensure_topic_config(config)
             status = PutStatus.PUT_OK
         except StateChangeError as error:
             status = error.status
@@ -315,8 +339,7 @@ class SendProcessor:
     def _refuse(self, sends: Iterable[tuple[Connection, RemotingCommand]], status: PutStatus) -> None:
         code, remark = put_error(status)
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            own_id = self._context.config.dledger_self_id
-            hint = LEADER_REFUSES if self._log.is_writable() else leader_hint(self._context.engine, own_id)
+            hint = LEADER_REFUSES if self._log.is_writable() else self._readiness.leader_hint()
             remark = f"{remark}; {hint}"
         for connection, request in sends:
             self._answer_error(connection, request, code, remark)

@@ -9,16 +9,17 @@ no failure: who asked has it.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from random import Random
 
-from broker.consume.clients import ClientConnection
-from broker.context import BrokerContext
+from broker.config import BrokerConfig
+from broker.consume.clients import ClientConnection, ClientRegistry
 from broker.forwarding import MARK, Forwarder
 from broker.responses import put_error
 from broker.send.admission import Admission, Admitted, NeedsTopic, UniqueKeys
-from broker.state.state import StateChangeError
-from commitlog.log import PutStatus
+from broker.state.state import ReplicatedState, StateChangeError
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
     MessageIllegalError,
@@ -31,6 +32,7 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, HeaderError, RemotingError, RequestError
 from remoting.headers.send import SendMessageRequestHeader
+from remoting.router import Handlers
 
 PUSH_TIMEOUT_S = 3.0
 """Who replies waits no longer for the answer by default."""
@@ -45,15 +47,34 @@ logger = logging.getLogger(__name__)
 class ReplyProcessor:
     """Pushes replies to those who asked, and stores them."""
 
-    def __init__(self, context: BrokerContext, forwarder: Forwarder) -> None:
-        config = context.config
-        self._context = context
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        clients: ClientRegistry,
+        clock: Callable[[], int],
+        store_host: bytes,
+        rng: Random,
+        forwarder: Forwarder,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._state = state
+        self._clients = clients
+        self._clock = clock
+        self._store_host = store_host
         self._forwarder = forwarder
-        keys = UniqueKeys.of_process(context.store_host, context.clock, context.environment.rng)
-        rng = context.environment.rng
-        self._admission = Admission(config, context.state, context.store_host, keys, rng)
-        context.state.on_topics_changed(self._admission.forget_topics)
-        context.state.on_settings_changed(self._admission.take_settings)
+        keys = UniqueKeys.of_process(store_host, clock, rng)
+        self._admission = Admission(config, state, store_host, keys, rng)
+        state.on_topics_changed(self._admission.forget_topics)
+        state.on_settings_changed(self._admission.take_settings)
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.SEND_REPLY_MESSAGE: self.handle,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.handle,
+        }
 
     async def handle(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """324 and 325."""
@@ -66,14 +87,14 @@ class ReplyProcessor:
         except RequestError as error:
             return self._answer(request, error.code, error.remark)
         place = {"msgId": "0", "queueId": str(admitted.queue_id), "queueOffset": "0"}
-        if self._context.config.store_replies and MARK not in request.ext_fields:
+        if self._config.store_replies and MARK not in request.ext_fields:
             place |= await self._store(admitted)
         return self._answer(request, ResponseCode.SUCCESS, None, place)
 
     def _answer(
         self, request: RemotingCommand, code: int, remark: str | None, place: Mapping[str, str] | None = None
     ) -> RemotingCommand:
-        config = self._context.config
+        config = self._config
         trace = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
         return success_response(request, {**trace, **(place or {})}, remark=remark, code=code)
 
@@ -90,7 +111,7 @@ class ReplyProcessor:
 
     async def _create(self, wanted: NeedsTopic) -> None:
         try:
-            await self._context.state.ensure_topic_config(wanted.config)
+            await self._state.ensure_topic_config(wanted.config)
         except StateChangeError as error:
             raise RequestError(*put_error(error.status)) from error
 
@@ -102,7 +123,7 @@ class ReplyProcessor:
         client_id = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if client_id is None:
             raise _failed(f"reply message properties[{PROPERTY_REPLY_TO_CLIENT}] is null")
-        asker = self._context.clients.producer_connection(client_id)
+        asker = self._clients.producer_connection(client_id)
         if asker is not None and asker.is_open:
             await self._push_to(asker, client_id, self._push_request(request, header, properties, connection))
         elif not await self._others_push(request):
@@ -124,7 +145,7 @@ class ReplyProcessor:
         connection: Connection,
     ) -> RemotingCommand:
         """326, in the form with whole names (ReplyMessageRequestHeader)."""
-        now_ms = self._context.clock()
+        now_ms = self._clock()
         try:
             text = format_properties({**properties, PROPERTY_PUSH_REPLY_TIME: str(now_ms)}).decode()
         except MessageIllegalError as error:
@@ -145,7 +166,7 @@ class ReplyProcessor:
             "reconsumeTimes": str(header.reconsume_times),
             "unitMode": "true" if header.unit_mode else "false",
             "bornHost": connection.remote_address,
-            "storeHost": self._context.config.broker_address,
+            "storeHost": self._config.broker_address,
             "storeTimestamp": str(now_ms),
         }
         return RemotingCommand(
@@ -164,14 +185,14 @@ class ReplyProcessor:
     async def _store(self, admitted: Admitted) -> dict[str, str]:
         """Where the reply is stored; nothing when it could not be."""
         done: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-        result = self._context.log.put(admitted.messages, partial(_resolve, done))
+        result = self._log.put(admitted.messages, partial(_resolve, done))
         status = result.status
         if status is PutStatus.PUT_OK:
             status = await done
         if status is not PutStatus.PUT_OK:
             logger.info("a reply was delivered, but not stored: %s", status.name)
             return {}
-        message_id = offset_msg_id(self._context.store_host, result.positions[0])
+        message_id = offset_msg_id(self._store_host, result.positions[0])
         return {"msgId": message_id, "queueOffset": str(result.queue_offsets[0])}
 
 
@@ -182,9 +203,3 @@ def _resolve(done: asyncio.Future[PutStatus], status: PutStatus) -> None:
 
 def _failed(remark: str) -> RequestError:
     return RequestError(ResponseCode.SYSTEM_ERROR, remark)
-
-
-def register(context: BrokerContext) -> None:
-    processor = ReplyProcessor(context, Forwarder(context))
-    context.router.register(RequestCode.SEND_REPLY_MESSAGE, processor.handle)
-    context.router.register(RequestCode.SEND_REPLY_MESSAGE_V2, processor.handle)

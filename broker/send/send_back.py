@@ -10,17 +10,17 @@ themselves.
 from dataclasses import dataclass
 from functools import partial
 
+from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
-from broker.context import BrokerContext
+from broker.monitoring.statistics import BrokerStatistics
 from broker.readiness import Readiness
 from broker.responses import put_answer, put_error
 from broker.state.groups import SubscriptionGroupConfig
-from broker.state.state import StateChangeError
+from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import PERM_WRITE, TopicConfig, dlq_topic, retry_topic
 from broker.timer.delay_levels import PROPERTY_DELAY, effective_level, to_scheduled
-from commitlog.log import PutStatus
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import (
-    STORE_HOST_V6,
     Message,
     MessageIllegalError,
     Record,
@@ -29,11 +29,12 @@ from commitlog.record import (
     offset_msg_id,
     parse_properties,
 )
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
 from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
-from remoting.router import HandlerResult
+from remoting.record_layout import STORE_HOST_V6
+from remoting.router import HandlerResult, Router
 
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"
 PROPERTY_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
@@ -60,12 +61,23 @@ class _Plan:
 class SendBackProcessor:
     """Stores the retry copies. Only the writable leader can."""
 
-    def __init__(self, context: BrokerContext, readiness: Readiness) -> None:
-        self._context = context
-        self._log = context.log
-        self._state = context.state
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        router: Router,
+        store_host: bytes,
+        statistics: BrokerStatistics,
+        readiness: Readiness,
+    ) -> None:
+        self._router = router
+        self._store_host = store_host
+        self._statistics = statistics
+        self._log = log
+        self._state = state
         self._readiness = readiness
-        self._levels = len(context.config.delay_levels_ms)
+        self._levels = len(config.delay_levels_ms)
 
     def handle(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
         """36."""
@@ -143,7 +155,7 @@ class SendBackProcessor:
             sys_flag=record.sys_flag & ~STORE_HOST_V6,
             born_timestamp_ms=record.born_timestamp_ms,
             born_host=record.born_host,
-            store_host=self._context.store_host,
+            store_host=self._store_host,
             reconsume_times=record.reconsume_times + 1,
         )
         return to_scheduled(message, level) if level > 0 else message
@@ -159,8 +171,8 @@ class SendBackProcessor:
         self, request: RemotingCommand, connection: ClientConnection, plan: _Plan, status: PutStatus
     ) -> None:
         if status is PutStatus.PUT_OK:
-            self._context.statistics.sent_back(plan.origin_topic, plan.group, plan.is_dead)
-        self._context.router.answer(request, connection, put_answer(request, status))
+            self._statistics.sent_back(plan.origin_topic, plan.group, plan.is_dead)
+        self._router.answer(request, connection, put_answer(request, status))
 
 
 def _retries_max(
@@ -172,10 +184,3 @@ def _retries_max(
     if most == CPP_SWAPPED_MAXIMUM and request.language == "CPP":
         return group.retry_max_times
     return most
-
-
-def register(context: BrokerContext) -> None:
-    readiness = Readiness(
-        context.log, context.engine, context.config.dledger_self_id, context.environment.monotonic_ms
-    )
-    context.router.register(RequestCode.CONSUMER_SEND_MSG_BACK, SendBackProcessor(context, readiness).handle)

@@ -12,6 +12,7 @@ from broker.config import BrokerConfig
 from broker.timer.delay_levels import LEVELS_MAX, SCHEDULE_TOPIC
 from broker.timer.request import TIMER_TOPIC
 from commitlog.dispatch import STATE_TOPIC as STATE_TOPIC
+from remoting.route import DEFAULT_TOPIC
 
 PERM_INHERIT = 1
 PERM_WRITE = 2
@@ -22,7 +23,6 @@ QUEUE_NUMS_MAX = 65_536
 TOPIC_CHARS_MAX = 127
 ATTRIBUTES_MAX = 64
 
-DEFAULT_TOPIC = "TBW102"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC = "BenchmarkTest"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"

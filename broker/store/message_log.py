@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import MESSAGE_BYTES_MAX, BrokerConfig
-from broker.store.replication import LogMeasures, ReplicationEngine
+from broker.store.replication import LogMeasures
 from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term_start_record
@@ -18,13 +18,14 @@ from commitlog.errors import CorruptLogError
 from commitlog.indexed_log import MessageLogConfig, store_timestamp_of
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
-from commitlog.record import RECORD_BYTES_MIN, CorruptRecordError, record_size
+from commitlog.record import CorruptRecordError, record_size
 from dledger.core.config import Config
 from dledger.core.types import DamagedEntryError
+from dledger.durable_state import ImpairmentFile
 from dledger.environment import Environment
-from dledger.impairment import ImpairmentFile
-from dledger.persister import Durability
 from dledger.server import DLedgerServer
+from dledger.writer import Durability
+from remoting.record_layout import RECORD_BYTES_MIN
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class OpenedLog:
     """A log, recovered but not started. `last_index` is the last entry found on the disk, -1 for none."""
 
     log: MessageLog
-    engine: ReplicationEngine | None
+    engine: DLedgerServer | None
     last_index: int
     end_position: Callable[[], int | None]
     measures: LogMeasures
@@ -77,7 +78,7 @@ def open_log(
         fs=environment.fs,
         clock=environment.wall_clock_ms,
     )
-    measures = LogMeasures(log.dispatch_seconds, log.write_measures)
+    measures = LogMeasures(log.dispatch_seconds, log.write_metrics)
     return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position, measures, lambda index: index)
 
 
@@ -118,7 +119,7 @@ def _open_group_log(
     except BaseException:
         entries.close()
         raise
-    measures = LogMeasures(log.dispatch_seconds, engine.write_measures)
+    measures = LogMeasures(log.dispatch_seconds, engine.write_metrics)
     position_of = entries.position_of
     return OpenedLog(
         log,

@@ -9,11 +9,11 @@ from contextlib import aclosing
 from typing import Final
 
 from broker.consume.clients import ClientConnection
-from broker.context import BrokerContext
+from broker.feature import Core, Feature
 from broker.state.state import ReplicatedState
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
-from commitlog.key_index import KeyIndex, KeyUpkeep
+from commitlog.key_index import KeyIndex, KeyMaintenance
 from commitlog.key_segment import PROPERTY_UNIQUE, key_hash, keys_of
 from commitlog.log import MessageLog
 from commitlog.record import CorruptRecordError, Record, decode_record
@@ -21,6 +21,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
 from remoting.headers.queries import QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.router import Handlers
 
 RECORDS_READ_MAX: Final = 4_096
 """Records one query looks at; beyond that it is answered with what was found."""
@@ -148,6 +149,12 @@ class QueryProcessor:
         """Requests by the position they wait for."""
         log.add_listener(self._on_dispatch)
 
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.QUERY_MESSAGE: self.query_message,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
+        }
+
     async def view_message(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
         """33: the record, as it stands in the log."""
         position = ViewMessageRequestHeader.parse(request.ext_fields).position
@@ -209,17 +216,16 @@ class QueryProcessor:
         return success_response(request, fields, b"".join(records))
 
 
-def register(context: BrokerContext) -> None:
-    queries = make_queries(context) if context.config.message_index_enable else None
-    processor = QueryProcessor(context.log, context.state, queries, lambda: context.end_position())
-    context.router.register(RequestCode.QUERY_MESSAGE, processor.query_message)
-    context.router.register(RequestCode.VIEW_MESSAGE_BY_ID, processor.view_message)
+def query_feature(core: Core) -> Feature:
+    """Raises OSError when the key index cannot be opened."""
+    if not core.config.message_index_enable:
+        return Feature(handlers=_query_processor(core, None).handlers())
+    store = core.config.store_path_root_dir
+    index = KeyIndex(core.environment.fs, store, core.log, end_position=core.opened.end_position())
+    core.log.add_listener(index.on_batch)
+    queries = KeyQueries(index, core.log, lambda: core.state.deleted_at)
+    return Feature(handlers=_query_processor(core, queries).handlers(), services=(KeyMaintenance(index),))
 
 
-def make_queries(context: BrokerContext) -> KeyQueries:
-    """Open the key index, and have it follow the log from now on. Raises OSError."""
-    store = context.config.store_path_root_dir
-    index = KeyIndex(context.environment.fs, store, context.log, end_position=context.end_position())
-    context.log.add_listener(index.on_batch)
-    context.services.append(KeyUpkeep(index))
-    return KeyQueries(index, context.log, lambda: context.state.deleted_at)
+def _query_processor(core: Core, queries: KeyQueries | None) -> QueryProcessor:
+    return QueryProcessor(core.log, core.state, queries, core.opened.end_position)

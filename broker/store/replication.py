@@ -1,15 +1,9 @@
-"""What a log measures of itself, for whoever shows it.
+"""What a log measures of itself, for whoever shows it."""
 
-What the broker asks of the replication engine beside the log: DLedgerServer, or a stand-in in tests.
-"""
-
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from dledger.core.status import NodeStatus
-from dledger.core.types import ResponseCode
-from dledger.write_measures import WriteMeasures
+from dledger.server import DLedgerServer
+from dledger.writer import WriteMetrics
 from telemetry.histogram import Histogram
 
 
@@ -20,31 +14,10 @@ class LogMeasures:
     """
 
     dispatch: Histogram = field(default_factory=Histogram)
-    writes: WriteMeasures = field(default_factory=WriteMeasures)
+    writes: WriteMetrics = field(default_factory=WriteMetrics)
 
 
-class ReplicationEngine(Protocol):
-    """The part of dledger.server.DLedgerServer that admin answers and remarks need."""
-
-    @property
-    def term(self) -> int: ...
-    @property
-    def leader_id(self) -> str | None: ...
-    @property
-    def client_addresses(self) -> Mapping[str, str]:
-        """Where the peers serve clients, as far as they said."""
-
-    def is_connected(self, peer: str) -> bool: ...
-    def is_undisputed(self) -> bool:
-        """Whether this node leads, and nobody else can well lead already."""
-
-    def status(self) -> NodeStatus:
-        """Its elections' times are milliseconds since 1970."""
-
-    def transfer_leadership(self, transferee: str) -> ResponseCode: ...
-
-
-def leader_hint(engine: ReplicationEngine | None, own_id: str) -> str:
+def leader_hint(engine: DLedgerServer | None, own_id: str) -> str:
     """For remarks: who leads, and where clients find it, as far as this node knows."""
     if engine is None:
         return "this node is not writable now"

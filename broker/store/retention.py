@@ -7,24 +7,31 @@ Deletes what is old: files of the log, files of the queues that led there, what 
 The leader decides what may go because of its age and puts that into the log (TrimLog), so that all nodes
 delete alike; each does so as soon as its own disk can do without. A node whose disk is nearly full deletes
 its oldest files by itself. Before anything goes the state is in a later part of the log, as a checkpoint.
-See docs/retention.md and docs/decisions/0019-retention.md.
+See docs/retention.md and docs/decisions/storage.md#retention-and-checkpoints-of-state.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from broker.context import BrokerContext
+from broker.config import BrokerConfig
+from broker.feature import Core, Feature
 from broker.state.changes import TrimLog
 from broker.state.checkpoints import PART_BYTES_MAX
-from broker.store.retention_pins import earliest_hold
+from broker.state.state import ReplicatedState
+from broker.store.retention_pins import RetentionPin, earliest_pin
 from broker.store.topic_retention import TopicRetention
 from commitlog.errors import DamagedRecordError
-from commitlog.log import PutStatus
+from commitlog.log import MessageLog, PutStatus
 from commitlog.log_removal import LogRemoval, OldFile
 from dledger.core.types import NO_INDEX
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, success_response
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.router import Handlers
 
 STEP_MAX_MS: Final = 60_000
 """A clock moves on by no more than this beyond the time that passed, unless it is set."""
@@ -82,11 +89,25 @@ CHECKPOINT_SHARE: Final = 8
 class Retention:
     """One node's. `round` at the interval; the other methods are for requests of operators."""
 
-    def __init__(self, context: BrokerContext, removal: LogRemoval) -> None:
-        self._context = context
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        clock: Callable[[], int],
+        removal: LogRemoval,
+        pins: Sequence[RetentionPin],
+        rewriters: Sequence[Callable[[int], None]],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._state = state
+        self._rewriters = rewriters
         self._removal = removal
-        self._topics = TopicRetention(context)
-        self._clock = RetentionClock(lambda: context.clock(), lambda: asyncio.get_running_loop().time())
+        self._topics = TopicRetention(log, state)
+        self._wall_clock = clock
+        self._pins = pins
+        self._clock = RetentionClock(clock, lambda: asyncio.get_running_loop().time())
         self._task: asyncio.Task[None] | None = None
         self._round_under_way = asyncio.Lock()
         self._cleaned_position = -1
@@ -101,7 +122,7 @@ class Retention:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._context.config.clean_interval_ms / 1000)
+            await asyncio.sleep(self._config.clean_interval_ms / 1000)
             try:
                 await self.round()
             except (OSError, DamagedRecordError) as error:
@@ -133,11 +154,11 @@ class Retention:
         async with self._round_under_way:
             self._topics.show()
             now_ms = self._clock.now_ms()
-            if self._context.log.is_writable():
+            if self._log.is_writable():
                 await self._write_checkpoint_if_due()
-                covered = self._removal.position_of(self._context.state.base.covered_index + 1)
-                for write_anew in self._context.log_rewriters:
-                    write_anew(covered)
+                covered = self._removal.position_of(self._state.base.covered_index + 1)
+                for rewrite in self._rewriters:
+                    rewrite(covered)
                 await self._topics.decide(now_ms)
                 await self._topics.delete_strays()
                 await self._decide(now_ms, is_asked_for, is_forced)
@@ -152,7 +173,7 @@ class Retention:
 
     async def _write_checkpoint_if_due(self) -> None:
         """One for each data file, soon after it was begun: then all files before it can go."""
-        removal, state = self._removal, self._context.state
+        removal, state = self._removal, self._state
         file_bytes = removal.file_bytes
         begin = removal.position_of(state.base.covered_index + 1)
         end = removal.position_of(state.base.known_index + 1)
@@ -167,7 +188,7 @@ class Retention:
 
     async def _decide(self, now_ms: int, is_asked_for: bool, is_forced: bool) -> None:
         """Say to all nodes what may go because its time is over."""
-        config = self._context.config
+        config = self._config
         is_short = self._used_percent() >= config.disk_max_used_percent
         if not (is_short or is_asked_for or self._is_hour()):
             return
@@ -180,19 +201,19 @@ class Retention:
             if not is_old or is_spared or number >= FILES_PER_ROUND:
                 break
             position = file.end_position
-        if position > self._context.state.trim_position:
+        if position > self._state.trim_position:
             logger.info("the log may begin at position %d: what is before is old", position)
-            await self._context.state.propose(TrimLog(position))
+            await self._state.propose(TrimLog(position))
 
     def _slowest_index(self) -> int:
         """Up to here every follower has the log."""
-        status = self._context.log.status()
+        status = self._log.status()
         ends = [peer.match_index for peer in status.peers] if status is not None else []
         return min((NO_INDEX if end is None else end for end in ends), default=1 << 62)
 
     def _is_hour(self) -> bool:
-        now = datetime.fromtimestamp(self._context.clock() / 1000)  # noqa: DTZ006 (an hour of the place's own day)
-        return now.hour in self._context.config.delete_hours
+        now = datetime.fromtimestamp(self._wall_clock() / 1000)  # noqa: DTZ006 (an hour of the place's own day)
+        return now.hour in self._config.delete_hours
 
     def _used_percent(self) -> float:
         return 100 * self._removal.used_ratio()
@@ -203,11 +224,11 @@ class Retention:
         """The oldest files that this node can do without: state and queues are on its disk without them, the
         next checkpoint is behind them, and nobody holds them.
         """
-        state = self._context.state
+        state = self._state
         index_max = min(state.saved_covered_index, self._removal.dispatched_index(), state.applied_index) + 1
-        hold = earliest_hold(self._context)
+        pin = earliest_pin(self._pins)
         for file in self._removal.old_files():
-            if file.next_index > index_max or (hold is not None and file.end_position > hold):
+            if file.next_index > index_max or (pin is not None and file.end_position > pin):
                 return
             yield file
 
@@ -224,16 +245,16 @@ class Retention:
 
     def _next_to_go(self) -> OldFile | None:
         file = next(self._removable(), None)
-        if file is None or file.end_position <= self._context.state.trim_position:
+        if file is None or file.end_position <= self._state.trim_position:
             return file
-        config = self._context.config
+        config = self._config
         if not config.clean_forcibly_enable or self._used_percent() < config.disk_clean_percent:
             return None
         logger.warning("the disk is %.0f %% full: deleting the oldest file", self._used_percent())
         return file
 
     async def _clean_queues(self) -> int:
-        queues = self._context.log.queues
+        queues = self._log.queues
         cut = 0
         for number, queue in enumerate(list(queues), 1):
             if queues.get(queue.topic, queue.queue_id) is queue:
@@ -243,8 +264,57 @@ class Retention:
         return cut
 
 
-def register(context: BrokerContext) -> None:
-    if context.removal is None:
-        return  # a plain log keeps everything
-    context.retention = Retention(context, context.removal)
-    context.services.append(context.retention)
+KEEPS_ALL = "a plain log keeps everything: set enableDLegerCommitLog to have old files deleted"
+
+
+class RetentionAdmin:
+    """What operators may have deleted at once. The remark of an answer says how much was deleted."""
+
+    def __init__(self, retention: Retention | None) -> None:
+        self._retention = retention
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_files,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
+        }
+
+    async def delete_files(self, request: RemotingCommand, _connection: Connection) -> RemotingCommand:
+        """DELETE_EXPIRED_COMMITLOG."""
+        files = await self._known().delete_expired()
+        return success_response(request, remark=f"{files} files deleted")
+
+    async def clean_queues(self, request: RemotingCommand, _connection: Connection) -> RemotingCommand:
+        """CLEAN_EXPIRED_CONSUMEQUEUE."""
+        queues = await self._known().clean_queues()
+        return success_response(request, remark=f"{queues} queues lose files")
+
+    async def clean_topics(self, request: RemotingCommand, _connection: Connection) -> RemotingCommand:
+        """CLEAN_UNUSED_TOPIC. A deleted topic lost its configuration and offsets at once; its queues go when
+        no message of theirs is left, for until then a topic made again goes on at their offsets.
+        """
+        topics = 0 if self._retention is None else await self._retention.clean_unused_topics()
+        return success_response(request, remark=f"{topics} topics forgotten")
+
+    def _known(self) -> Retention:
+        if self._retention is None:
+            raise RequestError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, KEEPS_ALL)
+        return self._retention
+
+
+def retention_feature(core: Core, others: Feature) -> Feature:
+    """`others`: what all features need of the log. A plain log keeps everything."""
+    removal = core.opened.removal
+    if removal is None:
+        return Feature(handlers=RetentionAdmin(None).handlers())
+    retention = Retention(
+        config=core.config,
+        log=core.log,
+        state=core.state,
+        clock=core.clock,
+        removal=removal,
+        pins=others.retention_pins,
+        rewriters=others.log_rewriters,
+    )
+    return Feature(handlers=RetentionAdmin(retention).handlers(), services=(retention,))

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from broker.context import BrokerContext
 from broker.state.changes import DeleteTopic, DropOffsets, TrimQueues
+from broker.state.state import ReplicatedState
 from broker.state.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, TopicConfig, topic_name_error
-from commitlog.log import PutStatus
+from commitlog.log import MessageLog, PutStatus
 
 RETENTION_ATTRIBUTE: Final = "retention.ms"
 """A topic attribute: how long the topic shows its messages."""
@@ -33,19 +33,24 @@ def is_system(topic: str) -> bool:
 class TopicRetention:
     """One node's."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        context.log.on_writable_change(lambda _: self.show())
+    def __init__(
+        self,
+        log: MessageLog,
+        state: ReplicatedState,
+    ) -> None:
+        self._log = log
+        self._state = state
+        log.on_writable_change(lambda _: self.show())
 
     def show(self) -> None:
         """Let this node's queues show what the replicated state says, unless they are ahead of it: one may
         have been deleted and made again.
         """
-        log = self._context.log
+        log = self._log
         if log.applied_index < log.queued_index:
             return
         queues = log.queues
-        for topic, offsets in self._context.state.first_shown.items():
+        for topic, offsets in self._state.first_shown.items():
             for queue_id, offset in offsets.items():
                 queue = queues.get(topic, queue_id)
                 if queue is not None:
@@ -53,7 +58,7 @@ class TopicRetention:
 
     async def decide(self, now_ms: int) -> None:
         """On the leader: hide what is older than its topic allows."""
-        state = self._context.state
+        state = self._state
         changes = []
         for topic in list(state.topics.values()):
             kept_ms = retention_ms(topic)
@@ -67,7 +72,7 @@ class TopicRetention:
 
     def _first_kept(self, topic: str, oldest_kept_ms: int) -> dict[int, int]:
         """Of the topic's queues that show messages stored before: the first offset that stays."""
-        queues = self._context.log.queues
+        queues = self._log.queues
         kept: dict[int, int] = {}
         for queue_id in queues.queue_ids(topic):
             queue = queues.get(topic, queue_id)
@@ -82,10 +87,10 @@ class TopicRetention:
         that came while they were being deleted, or that an earlier version left; late consumers' offsets. How
         many topics.
         """
-        context, state = self._context, self._context.state
-        if not context.log.is_writable():
+        log, state = self._log, self._state
+        if not log.is_writable():
             return 0
-        names = dict.fromkeys(context.log.queues.topics())
+        names = dict.fromkeys(log.queues.topics())
         names.update((topic, None) for topic, _ in state.offsets.pairs())
         strays = [
             name
@@ -100,8 +105,8 @@ class TopicRetention:
 
     async def drop_stale_offsets(self) -> None:
         """On the leader: the offsets of groups that do not exist, once the messages they name are gone."""
-        context, state = self._context, self._context.state
-        if not context.log.is_writable():
+        log, state = self._log, self._state
+        if not log.is_writable():
             return
         stale = []
         for number, (topic, group, offsets) in enumerate(list(state.offsets.items()), 1):
@@ -120,11 +125,11 @@ class TopicRetention:
             await state.propose(*drops[:CHANGES_AT_ONCE])
 
     def _is_stale(self, group: str, topic: str, offsets: Mapping[int, int]) -> bool:
-        return group not in self._context.state.groups and all(
+        return group not in self._state.groups and all(
             self._is_behind(topic, queue_id, offset) for queue_id, offset in offsets.items()
         )
 
     def _is_behind(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a group that begins anew misses nothing that it would have got from there."""
-        queue = self._context.log.queues.get(topic, queue_id)
+        queue = self._log.queues.get(topic, queue_id)
         return queue is None or offset < queue.min_offset

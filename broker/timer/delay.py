@@ -11,21 +11,15 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from broker.context import BrokerContext
+from broker.feature import Core
 from broker.state.changes import SetDelayOffset
 from broker.state.topics import HALF_TOPIC
 from broker.timer.delay_levels import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import PutStatus
-from commitlog.record import (
-    STORE_HOST_V6,
-    CorruptRecordError,
-    Message,
-    Record,
-    decode_record,
-    parse_properties,
-)
+from commitlog.record import CorruptRecordError, Message, Record, decode_record, parse_properties
+from remoting.record_layout import STORE_HOST_V6
 
 BATCH_MESSAGES_MAX = 500
 BATCH_BYTES_MAX = 1024 * 1024
@@ -80,7 +74,7 @@ class _Batch:
 class DelayDelivery:
     """The delay levels of one broker. Idle unless this node is the writable leader."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: Core) -> None:
         self._context = context
         self._log = context.log
         self._state = context.state
@@ -290,7 +284,3 @@ def _due_ms(record: Record, level: _Level, now_ms: int) -> int:
     """A message from the far future is due now: the clock was set back after it was stored."""
     stored_ms = record.store_timestamp_ms
     return now_ms if stored_ms > now_ms + CLOCK_STEP_MAX_MS else stored_ms + level.delay_ms
-
-
-def register(context: BrokerContext) -> None:
-    context.services.append(DelayDelivery(context))

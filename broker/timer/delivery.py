@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.context import BrokerContext
+from broker.feature import Core
 from broker.state.topics import HALF_TOPIC
 from broker.timer.index_store import DamagedRunError
 from broker.timer.journal import TimerJournal
@@ -184,7 +184,7 @@ class _Batch:
 class TimerDelivery:
     """The deliveries of one broker. Idle unless this node is the writable leader."""
 
-    def __init__(self, context: BrokerContext, journal: TimerJournal, recalls: Recalls) -> None:
+    def __init__(self, context: Core, journal: TimerJournal, recalls: Recalls) -> None:
         config = context.config
         self._context = context
         self._log = context.log

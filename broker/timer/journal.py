@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Sequence
 
-from broker.context import BrokerContext
+from broker.feature import Core
 from broker.store.retention_pins import position_at
 from broker.timer.index import TimerIndex
 from broker.timer.index_store import FOLDER, DamagedRunError, RunStore
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 class TimerJournal:
     """Owns the index of one node. `on_advance` callbacks hear when it has read on."""
 
-    def __init__(self, context: BrokerContext, index: TimerIndex | None = None) -> None:
+    def __init__(self, context: Core, index: TimerIndex | None = None) -> None:
         config = context.config
         store = RunStore(context.environment.fs, config.store_path_root_dir / FOLDER)
         self.index = index or TimerIndex(store)

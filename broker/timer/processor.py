@@ -5,24 +5,26 @@ takes one back (RecallMessageProcessor).
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
-from broker.context import BrokerContext
 from broker.monitoring.rates import RateMeter
+from broker.readiness import Readiness
 from broker.responses import put_answer
-from broker.store.replication import leader_hint
+from broker.state.state import ReplicatedState
 from broker.timer.delivery import TimerDelivery
 from broker.timer.handles import HandleError, RecallHandle, decode_handle
 from broker.timer.index import TimerIndex
 from broker.timer.journal import TimerJournal
 from broker.timer.recalls import Recall, Recalls
-from commitlog.log import PutStatus
-from remoting.codes import RequestCode, ResponseCode
+from commitlog.log import MessageLog, PutStatus
+from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response
 from remoting.errors import RequestError
 from remoting.headers.send import RecallMessageRequestHeader
+from remoting.router import Router
 
 NO_LIMIT = (1 << 31) - 1
 COUNTED_TIMES_MAX = 4_096
@@ -57,28 +59,43 @@ class TimerRoom:
 class RecallProcessor:
     """Takes the recalls of one broker."""
 
-    def __init__(self, context: BrokerContext, recalls: Recalls) -> None:
-        self._context = context
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        router: Router,
+        clock: Callable[[], int],
+        end_position: Callable[[], int | None],
+        readiness: Readiness,
+        recalls: Recalls,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._state = state
+        self._router = router
+        self._end_position = end_position
+        self._readiness = readiness
+        self._clock = clock
         self._recalls = recalls
 
     def handle(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand | None:
         """370. Answered with success when the message will not be delivered any more."""
-        context = self._context
-        if not context.config.recall_message_enable:
+        if not self._config.recall_message_enable:
             raise RequestError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-        if not context.log.is_writable():
-            hint = leader_hint(context.engine, context.config.dledger_self_id)
+        if not self._log.is_writable():
+            hint = self._readiness.leader_hint()
             raise RequestError(ResponseCode.SLAVE_NOT_AVAILABLE, f"recall failed; {hint}")
         header = RecallMessageRequestHeader.parse(request.ext_fields)
-        if header.topic not in context.state.topics:
+        if header.topic not in self._state.topics:
             remark = f"recall failed, the topic[{header.topic[:127]}] not exist"
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, remark)
         handle = self._handle(header)
         named = f"{handle.topic}+{handle.unique_key}"
         answer = partial(self._answer, request, connection, handle.unique_key)
-        precision_ms = context.config.timer_precision_ms
+        precision_ms = self._config.timer_precision_ms
         out_ms = handle.time_ms // precision_ms * precision_ms
-        if not self._recalls.ask(Recall(named, out_ms, context.end_position() or 0, answer)):
+        if not self._recalls.ask(Recall(named, out_ms, self._end_position() or 0, answer)):
             raise RequestError(ResponseCode.SYSTEM_BUSY, "recall failed, too many wait")
         return None
 
@@ -94,19 +111,19 @@ class RecallProcessor:
             answer = error_response(request, ResponseCode.ILLEGAL_OPERATION, remark)
         else:
             answer = put_answer(request, status, {"msgId": unique_key})
-        self._context.router.answer(request, connection, answer)
+        self._router.answer(request, connection, answer)
 
     def _handle(self, header: RecallMessageRequestHeader) -> RecallHandle:
         try:
             handle = decode_handle(header.recall_handle)
         except HandleError as error:
             raise _illegal(str(error)) from error
-        config = self._context.config
+        config = self._config
         if handle.topic != header.topic:
             raise _illegal("recall failed, topic not match")
         if handle.broker_name != config.broker_name:
             raise _illegal("recall failed, broker service not available")
-        left_ms = handle.time_ms - self._context.clock()
+        left_ms = handle.time_ms - self._clock()
         if not 0 < left_ms < config.timer_max_delay_s * 1_000:
             raise _illegal("recall failed, timestamp invalid")
         return handle
@@ -116,7 +133,7 @@ def _illegal(remark: str) -> RequestError:
     return RequestError(ResponseCode.ILLEGAL_OPERATION, remark)
 
 
-def _figures(journal: TimerJournal, delivery: TimerDelivery, rates: RateMeter) -> dict[str, str]:
+def timer_figures(journal: TimerJournal, delivery: TimerDelivery, rates: RateMeter) -> dict[str, str]:
     """What mqadmin's brokerStatus and clusterList show of timers: how many s the first one is late, how many
     are in the queue and not placed yet, how many wait, and how many a second were placed and delivered.
     """
@@ -129,17 +146,3 @@ def _figures(journal: TimerJournal, delivery: TimerDelivery, rates: RateMeter) -
         "timerEnqueueTps": f"{placed:.2f}",
         "timerDequeueTps": f"{delivered:.2f}",
     }
-
-
-def register(context: BrokerContext) -> None:
-    journal = TimerJournal(context)
-    recalls = Recalls(context.log, journal, lambda: context.clock())
-    delivery = TimerDelivery(context, journal, recalls)
-    context.may_time = TimerRoom(context.config, journal.index).may_time
-    context.router.register(RequestCode.RECALL_MESSAGE, RecallProcessor(context, recalls).handle)
-    context.log_holds.append(journal.hold)
-    rates = RateMeter(lambda: (journal.placed, journal.delivered))
-    context.runtime_figures.append(partial(_figures, journal, delivery, rates))
-    # Every node has the whole index: the leader alone tells how much there is, or a sum would count it often.
-    context.waiting["timer"] = lambda: journal.index.pending.count if context.log.is_writable() else None
-    context.services += [journal, delivery, rates]

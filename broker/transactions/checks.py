@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from broker.consume.clients import ClientConnection
-from broker.context import BrokerContext
-from broker.state.state import StateChangeError
+from broker.config import BrokerConfig
+from broker.consume.clients import ClientConnection, ClientRegistry
+from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, TopicConfig
 from broker.transactions.half import check_body, immunity_ms, producer_group_of
 from broker.transactions.ledger import Decision, TransactionLedger
@@ -61,18 +61,27 @@ class _Batch:
 class TransactionChecks:
     """The rounds of one broker; none runs without the table."""
 
-    def __init__(self, context: BrokerContext, ledger: TransactionLedger) -> None:
-        config = context.config
-        self._context = context
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        clients: ClientRegistry,
+        clock: Callable[[], int],
+        now_ms: Callable[[], int],
+        ledger: TransactionLedger,
+    ) -> None:
+        self._state = state
+        self._clients = clients
+        self._clock = clock
         self._ledger = ledger
         self._config = config
         self._is_changed = asyncio.Event()
-        self._now_ms = context.environment.monotonic_ms
+        self._now_ms = now_ms
         self._ready_since_ms = 0
         self._turns: dict[str, int] = {}
         self._rounds: asyncio.Task[None] | None = None
         ledger.on_ready(self._on_ready)
-        context.state.on_settings_changed(self._is_changed.set)
+        state.on_settings_changed(self._is_changed.set)
 
     async def start(self) -> None:
         """The rounds begin when the table is there."""
@@ -123,7 +132,7 @@ class TransactionChecks:
 
     def _gather(self, halves: Iterator[tuple[int, int]], batch: _Batch) -> bool:
         """Fill the batch; whether all that is due was looked at."""
-        now_ms, timeout_ms = self._context.clock(), self._config.transaction_timeout_ms
+        now_ms, timeout_ms = self._clock(), self._config.transaction_timeout_ms
         for offset, checks in halves:
             try:
                 record = self._ledger.half(offset)
@@ -156,7 +165,7 @@ class TransactionChecks:
 
     def _producer(self, group: str) -> ClientConnection | None:
         """One connection after the other of those that the group's producers have."""
-        members = self._context.clients.producer_groups.get(group, {}).values()
+        members = self._clients.producer_groups.get(group, {}).values()
         connections = [member.client.connection for member in members]
         usable = [each for each in connections if each.is_open and not each.is_congested]
         if not usable:
@@ -200,7 +209,7 @@ class TransactionChecks:
 
     async def _discard(self, records: list[Record]) -> bool:
         try:
-            await self._context.state.ensure_topic_config(TopicConfig(CHECK_MAX_TIME_TOPIC, 1, 1))
+            await self._state.ensure_topic_config(TopicConfig(CHECK_MAX_TIME_TOPIC, 1, 1))
         except StateChangeError as error:
             logger.warning("nothing can be put aside now, without %s: %s", CHECK_MAX_TIME_TOPIC, error)
             return True

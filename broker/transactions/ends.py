@@ -8,21 +8,22 @@ transaction where they prepared it, and that node may have handed leadership ove
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.context import BrokerContext
+from broker.background import Spawn
+from broker.config import BrokerConfig
 from broker.forwarding import Forwarder
+from broker.readiness import Readiness
 from broker.responses import put_error
 from broker.state.topics import HALF_TOPIC
-from broker.store.replication import leader_hint
 from broker.transactions.half import HALF_QUEUE_ID, producer_group_of
 from broker.transactions.ledger import Decision, TransactionLedger
 from broker.transactions.window import Ending
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
-from commitlog.log import PutStatus
+from commitlog.log import MessageLog, PutStatus
 from commitlog.record import (
     TRANSACTION_COMMIT,
     TRANSACTION_ROLLBACK,
@@ -35,7 +36,7 @@ from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
 from remoting.headers.transactions import EndTransactionRequestHeader
-from remoting.router import Batch
+from remoting.router import Batch, Router
 
 HELD_MAX = 10_000
 TURN_DECISIONS_MAX = 500
@@ -72,18 +73,31 @@ class _Turn:
 class EndTransactions:
     """Takes the requests of one broker; owns those that are held."""
 
-    def __init__(self, context: BrokerContext, ledger: TransactionLedger) -> None:
-        self._context = context
-        self._log = context.log
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        router: Router,
+        end_position: Callable[[], int | None],
+        spawn: Spawn,
+        readiness: Readiness,
+        forwarder: Forwarder,
+        ledger: TransactionLedger,
+    ) -> None:
+        self._router = router
+        self._end_position = end_position
+        self._spawn = spawn
+        self._readiness = readiness
+        self._log = log
         self._ledger = ledger
-        self._forwarder = Forwarder(context)
+        self._forwarder = forwarder
         self._held: list[_Asked] = []
         self._early: list[_Asked] = []
         """Their half messages are on the disks of a majority, but not on this node's yet."""
         self._retry: asyncio.TimerHandle | None = None
-        self._turn_max = max(1, min(TURN_DECISIONS_MAX, context.config.pending_appends_max // 2))
+        self._turn_max = max(1, min(TURN_DECISIONS_MAX, config.pending_appends_max // 2))
         ledger.on_ready(self._on_ready)
-        context.log.add_listener(self._on_dispatch)
+        log.add_listener(self._on_dispatch)
 
     def handle(self, batches: Sequence[Batch]) -> None:
         """All requests of one loop turn."""
@@ -163,7 +177,7 @@ class EndTransactions:
         return True
 
     def _decide_or_answer(self, asked: _Asked, turn: _Turn) -> None:
-        if self._log.max_position <= asked.header.position < (self._context.end_position() or 0):
+        if self._log.max_position <= asked.header.position < (self._end_position() or 0):
             self._early.append(asked)
             return
         try:
@@ -234,7 +248,7 @@ class EndTransactions:
 
     def _hand_on(self, asked: _Asked) -> None:
         if self._forwarder.may_forward(asked.request):
-            self._context.spawn(self._ask_leader(asked))
+            self._spawn(self._ask_leader(asked))
         else:
             self._refuse_as_follower(asked)
 
@@ -250,13 +264,13 @@ class EndTransactions:
             self._refuse_as_follower(asked)
 
     def _refuse_as_follower(self, asked: _Asked) -> None:
-        remark = leader_hint(self._context.engine, self._context.config.dledger_self_id)
+        remark = self._readiness.leader_hint()
         self._answer(asked.connection, asked.request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
 
     def _answer(self, connection: Connection, request: RemotingCommand, code: int, remark: str = "") -> None:
         is_done = code == ResponseCode.SUCCESS
         answer = success_response(request) if is_done else error_response(request, code, remark)
-        self._context.router.answer(request, connection, answer)
+        self._router.answer(request, connection, answer)
 
 
 def _error(remark: str) -> RequestError:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from broker.context import BrokerContext
+from broker.feature import Core
 from broker.state.changes import CommitOffsets
 from broker.state.topics import HALF_TOPIC
 from broker.timer.rules import TimerRules
@@ -54,7 +54,7 @@ def _ignore(status: PutStatus) -> None:
 class TransactionLedger:
     """The table of one broker. There is none unless this node is the writable leader and has read it."""
 
-    def __init__(self, context: BrokerContext, window_bytes_max: int = WINDOW_BYTES_MAX) -> None:
+    def __init__(self, context: Core, window_bytes_max: int = WINDOW_BYTES_MAX) -> None:
         self._context = context
         self._log = context.log
         self._writer = OpWriter(context.store_host)

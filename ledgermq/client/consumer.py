@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from ledgermq.client.routes import ClientError, Queue, RouteTable, subscribe_queues
 from remoting.client.aio import RemotingClient
+from remoting.client.retry import RetryableError
+from remoting.client.route_table import RouteTable, ask_once
+from remoting.client.routes import Queue, subscribe_queues
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ClientError
 from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
@@ -35,16 +37,6 @@ _ROUTE_INTERVAL_S = 5.0
 _COMMIT_INTERVAL_S = 2.0
 _RETRY_PAUSE_S = 0.3
 _BATCHES_MAX = 64
-_WORTH_A_RETRY = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.FLOW_CONTROL,
-    }
-)
-
 QueueKey = tuple[str, int]
 """Broker name and queue id: what stays when the leader changes."""
 _T = TypeVar("_T")
@@ -122,7 +114,7 @@ class Consumer:
             header = UpdateConsumerOffsetRequestHeader(self._group, self._topic, key[1], offset)
             try:
                 await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
-            except _NotNowError as error:
+            except RetryableError as error:
                 self._say(f"offset {offset} of queue {key[1]} is not stored yet: {error}")
             else:
                 self._committed[key] = offset
@@ -153,7 +145,7 @@ class Consumer:
     async def _refresh_route(self) -> bool:
         """Returns whether the topic has queues. Raises: ClientError when there were never any to read."""
         try:
-            route = await self._routes.ask(self._topic)
+            route = await self._routes.request(self._topic)
         except ClientError:
             if not self._queues:
                 raise
@@ -176,7 +168,7 @@ class Consumer:
         while True:
             try:
                 return await work()
-            except _NotNowError:
+            except RetryableError:
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 await self._refresh_route()
 
@@ -227,22 +219,11 @@ class Consumer:
         *accepted: ResponseCode,
         timeout_s: float = 3.0,
     ) -> RemotingCommand:
-        """Raises: _NotNowError when it may work later, ClientError when it will not."""
+        """Raises: RetryableError when it may work later, ClientError when it will not."""
         request = RemotingCommand(code, ext_fields=header.ext_fields())
-        try:
-            answer = await self._client.invoke(queue.address, request, timeout_s)
-        except RemotingError as error:
-            raise _NotNowError(str(error)) from error
-        if answer.code == ResponseCode.SUCCESS or answer.code in accepted:
-            return answer
-        said = f"{queue.address} answered code {answer.code} to {code.name}: {answer.remark or 'no remark'}"
-        if answer.code in _WORTH_A_RETRY:
-            raise _NotNowError(said)
-        raise ClientError(said)
-
-
-class _NotNowError(Exception):
-    """The request failed; a later one, elsewhere, may not."""
+        return await ask_once(
+            self._client, queue.address, request, (ResponseCode.SUCCESS, *accepted), timeout_s
+        )
 
 
 def decode_records(body: bytes) -> list[Record]:

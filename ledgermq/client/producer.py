@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from commitlog.record import format_properties
 from dledger.environment import Environment
-from ledgermq.client.routes import DEFAULT_QUEUES_MAX, DEFAULT_TOPIC, ClientError, Queue, RouteTable
 from remoting.client.aio import RemotingClient
+from remoting.client.retry import RetryableError
+from remoting.client.route_table import RouteTable, ask_once
+from remoting.client.routes import DEFAULT_QUEUES_MAX, Queue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ClientError
 from remoting.headers.send import SendMessageRequestHeader
+from remoting.route import DEFAULT_TOPIC
 
 _STORED = frozenset(
     {
@@ -21,15 +24,6 @@ _STORED = frozenset(
         ResponseCode.FLUSH_DISK_TIMEOUT,
         ResponseCode.SLAVE_NOT_AVAILABLE,
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    }
-)
-_WORTH_A_RETRY = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.FLOW_CONTROL,
     }
 )
 _PAUSE_FIRST_S = 0.02
@@ -87,9 +81,9 @@ class Producer:
                     try:
                         tries += 1
                         queue, answer = await self._try(topic, body, text)
-                    except _NotNowError as error:
+                    except RetryableError as error:
                         reason = str(error)
-                        self._routes.forget(topic)
+                        self._routes.invalidate(topic)
                         await asyncio.sleep(pause_s)
                         pause_s = min(pause_s * 2, _PAUSE_MAX_S)
                     else:
@@ -98,25 +92,17 @@ class Producer:
             raise ClientError(f"no acknowledgement within {self._give_up_s:g} s: {reason}") from error
 
     async def _try(self, topic: str, body: bytes, properties: str) -> tuple[Queue, RemotingCommand]:
-        """One send. Raises: _NotNowError when another may succeed, ClientError when none will."""
+        """One send. Raises: RetryableError when another may succeed, ClientError when none will."""
         try:
             queues = await self._routes.publish_queues(topic)
         except ClientError as error:
-            raise _NotNowError(str(error)) from error
+            raise RetryableError(str(error)) from error
         if not queues:
-            raise _NotNowError(f"no broker accepts messages for {topic}")
+            raise RetryableError(f"no broker accepts messages for {topic}")
         self._turn += 1
         queue = queues[self._turn % len(queues)]
         request = self._request(topic, queue.queue_id, body, properties)
-        try:
-            answer = await self._client.invoke(queue.address, request, self._try_timeout_s)
-        except RemotingError as error:
-            raise _NotNowError(str(error)) from error
-        said = f"{queue.address} answered code {answer.code}: {answer.remark or 'no remark'}"
-        if answer.code in _WORTH_A_RETRY:
-            raise _NotNowError(said)
-        if answer.code not in _STORED:
-            raise ClientError(said)
+        answer = await ask_once(self._client, queue.address, request, _STORED, self._try_timeout_s)
         return queue, answer
 
     def _request(self, topic: str, queue_id: int, body: bytes, properties: str) -> RemotingCommand:
@@ -131,10 +117,6 @@ class Producer:
             properties=properties,
         )
         return RemotingCommand(RequestCode.SEND_MESSAGE, ext_fields=header.ext_fields(), body=body)
-
-
-class _NotNowError(Exception):
-    """The try failed; a later one, elsewhere, may not."""
 
 
 def _receipt(unique_key: str, queue: Queue, answer: RemotingCommand, tries: int) -> SendReceipt:

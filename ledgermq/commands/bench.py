@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from admin_api.services.context import open_services
+from admin_api.services import open_services
 from admin_api.settings import Settings
 from ledgermq.errors import UserError
 from ledgermq.load.cluster import ask

@@ -16,7 +16,7 @@ from ledgermq.output import Column, Json, show_table
 
 if TYPE_CHECKING:
     from admin_api.changes import Change
-    from admin_api.services.context import Services
+    from admin_api.services import Services
 
 app = typer.Typer(
     name="config",
@@ -66,7 +66,7 @@ def set_config(
     body = {"settings": pairs("set", settings)}
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.brokers import ConfigPatch
+        from admin_api.brokers.schemas import ConfigPatch
 
         patch = ConfigPatch.model_validate(body)
         return services.broker_changes.configure(address, patch.settings)

@@ -4,11 +4,11 @@ import sys
 from dataclasses import dataclass
 
 from ledgermq.client.consumer import Consumer
-from ledgermq.client.routes import ClientError
 from ledgermq.commands.signing import signing_client
 from ledgermq.errors import UserError
 from ledgermq.output import printable
 from ledgermq.signals import run
+from remoting.errors import ClientError
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from admin_api.changes import Change
-    from admin_api.services.context import Services
+    from admin_api.services import Services
 
 app = typer.Typer(
     name="dlq",
@@ -80,7 +80,7 @@ def list_groups(
     """List groups with dead letters: how many, and how old."""
 
     async def local(services: "Services") -> "BaseModel":
-        from admin_api.services.partial import PageWanted
+        from admin_api.errors import PageWanted
 
         return await services.dlq_queues.groups(PageWanted(page, page_size), name or None)
 
@@ -106,7 +106,7 @@ def show(
     query = window_query(start, until, limit, cursor)
 
     async def local(services: "Services") -> "BaseModel":
-        from admin_api.services.message_window import FOREVER_MS
+        from admin_api.messages.window import FOREVER_MS
 
         if cursor is not None:
             return await services.dlq.next_window(group, cursor, limit)
@@ -146,8 +146,8 @@ def resend(
     body = {name: value for name, value in (given | {"limit": limit}).items() if value is not None}
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.dlq import DlqResendOrder
-        from admin_api.services.dlq_resend import DlqResend
+        from admin_api.dead_letters.resend import DlqResend
+        from admin_api.dead_letters.service import DlqResendOrder
 
         return DlqResend(services.dlq, group, DlqResendOrder.model_validate(body))
 
@@ -202,8 +202,8 @@ def _exported(call: Call, group: str, query: dict[str, Any]) -> str:
 
 
 async def _lines(services: "Services", group: str, query: dict[str, Any]) -> str:
-    from admin_api.schemas.dlq import ExportFormat as Format
-    from admin_api.services.message_window import FOREVER_MS
+    from admin_api.dead_letters.service import ExportFormat as Format
+    from admin_api.messages.window import FOREVER_MS
 
     bounds = _bounds(query, FOREVER_MS)
     lines = services.dlq.export(group, Format(query["format"]), *bounds, query["limit"])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from admin_api.changes import Change
-    from admin_api.services.context import Services
+    from admin_api.services import Services
 
 app = typer.Typer(
     name="group",
@@ -85,9 +85,9 @@ def list_groups(
     is_descending = sort is not Sort.NAME
 
     async def local(services: "Services") -> "BaseModel":
-        from admin_api.schemas.consumer_groups import GroupSort
-        from admin_api.services.consumer_groups import GroupQuery
-        from admin_api.services.partial import PageWanted
+        from admin_api.errors import PageWanted
+        from admin_api.groups.schemas import GroupSort
+        from admin_api.groups.service import GroupQuery
 
         query = GroupQuery(name, GroupSort(sort.value), is_descending, system)
         return await services.consumer_groups.find(query, PageWanted(page, page_size))
@@ -222,7 +222,7 @@ def create(
     body = {name: value for name, value in given.items() if value is not None}
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.group_orders import GroupSettingsChange
+        from admin_api.groups.changes import GroupSettingsChange
 
         return services.consumer_groups.put(group, GroupSettingsChange.model_validate(body))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from admin_api.changes import Change
-    from admin_api.services.context import Services
+    from admin_api.services import Services
 
 app = typer.Typer(
     name="message",
@@ -110,8 +110,7 @@ def find(
 
 
 async def _find(services: "Services", query: dict[str, Any]) -> "BaseModel":
-    from admin_api.services.message_cursor import Search
-    from admin_api.services.message_window import FOREVER_MS
+    from admin_api.messages.window import FOREVER_MS, Search
 
     messages, topic, limit = services.messages, query["topic"], query["limit"]
     since_ms = query["from"] or 0
@@ -134,8 +133,8 @@ def show(
     """Show one message, and which groups have consumed it."""
 
     async def local(services: "Services") -> "BaseModel":
-        from admin_api.schemas.messages import BODY_SHOWN_BYTES
-        from admin_api.schemas.messages import BodyFormat as Format
+        from admin_api.messages.schemas import BODY_SHOWN_BYTES
+        from admin_api.messages.schemas import BodyFormat as Format
 
         return await services.messages.view(message_id, topic, Format(body.value), BODY_SHOWN_BYTES)
 
@@ -209,8 +208,7 @@ def resend(
     body |= {"consumerGroup": group, "clientId": client}
 
     async def local(services: "Services") -> "Change":
-        from admin_api.schemas.message_orders import ResendOrder
-        from admin_api.services.message_sending import resend_change
+        from admin_api.messages.sending import ResendOrder, resend_change
 
         order = ResendOrder.model_validate(body)
         return await resend_change(services.messages, message_id, topic, order)
@@ -259,8 +257,7 @@ def send(
     body = {name: value for name, value in given.items() if value is not None}
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.message_orders import NewMessage
-        from admin_api.services.message_sending import SendMessage
+        from admin_api.messages.sending import NewMessage, SendMessage
 
         return SendMessage(services.messages, topic, NewMessage.model_validate(body))
 

@@ -14,7 +14,7 @@ from ledgermq.output import Column, Json, duration, moment, number, show_table
 
 if TYPE_CHECKING:
     from admin_api.changes import Change
-    from admin_api.services.context import Services
+    from admin_api.services import Services
 
 app = typer.Typer(
     name="offset",
@@ -84,7 +84,7 @@ def reset(
         body["queues"] = [parse_queue(text) for text in queues]
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.offsets import OffsetReset
+        from admin_api.groups.offset_plans import OffsetReset
 
         return services.offsets.reset(group, OffsetReset.model_validate(body))
 
@@ -116,7 +116,7 @@ def skip(call: Call, group: Group, topic: OneTopic = None, yes: Yes = False, dry
     body = {} if topic is None else {"topic": topic}
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.offsets import OffsetSkip
+        from admin_api.groups.offset_plans import OffsetSkip
 
         return services.offsets.skip(group, OffsetSkip.model_validate(body))
 
@@ -138,7 +138,7 @@ def clone(
     body = {"targetGroup": target} | ({} if topic is None else {"topic": topic})
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.offsets import OffsetClone
+        from admin_api.groups.offset_plans import OffsetClone
 
         return services.offsets.clone(group, OffsetClone.model_validate(body))
 

@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ledgermq.client.producer import Producer
-from ledgermq.client.routes import ClientError
 from ledgermq.commands.signing import signing_client
 from ledgermq.errors import UserError
 from ledgermq.signals import run
 from remoting.client.aio import RemotingClient
+from remoting.errors import ClientError
 
 LINE_BYTES_MAX = 4 * 1024 * 1024
 """A message body may not be longer."""

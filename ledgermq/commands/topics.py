@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from admin_api.changes import Change
-    from admin_api.services.context import Services
+    from admin_api.services import Services
 
 app = typer.Typer(
     name="topic",
@@ -116,9 +116,9 @@ def list_topics(
     """List topics over all brokers."""
 
     async def local(services: "Services") -> "BaseModel":
-        from admin_api.schemas.topics import TopicKind
-        from admin_api.services.partial import PageWanted
-        from admin_api.services.topics import TopicQuery
+        from admin_api.errors import PageWanted
+        from admin_api.topics.schemas import TopicKind
+        from admin_api.topics.service import TopicQuery
 
         kinds = frozenset(TopicKind(each.value) for each in kind or ())
         return await services.topics.find(TopicQuery(name, kinds), PageWanted(page, page_size))
@@ -203,7 +203,7 @@ def create(
     body = {"name": topic, **spec}
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.topic_orders import NewTopic
+        from admin_api.topics.changes import NewTopic
 
         return services.topic_changes.create(topic, NewTopic.model_validate(body))
 
@@ -231,7 +231,7 @@ def edit(
         raise UserError("what is to change? See `ledgermq topic edit --help`.", WRONG_USAGE)
 
     def local(services: "Services") -> "Change":
-        from admin_api.schemas.topic_orders import TopicSpec
+        from admin_api.topics.changes import TopicSpec
 
         return services.topic_changes.edit(topic, TopicSpec.model_validate(body))
 

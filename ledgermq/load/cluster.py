@@ -12,14 +12,14 @@ import orjson
 
 from ledgermq.errors import UserError
 from remoting.client.aio import RemotingClient
+from remoting.client.route_table import RouteTable
+from remoting.client.routes import leaders_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
-from remoting.route import RouteError, TopicRoute, parse_topic_route
+from remoting.errors import ClientError, RemotingError
+from remoting.route import DEFAULT_TOPIC, TopicRoute
 
 T = TypeVar("T")
-DEFAULT_TOPIC = "TBW102"
-"""The topic that every broker with topics of its own making has, and so a way to find the brokers."""
 READ_GROUP = "ledgermq-load"
 _PULL_MAX = 1024
 _PULL_BY_SUBSCRIPTION = 4
@@ -34,21 +34,20 @@ class LoadCluster:
     def __init__(self, client: RemotingClient, namesrv: str) -> None:
         self._client = client
         self._namesrv = namesrv
+        self._routes = RouteTable(client, namesrv)
 
     async def route(self, topic: str) -> TopicRoute | None:
         """The topic's route, None while there is none."""
-        request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic})
         try:
-            answer = await self._client.invoke(self._namesrv, request)
-            return parse_topic_route(answer.body) if answer.code == ResponseCode.SUCCESS else None
-        except (RemotingError, RouteError):
+            return await self._routes.request(topic)
+        except ClientError:
             return None
 
     async def leader(self) -> str | None:
         """`host:port` of the node that accepts messages."""
         route = await self.route(DEFAULT_TOPIC)
-        found = [broker.master_addr for broker in route.broker_datas if broker.master_addr] if route else []
-        return found[0] if found else None
+        leaders = leaders_of(route.broker_datas) if route else {}
+        return next(iter(leaders.values()), None)
 
     async def make_topic(self, topic: str, queues: int, limit_s: float = 60.0) -> str:
         """Create the topic and put a first message into it; the leader's address.
@@ -131,9 +130,9 @@ class LoadCluster:
         route = await self.route(topic)
         if route is None:
             raise UserError(f"the name server has no route to the topic {topic}.")
-        addresses = {broker.broker_name: broker.master_addr for broker in route.broker_datas}
+        leaders = leaders_of(route.broker_datas)
         asked = [
-            ask(addresses[queue.broker_name] or "", topic, number)
+            ask(leaders.get(queue.broker_name, ""), topic, number)
             for queue in route.queue_datas
             for number in range(queue.read_queue_nums)
         ]

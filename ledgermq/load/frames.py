@@ -1,31 +1,26 @@
-"""Frames of sends, built once, answers found by scanning, and the plain socket between them: CPU time that
-the generator spends is missing for the cluster.
+"""The generator's connections: frames of sends that are built once, and plain sockets. CPU time that the
+generator spends is missing for the cluster.
 
-A slot is a place for one send in flight. It keeps its opaque number, ten digits long, so no frame has to be
-changed and an answer is found by a pattern.
+A slot is a place for one send in flight. Its number is the opaque number of its frames, so that no frame has
+to be changed.
 """
 
-import re
 import socket
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
-import orjson
-
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, encode_command
+from remoting.command_reader import CommandReader
+from remoting.errors import CommandError, FrameError
+from remoting.route import DEFAULT_TOPIC
 from sockets.dialled import dial
 
-FIRST_OPAQUE = 1_000_000_000
 SLOTS_MAX = 1_000_000
-_lengths = struct.Struct(">II").pack
-_find_opaques = re.compile(rb'"opaque":(\d{10})(?=[,}])').findall
-_find_codes = re.compile(rb'"code":(-?\d+)(?=[,}])').findall
-_OPAQUE_MARK = b'"opaque":'
-_OPAQUE_BYTES = len(_OPAQUE_MARK) + 10
-_OK_MARK = b'"code":0,'
+JAVA_VERSION = 479
+"""RocketMQ's MQVersion in the frames."""
 
 Target = tuple[str, int]
 """A topic and the number of one of its queues."""
@@ -33,14 +28,32 @@ Target = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What one read brought: the slots (by their opaque's digits) that were acknowledged, and that failed."""
+    """The answers of one read: the slots whose sends were acknowledged, and those that failed with a code."""
 
-    acknowledged: list[bytes]
-    failed: list[tuple[bytes, int]]
+    acknowledged: list[int]
+    failed: list[tuple[int, int]]
 
 
-def slot_key(slot: int) -> bytes:
-    return b"%d" % (FIRST_OPAQUE + slot)
+class AnswerReader:
+    """Reads the answers of one connection, wherever reads cut the stream. A slot's number is its opaque."""
+
+    def __init__(self) -> None:
+        self._reader = CommandReader()
+
+    def feed(self, data: bytes) -> Answers:
+        """The answers that are complete now.
+
+        Raises:
+            FrameError, CommandError: the stream is unreadable.
+        """
+        received = self._reader.feed(data)
+        if received.error is not None:
+            raise received.error
+        answers = received.commands
+        if received.code == ResponseCode.SUCCESS:
+            return Answers([answer.opaque for answer in answers], [])
+        acknowledged = [answer.opaque for answer in answers if answer.code == ResponseCode.SUCCESS]
+        return Answers(acknowledged, [(answer.opaque, answer.code) for answer in answers if answer.code])
 
 
 def send_frame(target: Target, slot: int, body: bytes, group: str = "ledgermq-load") -> bytes:
@@ -50,7 +63,7 @@ def send_frame(target: Target, slot: int, body: bytes, group: str = "ledgermq-lo
     ext = {
         "a": group,
         "b": topic,
-        "c": "TBW102",
+        "c": DEFAULT_TOPIC,
         "d": "8",
         "e": str(queue),
         "f": "0",
@@ -61,70 +74,32 @@ def send_frame(target: Target, slot: int, body: bytes, group: str = "ledgermq-lo
         "k": "false",
         "m": "false",
     }
-    header = orjson.dumps(
-        {
-            "code": int(RequestCode.SEND_MESSAGE_V2),
-            "extFields": ext,
-            "flag": 0,
-            "language": "JAVA",
-            "opaque": FIRST_OPAQUE + slot,
-            "serializeTypeCurrentRPC": "JSON",
-            "version": 479,
-        }
+    command = RemotingCommand(
+        RequestCode.SEND_MESSAGE_V2, slot, ext_fields=ext, body=body, language="JAVA", version=JAVA_VERSION
     )
-    return _lengths(4 + len(header) + len(body), len(header)) + header + body
+    return encode_command(command)
 
 
 def slot_frames(
     targets: Sequence[Target], slots: int, body: bytes, first: int = 0, step: int = 1
-) -> dict[bytes, Iterator[bytes]]:
-    """For each slot's key the frames it sends in turn.
+) -> dict[int, Iterator[bytes]]:
+    """For each slot the frames it sends in turn.
 
     Together the generator's slots go through all targets: the one numbered `first` begins with that target,
     and advances by `step`, the number of all slots.
     """
-    frames: dict[bytes, Iterator[bytes]] = {}
+    frames: dict[int, Iterator[bytes]] = {}
     for slot in range(slots):
         at = first + slot
         turns = range(at, max(at + 1, len(targets)), step)
         sent = [send_frame(targets[turn % len(targets)], slot, body) for turn in turns]
-        frames[slot_key(slot)] = cycle(sent)
+        frames[slot] = cycle(sent)
     return frames
 
 
-class AnswerScanner:
-    """Finds the answers in a stream of bytes, wherever reads cut it.
-
-    Both LedgerMQ and RocketMQ write an answer's code before its opaque number; anything behind that
-    number is of no interest here.
-    """
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> Answers:
-        """All answers whose opaque number is there by now."""
-        data = self._rest + data if self._rest else data
-        opaques = _find_opaques(data)
-        if not opaques:
-            self._rest = data
-            return Answers([], [])
-        end = data.rfind(_OPAQUE_MARK + opaques[-1]) + _OPAQUE_BYTES
-        self._rest = data[end:]
-        if data.count(_OK_MARK, 0, end) == len(opaques):
-            return Answers(opaques, [])
-        return _sort_out(opaques, _find_codes(data[:end]))
-
-
-def _sort_out(opaques: list[bytes], codes: list[bytes]) -> Answers:
-    acknowledged = [opaque for opaque, code in zip(opaques, codes, strict=False) if code == b"0"]
-    failed = [(opaque, int(code)) for opaque, code in zip(opaques, codes, strict=False) if code != b"0"]
-    return Answers(acknowledged, failed)
-
-
-def take(frames: dict[bytes, Iterator[bytes]], keys: Sequence[bytes]) -> bytes:
+def take(frames: dict[int, Iterator[bytes]], slots: Sequence[int]) -> bytes:
     """The next frame of each of these slots, back to back."""
-    return b"".join(map(next, map(frames.__getitem__, keys)))
+    return b"".join(map(next, map(frames.__getitem__, slots)))
 
 
 READ_BYTES = 1 << 17
@@ -138,16 +113,16 @@ class Pipe:
     has the other slots; `watched` are the events its owner's selector waits for.
     """
 
-    def __init__(self, address: tuple[str, int], frames: dict[bytes, Iterator[bytes]]) -> None:
+    def __init__(self, address: tuple[str, int], frames: dict[int, Iterator[bytes]]) -> None:
         self.socket = dial(address, CONNECT_LIMIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
-        self.starts: dict[bytes, float] = {}
+        self.starts: dict[int, float] = {}
         self.idle = list(frames)
         self.is_open = True
         self.watched = 0
         self._frames = frames
-        self._scanner = AnswerScanner()
+        self._reader = AnswerReader()
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._unsent = memoryview(b"")
 
@@ -155,9 +130,9 @@ class Pipe:
     def has_unsent(self) -> bool:
         return bool(self._unsent)
 
-    def send(self, keys: Sequence[bytes]) -> None:
-        """Send the next frame of each slot; what the kernel does not accept now is kept for `flush`."""
-        data = take(self._frames, keys)
+    def send(self, slots: Sequence[int]) -> None:
+        """Send the next frame of each slot; what the kernel does not take now is kept for `flush`."""
+        data = take(self._frames, slots)
         if self._unsent:
             data = bytes(self._unsent) + data
         try:
@@ -189,7 +164,11 @@ class Pipe:
         if not count:
             self.close()
             return Answers([], [])
-        return self._scanner.feed(bytes(self._buffer[:count]))
+        try:
+            return self._reader.feed(bytes(self._buffer[:count]))
+        except (FrameError, CommandError):
+            self.close()
+            return Answers([], [])
 
     def close(self) -> None:
         self.is_open = False

@@ -131,7 +131,7 @@ class Run:
         self._late = 0
         self._due_s = 0.0
         self._started_s = self._warm_s = self._end_s = 0.0
-        self._parked: list[tuple[Pipe, bytes]] = []
+        self._parked: list[tuple[Pipe, int]] = []
         self._pipes = self._connect(address, targets)
 
     def _connect(self, address: tuple[str, int], targets: Sequence[Target]) -> deque[Pipe]:
@@ -214,25 +214,25 @@ class Run:
             self._selector.modify(pipe.socket, wanted, pipe)
             pipe.watched = wanted
 
-    def _begin(self, pipe: Pipe, keys: Sequence[bytes], start_s: float) -> None:
-        pipe.starts.update(dict.fromkeys(keys, start_s))
-        pipe.send(keys)
+    def _begin(self, pipe: Pipe, slots: Sequence[int], start_s: float) -> None:
+        pipe.starts.update(dict.fromkeys(slots, start_s))
+        pipe.send(slots)
 
     def _take_answers(self, pipe: Pipe) -> None:
         answers = pipe.receive()
         now_s = perf_counter()
-        keys = answers.acknowledged
-        self._count([pipe.starts[key] for key in keys], now_s)
-        for key, code in answers.failed:
+        slots = answers.acknowledged
+        self._count([pipe.starts[slot] for slot in slots], now_s)
+        for slot, code in answers.failed:
             self._errors[f"code {code}"] += 1
-            del pipe.starts[key]
-            self._parked.append((pipe, key))
+            del pipe.starts[slot]
+            self._parked.append((pipe, slot))
         if self._load.rate or now_s >= self._end_s:
-            for key in keys:
-                del pipe.starts[key]
-            pipe.idle += keys
-        elif keys:
-            self._begin(pipe, keys, now_s)
+            for slot in slots:
+                del pipe.starts[slot]
+            pipe.idle += slots
+        elif slots:
+            self._begin(pipe, slots, now_s)
 
     def _count(self, starts: list[float], now_s: float) -> None:
         """Answers that came in one read share their end; many share their start as well, often all."""
@@ -248,26 +248,26 @@ class Run:
 
     def _send_parked(self, now_s: float) -> None:
         parked, self._parked = self._parked, []
-        for pipe, key in parked:
+        for pipe, slot in parked:
             if pipe.is_open:
-                self._begin(pipe, [key], now_s)
+                self._begin(pipe, [slot], now_s)
                 self._watch(pipe)
 
     def _send_due(self, now_s: float) -> None:
         """Everything due by now, spread over the connections; what finds no free slot stays due."""
-        for pipe, key in self._parked:
-            pipe.idle.append(key)
+        for pipe, slot in self._parked:
+            pipe.idle.append(slot)
         self._parked.clear()
         interval_s = 1 / self._load.rate
         for pipe in self._pipes:
-            keys: list[bytes] = []
+            slots: list[int] = []
             share = math.ceil((now_s - self._due_s) * self._load.rate / len(self._pipes))
-            while pipe.idle and pipe.is_open and self._due_s <= now_s and len(keys) < max(1, share):
-                keys.append(key := pipe.idle.pop())
-                pipe.starts[key] = self._due_s
+            while pipe.idle and pipe.is_open and self._due_s <= now_s and len(slots) < max(1, share):
+                slots.append(slot := pipe.idle.pop())
+                pipe.starts[slot] = self._due_s
                 self._due_s += interval_s
-            if keys:
-                pipe.send(keys)
+            if slots:
+                pipe.send(slots)
                 self._watch(pipe)
         self._pipes.rotate(-1)
         self._late += self._due_s <= now_s

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from admin_api.schemas.cluster import ClusterView, GroupState
-from admin_api.services.context import open_services
+from admin_api.cluster.schemas import ClusterView, GroupState
+from admin_api.services import open_services
 from admin_api.settings import Settings
 from ledgermq.errors import UserError
 from ledgermq.local.plan import HOST, ClusterPlan

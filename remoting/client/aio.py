@@ -1,4 +1,4 @@
-"""The asyncio client: one connection per address, made when needed and made again after it closed.
+"""The asyncio client: one connection per address, opened when needed and again after it closed.
 
 The broker uses it towards name servers; the admin API, the command line and tools use it towards both.
 """
@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from remoting.client.protocol import split_address
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
-from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
+from remoting.errors import (
+    ConnectFailedError,
+    RemotingClosedError,
+    RequestTimeoutError,
+)
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.router import Handler, Inbox, Router
 from sockets.dialled import is_usable_transport, nothing_listens

@@ -44,6 +44,10 @@ def retry_of(answer: RemotingCommand) -> Retry:
     return Retry.UNCERTAIN if code in UNCERTAIN_CODES else Retry.NONE
 
 
+class RetryableError(Exception):
+    """A try failed; a later one, perhaps at another node, may succeed."""
+
+
 class Backoff:
     """The tries of one request: pauses that double up to a maximum, a deadline, and how the tries ended.
 

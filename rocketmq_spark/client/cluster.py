@@ -5,24 +5,31 @@ from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
-from remoting.route import PERM_READ, PERM_WRITE, ClusterInfo, TopicRoute
-from rocketmq_spark.client.backoff import Backoff
-from rocketmq_spark.client.connection import Connection, Connections
-from rocketmq_spark.client.queues import MessageQueue
-from rocketmq_spark.client.routes import (
-    cluster_info_of,
+from remoting.client.blocking import Connection, Connections
+from remoting.client.retry import Retry, retry_of
+from remoting.client.routes import (
+    Leaders,
+    NameServers,
+    RouteCache,
+    leaders_of,
     merged_cluster_infos,
     merged_routes,
-    route_of,
-    topic_names,
+    name_server_addresses,
+    read_route,
+    read_topic_names,
+    route_request,
 )
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import ClientError, RemotingError
+from remoting.route import PERM_READ, PERM_WRITE, ClusterInfo, RouteError, TopicRoute, parse_cluster_info
+from rocketmq_spark.client.backoff import Backoff
+from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.client.system_topics import is_system_topic
 from rocketmq_spark.errors import (
     ClusterUnavailableError,
     OptionError,
+    RequestRefusedError,
     RocketmqSparkError,
     TopicNotFoundError,
 )
@@ -33,20 +40,9 @@ DEADLINE_S: Final = 60.0
 """How long a request is tried again while nobody leads."""
 NAMESRV_DEADLINE_S: Final = 10.0
 """How long name servers are asked again at first; a mistyped address must not cost a minute."""
-SILENCE_S: Final = 15.0
-"""A name server that did not answer is left alone for so long while another one does."""
 IN_FLIGHT_MAX: Final = 64
 """Requests sent ahead of their answers on one connection."""
 TOPIC_NOT_EXIST: Final = int(ResponseCode.TOPIC_NOT_EXIST)
-_BUSY_CODES = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
-_NOT_LEADER_CODES = frozenset(
-    {
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.NOT_LEADER_FOR_QUEUE,
-        ResponseCode.GO_AWAY,
-    }
-)
 
 T = TypeVar("T")
 
@@ -73,17 +69,16 @@ class Cluster:
     def __init__(
         self, namesrv_addr: str, timeout_s: float = TIMEOUT_S, deadline_s: float = DEADLINE_S
     ) -> None:
-        self._namesrvs = [part.strip() for part in namesrv_addr.replace(",", ";").split(";") if part.strip()]
-        if not self._namesrvs:
+        addresses = name_server_addresses(namesrv_addr)
+        if not addresses:
             raise OptionError("no name server is given: the option namesrv takes host:port, several with `;`")
         self.timeout_s = timeout_s
         self.deadline_s = deadline_s
         self.namesrv_deadline_s = min(NAMESRV_DEADLINE_S, deadline_s)
         self._connections = Connections(timeout_s)
-        self._routes: dict[str, TopicRoute] = {}
-        self._leaders: dict[str, str] = {}
-        self._former_leaders: dict[str, str] = {}
-        self._silent_since_s: dict[str, float] = {}
+        self._name_servers = NameServers(addresses)
+        self._routes: RouteCache[TopicRoute] = RouteCache()
+        self._leaders = Leaders()
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +101,10 @@ class Cluster:
     def topics(self, include_system: bool = False) -> list[str]:
         """The names of all topics, sorted; of RocketMQ's own, retry and dead-letter ones only if asked."""
         answers = self._ask_namesrvs(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        names = sorted({name for answer in answers for name in topic_names(answer)})
+        try:
+            names = sorted({name for answer in answers for name in read_topic_names(answer)})
+        except RouteError as error:
+            raise RequestRefusedError("the list of topics", ResponseCode.SUCCESS, str(error)) from None
         if include_system:
             return names
         info = self.cluster_info()
@@ -119,16 +117,18 @@ class Cluster:
 
     def _cluster_info(self, deadline_s: float) -> ClusterInfo:
         answers = self._ask_namesrvs(RequestCode.GET_BROKER_CLUSTER_INFO, {}, (), deadline_s)
-        return merged_cluster_infos([cluster_info_of(answer) for answer in answers])
+        try:
+            return merged_cluster_infos([parse_cluster_info(answer.body) for answer in answers])
+        except RouteError as error:
+            raise RequestRefusedError("the cluster's description", ResponseCode.SUCCESS, str(error)) from None
 
     def route(self, topic: str) -> TopicRoute:
         """Where the topic is. Raises TopicNotFoundError, ClusterUnavailableError."""
         route = self._routes.get(topic)
         if route is None:
-            route = self._routes[topic] = self._find_route(topic)
-            for broker in route.broker_datas:
-                if broker.master_addr is not None:
-                    self._leaders[broker.broker_name] = broker.master_addr
+            route = self._find_route(topic)
+            self._routes.put(topic, route)
+            self._leaders.learn(leaders_of(route.broker_datas))
         return route
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -157,7 +157,7 @@ class Cluster:
         address = self._leaders.get(broker_name) or self._find_leader(broker_name)
         if address is None:
             raise ClusterUnavailableError(f"the name server knows no leader of broker {broker_name}")
-        self._leaders[broker_name] = address
+        self._leaders.learn({broker_name: address})
         return address
 
     def registered_leaders(self) -> dict[str, str]:
@@ -165,10 +165,8 @@ class Cluster:
 
         Raises ClusterUnavailableError.
         """
-        brokers = self.cluster_info().brokers
-        found = {name: broker.master_addr for name, broker in brokers.items()}
-        leaders = {name: address for name, address in found.items() if address is not None}
-        self._leaders |= leaders
+        leaders = leaders_of(self.cluster_info().brokers.values())
+        self._leaders.learn(leaders)
         return leaders
 
     def known_leader(self, broker_name: str) -> str | None:
@@ -177,24 +175,23 @@ class Cluster:
 
     def suppose_leader(self, broker_name: str, address: str) -> None:
         """Try this node first: somebody else has just asked it."""
-        self._leaders.setdefault(broker_name, address)
+        self._leaders.suppose(broker_name, address)
 
     def forget_leader(self, broker_name: str) -> None:
         """Close the connection to the leader as known. The next question goes to another name server, if
         there are several: one may be behind.
         """
-        self._namesrvs.append(self._namesrvs.pop(0))
-        address = self._leaders.pop(broker_name, None)
+        self._name_servers.rotate()
+        address = self._leaders.failed(broker_name)
         self._routes.clear()
         if address is not None:
-            self._former_leaders[broker_name] = address
             self._connections.drop(address)
 
     def _find_leader(self, broker_name: str) -> str | None:
         try:
             broker = self._cluster_info(0.0).brokers.get(broker_name)
         except ClusterUnavailableError:
-            former = self._former_leaders.get(broker_name)
+            former = self._leaders.former(broker_name)
             if former is None:
                 raise
             return former
@@ -270,11 +267,17 @@ class Cluster:
         return [check_leads(found[place]) for place in range(len(commands))]
 
     def _find_route(self, topic: str) -> TopicRoute:
-        answers = self._ask_namesrvs(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, {TOPIC_NOT_EXIST})
-        known = [answer for answer in answers if answer.code == ResponseCode.SUCCESS]
+        request = route_request(topic)
+        code = RequestCode(request.code)
+        answers = self._ask_namesrvs(code, request.ext_fields, {TOPIC_NOT_EXIST})
+        try:
+            found = [read_route(answer, topic) for answer in answers]
+        except ClientError as error:
+            raise RequestRefusedError(f"the route of {topic}", ResponseCode.SUCCESS, str(error)) from None
+        known = [route for route in found if route is not None]
         if not known:
             raise TopicNotFoundError(f"the name server knows no topic {topic}: {answers[0].remark}")
-        return merged_routes([route_of(answer, topic) for answer in known])
+        return merged_routes(known)
 
     def _ask_namesrvs(
         self,
@@ -290,36 +293,29 @@ class Cluster:
         backoff = Backoff(f"name server request {code.name}", min(limit_s, self.deadline_s))
         while True:
             answers, failures = [], []
-            for address in self._speaking():
+            for address in self._name_servers.to_ask(time.monotonic()):
                 try:
                     answer = self._connections.get(address).invoke(RemotingCommand(code, ext_fields=ext))
                 except RemotingError as error:
-                    self._silent_since_s[address] = time.monotonic()
+                    self._name_servers.failed(address, time.monotonic())
                     failures.append(str(error))
                     continue
-                self._silent_since_s.pop(address, None)
+                self._name_servers.answered(address)
                 if answer.code == ResponseCode.SUCCESS or answer.code in expected:
                     answers.append(answer)
                 else:
                     failures.append(f"{address}: code {answer.code}, {answer.remark}")
             if answers:
                 return answers
-            self._silent_since_s.clear()
+            self._name_servers.ask_all()
             backoff.failed("; ".join(failures))
-
-    def _speaking(self) -> list[str]:
-        """The name servers that did answer last, or have not been asked for a while; all when none did."""
-        now_s = time.monotonic()
-        silent = {address for address, since_s in self._silent_since_s.items() if now_s - since_s < SILENCE_S}
-        return [address for address in self._namesrvs if address not in silent] or list(self._namesrvs)
 
 
 def check_leads(answer: RemotingCommand) -> RemotingCommand:
     """The answer, if a leader gave it. Raises NotLeaderError, BusyError."""
-    code = answer.code
-    if code in _BUSY_CODES:
-        raise BusyError(f"code {code}, {answer.remark}")
-    names_leader = code == ResponseCode.SYSTEM_ERROR and "leader" in (answer.remark or "").lower()
-    if code in _NOT_LEADER_CODES or names_leader:
-        raise NotLeaderError(f"code {code}, {answer.remark}")
+    retry = retry_of(answer)
+    if retry is Retry.SAME_NODE:
+        raise BusyError(f"code {answer.code}, {answer.remark}")
+    if retry is Retry.NEW_LEADER:
+        raise NotLeaderError(f"code {answer.code}, {answer.remark}")
     return answer

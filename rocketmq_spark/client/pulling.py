@@ -18,12 +18,12 @@ from typing import Final
 
 from commitlog.entry import Buffer
 from commitlog.record import PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
+from remoting.client.blocking import Connection
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import OWN_LANGUAGE, RemotingCommand
 from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Cluster, check_leads
-from rocketmq_spark.client.connection import Connection
 from rocketmq_spark.client.queue_offsets import max_offset, min_offset
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, RequestRefusedError
@@ -310,7 +310,7 @@ class RangeReader:
     def _first_answer(self, connection: Connection) -> tuple[RemotingCommand, Buffer]:
         first = self._pending[0]
         while first.answer is None:
-            answer, body = connection.receive_into(self._memory)
+            answer, body = connection.receive_into(self._memory.take)
             for stretch in self._pending:
                 if stretch.opaque == answer.opaque:
                     stretch.answer, stretch.body = answer, body

@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from commitlog.sequences import NO_DIGEST
+from remoting.client.blocking import Connection
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.headers.send import SendMessageRequestHeader
 from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.route import DEFAULT_TOPIC
 from rocketmq_spark.client.cluster import BusyError, Cluster, NotLeaderError, check_leads
-from rocketmq_spark.client.connection import Connection
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import DeliveryError, RequestRefusedError, RocketmqSparkError
 
-DEFAULT_TOPIC: Final = "TBW102"
 DEFAULT_QUEUES: Final = 4
 PROPERTIES_BYTES_MAX: Final = 32_000
 """The format has room for 32,767 bytes; the broker adds some of its own."""

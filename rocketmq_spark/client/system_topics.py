@@ -3,11 +3,13 @@
 from collections.abc import Collection
 from typing import Final
 
+from remoting.route import DEFAULT_TOPIC
+
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPICS: Final = frozenset(
     {
-        "TBW102",
+        DEFAULT_TOPIC,
         "SCHEDULE_TOPIC_XXXX",
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",

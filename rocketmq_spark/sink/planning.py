@@ -17,6 +17,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import FastjsonError, loads
 from remoting.headers.topics import CreateTopicRequestHeader
+from remoting.route import DEFAULT_TOPIC
 from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import MessageQueue
@@ -187,7 +188,7 @@ def find_placement(cluster: Cluster, topic: str, create_queues: int) -> Placemen
 
 
 def _create(cluster: Cluster, topic: str, queues: int) -> list[MessageQueue]:
-    header = CreateTopicRequestHeader(topic, "TBW102", queues, queues)
+    header = CreateTopicRequestHeader(topic, DEFAULT_TOPIC, queues, queues)
     for name in sorted(cluster.cluster_info().brokers):
         answer = cluster.invoke_leader(
             name,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ledgermq.client.routes import Queue as RoutedQueue
-from ledgermq.client.routes import RouteTable
+from remoting.client.route_table import RouteTable
+from remoting.client.routes import Queue as RoutedQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

@@ -14,11 +14,10 @@ from typing import Protocol
 
 from ledgermq.client.consumer import decode_records
 from ledgermq.client.producer import Producer, SendReceipt
-from ledgermq.client.routes import ClientError
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ClientError, RemotingError
 from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,

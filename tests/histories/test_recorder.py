@@ -9,12 +9,11 @@ import pytest
 
 from commitlog.record import Message, encode_record
 from ledgermq.client.producer import Producer
-from ledgermq.client.routes import ClientError
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
-from remoting.errors import RemotingError, RequestError
+from remoting.errors import ClientError, RemotingError, RequestError
 from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,

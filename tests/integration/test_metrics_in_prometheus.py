@@ -16,11 +16,10 @@ import pytest
 
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.producer import Producer
-from ledgermq.client.routes import ClientError
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ClientError, RemotingError
 from tests.integration.cluster import Cluster
 from tests.integration.prometheus import Panel, Prometheus, panels, running
 from tests.integration.waiting import wait_for

@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from admin_api.priority import NICE_MAX
+from admin_api.__main__ import NICE_MAX
 from ledgermq.local.processes import ADMIN_NICE
 from tests.integration.cluster import COMMAND, Cluster
 from tests.integration.waiting import wait_for

@@ -17,7 +17,7 @@ from tests.node_simulation.invariants import node_of
 from tests.node_simulation.script import FILES, TOPIC, Client, Script
 
 if TYPE_CHECKING:
-    from broker.context import BrokerContext
+    from broker.feature import Core
     from tests.node_simulation.machine import Machine
 
 QUIET = "QUIET"
@@ -36,10 +36,10 @@ EAGER = PATIENT | {"disk_max_used_percent": 0}
 """Nobody is waited for."""
 
 
-def context_of(machine: Machine) -> BrokerContext:
+def context_of(machine: Machine) -> Core:
     assert machine.process is not None, f"{machine.name} is down"
     assert machine.process.broker is not None, f"{machine.name} is starting"
-    return machine.process.broker.context
+    return machine.process.broker.core
 
 
 def is_serving(machine: Machine) -> bool:

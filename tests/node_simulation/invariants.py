@@ -238,7 +238,7 @@ def unharmed(fs: MemoryFs) -> Iterator[None]:
 
 
 def engine_of(broker: Broker) -> DLedgerServer:
-    engine = broker.context.engine
+    engine = broker.core.engine
     assert isinstance(engine, DLedgerServer), engine
     return engine
 

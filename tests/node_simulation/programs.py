@@ -10,7 +10,7 @@ from broker.app import Broker
 from broker.config import BrokerConfig
 from broker.store.store_lock import StoreLockedError
 from commitlog.errors import CorruptLogError
-from dledger.hard_state import CorruptHardStateError
+from dledger.durable_state import CorruptHardStateError
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
 from tests.node_simulation.machine import Process

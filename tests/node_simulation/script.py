@@ -17,13 +17,13 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
-from ledgermq.client.routes import DEFAULT_TOPIC, ClientError, RouteTable
+from remoting.client.route_table import RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ClientError, RemotingError
 from remoting.headers.fields import RequestHeader
 from remoting.headers.topics import CreateTopicRequestHeader
-from remoting.route import TopicRoute
+from remoting.route import DEFAULT_TOPIC, TopicRoute
 from tests.histories.checker import check
 from tests.histories.operations import Queue
 from tests.histories.words import Report
@@ -85,7 +85,7 @@ class Client:
     async def route(self) -> TopicRoute | None:
         """What the name server says now."""
         try:
-            return await self._routes.ask(DEFAULT_TOPIC)
+            return await self._routes.request(DEFAULT_TOPIC)
         except ClientError:
             return None
 

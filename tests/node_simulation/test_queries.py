@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from commitlog.record import decode_record
-from ledgermq.client.routes import DEFAULT_TOPIC
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.queries import QueryMessageRequestHeader
 from remoting.headers.send import SendMessageRequestHeader
+from remoting.route import DEFAULT_TOPIC
 from tests.node_simulation.machine import Machine
 from tests.node_simulation.script import PAUSE_S, Client, Script
 

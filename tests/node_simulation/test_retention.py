@@ -124,7 +124,7 @@ def test_node_that_dies_between_any_two_steps_of_deleting_starts_again(who: str,
 
 def die_while_deleting(script: Script, machine: Machine, changes: int, is_power_lost: bool) -> None:
     """The next time it deletes, it dies before the change of a file with this number."""
-    process, removal = machine.process, context_of(machine).removal
+    process, removal = machine.process, context_of(machine).opened.removal
     assert process is not None
     assert removal is not None
     remove_before = removal._remove_before
@@ -228,7 +228,7 @@ def test_files_are_gone_from_the_disk() -> None:
             flush_queues(script)
             script.run(1_000)
             directory = store_directory(ROOT, machine.name)
-            removal = context_of(machine).removal
+            removal = context_of(machine).opened.removal
             assert removal is not None
             for name, begin in (("data", removal.begin_position), ("index", begin_of(machine) * 32)):
                 kept = [int(path.name) for path in machine.fs.paths() if path.parent == directory / name]

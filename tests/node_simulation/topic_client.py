@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from commitlog.record import format_properties
-from ledgermq.client.routes import DEFAULT_TOPIC, ClientError, RouteTable, publish_queues
 from remoting.client.aio import RemotingClient
+from remoting.client.route_table import RouteTable
+from remoting.client.routes import publish_queues
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ClientError, RemotingError
 from remoting.headers.consume import PullMessageRequestHeader, QueueRequestHeader
 from remoting.headers.send import SendMessageRequestHeader
+from remoting.route import DEFAULT_TOPIC
 from tests.histories.operations import Drain, Queue, Seek
 from tests.node_simulation.clients import History, RecordingClient
 from tests.simulation.invariants import require
@@ -42,7 +44,7 @@ class TopicClient:
         return queues[0].address if queues else None
 
     def forget_route(self) -> None:
-        self._routes.forget(self.topic)
+        self._routes.invalidate(self.topic)
 
     async def invoke(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
         try:
@@ -97,7 +99,7 @@ async def leader_of_all(routes: RouteTable) -> str | None:
 
     Raises: ClientError when it cannot be asked.
     """
-    route = await routes.ask(DEFAULT_TOPIC)
+    route = await routes.request(DEFAULT_TOPIC)
     queues = publish_queues(route) if route is not None else []
     return queues[0].address if queues else None
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.producer import Producer
-from ledgermq.client.routes import ClientError
+from remoting.errors import ClientError
 from tests.histories.operations import Crash, Outcome, Queue, Send
 from tests.node_simulation.clients import History, RecordingClient, body_of, value_of
 from tests.node_simulation.machine import Process, Program

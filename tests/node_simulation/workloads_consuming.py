@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ledgermq.client.consumer import decode_records
-from ledgermq.client.routes import ClientError, RouteTable, subscribe_queues
 from remoting.client.aio import RemotingClient
+from remoting.client.route_table import RouteTable
+from remoting.client.routes import subscribe_queues
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ClientError, RemotingError
 from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
@@ -174,6 +175,6 @@ class Member:
         return answer
 
     async def _find(self, queue: Queue) -> str | None:
-        route = await self._routes.ask(queue.topic)
+        route = await self._routes.request(queue.topic)
         routed = subscribe_queues(route) if route is not None else []
         return next((found.address for found in routed if found.queue_id == queue.queue_id), None)

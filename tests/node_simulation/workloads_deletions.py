@@ -19,11 +19,13 @@ from commitlog.consume_queues import NOT_QUEUED
 from commitlog.entry import HEADER_BYTES
 from commitlog.record import decode_record
 from ledgermq.client.consumer import decode_records
-from ledgermq.client.routes import DEFAULT_TOPIC, ClientError, RouteTable
+from remoting.client.route_table import RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.errors import ClientError
 from remoting.headers.consume import UpdateConsumerOffsetRequestHeader
 from remoting.headers.topics import CreateTopicRequestHeader, TopicRequestHeader
+from remoting.route import DEFAULT_TOPIC
 from tests.node_simulation.clients import History, body_of, value_of
 from tests.node_simulation.options import Options
 from tests.node_simulation.topic_client import NAME_SERVER, TopicClient, leader_of_all
@@ -191,7 +193,7 @@ class DeletionWorkload:
         return shown
 
     def _check_node(self, name: str, broker: Broker) -> None:
-        log = broker.context.log
+        log = broker.core.log
         if log.applied_index < self.history.checker.commit_index:
             return
         expected = self.expected()

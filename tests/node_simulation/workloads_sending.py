@@ -6,13 +6,14 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ledgermq.client.routes import DEFAULT_TOPIC, ClientError, RouteTable
-from ledgermq.client.routes import Queue as RoutedQueue
 from remoting.client.aio import RemotingClient
+from remoting.client.route_table import RouteTable
+from remoting.client.routes import Queue as RoutedQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectFailedError, PendingRequestsFullError, RemotingError
+from remoting.errors import ClientError, ConnectFailedError, PendingRequestsFullError, RemotingError
 from remoting.headers.send import SendMessageRequestHeader
+from remoting.route import DEFAULT_TOPIC
 from tests.histories.operations import Outcome, Queue, Send
 from tests.histories.recorder import NOT_DONE
 from tests.node_simulation.clients import History, body_of
@@ -102,7 +103,7 @@ class Producer:
                     return Result(Outcome.OK, result.tries, place, tuple(range(first, first + len(values))))
                 is_open = is_open or outcome is Outcome.INFO
                 result.tries -= outcome is Outcome.FAIL
-                self._routes.forget(topic)
+                self._routes.invalidate(topic)
             await asyncio.sleep(PAUSE_S + rng.random() * PAUSE_S)
         return Result(Outcome.INFO if is_open else Outcome.FAIL, result.tries)
 

@@ -19,11 +19,11 @@ from broker.state.writers import WriterTable
 from commitlog.entry import HEADER_BYTES
 from commitlog.record import Record, decode_record
 from commitlog.sequences import FIRST_DIGEST, SEQUENCED, next_digest, place_of, writer_key
-from ledgermq.client.routes import ClientError, RouteTable
 from remoting.client.aio import RemotingClient
+from remoting.client.route_table import RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ClientError, RemotingError
 from tests.node_simulation.clients import History, RecordingClient
 from tests.node_simulation.machine import Process, Program
 from tests.node_simulation.options import Options
@@ -129,7 +129,7 @@ class SequencedWorkload:
     def _states(self) -> Iterator[tuple[str, ReplicatedState]]:
         for machine in self.history.checker.machines.values():
             if machine.process is not None and machine.process.broker is not None:
-                yield machine.name, machine.process.broker.context.state
+                yield machine.name, machine.process.broker.core.state
 
     def check(self) -> None:
         """Every row once and in order in the committed log, and every table as the log says."""

@@ -203,7 +203,7 @@ class World:
             leader is not None
             and leader.process is not None
             and leader.process.broker is not None
-            and leader.process.broker.context.log.is_writable()
+            and leader.process.broker.core.log.is_writable()
         )
 
     def is_converged(self) -> bool:

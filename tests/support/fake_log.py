@@ -20,7 +20,7 @@ from commitlog.dispatch import (
     DispatchBatch,
     DispatchRequest,
     RecordStretch,
-    stamp,
+    stamp_deletions,
     topics_deleted_by,
 )
 from commitlog.errors import PositionError
@@ -182,7 +182,7 @@ class FakeLog:
         deleted_topics: Sequence[str] = (),
     ) -> PutResult:
         if deleted_topics:
-            stamp(messages[-1], deleted_topics)
+            stamp_deletions(messages[-1], deleted_topics)
         status = self.next_status if self._is_writable else PutStatus.SERVICE_NOT_AVAILABLE
         if status is not PutStatus.PUT_OK:
             return PutResult(status, [], [], 0)

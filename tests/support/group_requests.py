@@ -2,7 +2,6 @@
 
 import asyncio
 
-from broker.consume.offset_commits import OffsetCommits
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from tests.support.operator import Operator
@@ -35,7 +34,7 @@ async def commit(operator: Operator, offset: int) -> int | None:
     """What counts after a consumer's commit for queue 1, which is answered as a success in any case."""
     ext = {"consumerGroup": "g", "topic": "t", "queueId": "1", "commitOffset": str(offset)}
     assert (await operator.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **ext)).code == 0
-    return OffsetCommits.of(operator.context).current("g", "t", 1)
+    return operator.parts.consumers.commits.current("g", "t", 1)
 
 
 async def begin_reset(operator: Operator, opaque: int, **ext: str) -> None:
@@ -49,4 +48,4 @@ async def begin_reset(operator: Operator, opaque: int, **ext: str) -> None:
 def send_reset(operator: Operator, opaque: int, **ext: str) -> None:
     fields = {"topic": "t", "group": "g", "timestamp": "0", **ext}
     request = RemotingCommand(RESET, opaque=opaque, ext_fields=fields)
-    operator.context.router.dispatch([(operator.connection.as_connection, [request], request.code)])
+    operator.parts.router.dispatch([(operator.connection.as_connection, [request], request.code)])

@@ -1,47 +1,27 @@
 """A broker with its admin processors, and a connection to ask over as an operator's tool does."""
 
 import asyncio
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from broker.admin import config as admin_config
-from broker.admin import consumers as admin_consumers
-from broker.admin import group_progress as admin_progress
-from broker.admin import groups as admin_groups
-from broker.admin import lists as admin_lists
-from broker.admin import node as admin_broker
-from broker.admin import offsets as admin_offsets
-from broker.admin import queues as admin_queues
-from broker.admin import replication as admin_replication
-from broker.admin import stats as admin_stats
-from broker.admin import topics as admin_topics
+from broker.admin.feature import admin_feature
+from broker.admin.stats import StatsAdmin
 from broker.consume.clients import Client
+from broker.consume.feature import offset_feature, pull_feature
 from broker.consume.heartbeats import parse_heartbeat
-from broker.context import BrokerContext
+from broker.pop.group_queue import Lane
 from commitlog.record import Message
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import loads
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 
 PEERS = "n0-127.0.0.1:10914;n1-127.0.0.1:10924"
-ADMIN_MODULES = (
-    admin_topics,
-    admin_groups,
-    admin_broker,
-    admin_config,
-    admin_consumers,
-    admin_lists,
-    admin_offsets,
-    admin_progress,
-    admin_queues,
-    admin_replication,
-    admin_stats,
-)
 TURNS_MAX = 200
 
 
@@ -51,14 +31,27 @@ class Operator:
     def __init__(self, tmp_path: Path, engine: FakeEngine | None, log: FakeLog | None = None) -> None:
         self.log = log or FakeLog()
         self.engine = engine
-        self.context: BrokerContext = make_context(tmp_path, self.log, engine, dLegerPeers=PEERS)
-        for module in ADMIN_MODULES:
-            module.register(self.context)
+        self.parts: BrokerParts = make_parts(tmp_path, self.log, engine, dLegerPeers=PEERS)
+        self.pop_lanes: Callable[[], Iterable[Lane] | None] = lambda: None
+        self.runtime_figures: list[Callable[[], dict[str, str]]] = []
+        self.parts.add(admin_feature(self.parts.core, self.parts.consumers, [self._figures], self._pop_lanes))
         self.connection = FakeConnection()
+
+    def _figures(self) -> dict[str, str]:
+        return {key: value for read in self.runtime_figures for key, value in read().items()}
+
+    def _pop_lanes(self) -> Iterable[Lane] | None:
+        return self.pop_lanes()
+
+    def add_pulls(self) -> None:
+        self.parts.add(pull_feature(self.parts.core, self.parts.consumers))
+
+    def add_offsets(self) -> None:
+        self.parts.add(offset_feature(self.parts.core, self.parts.consumers))
 
     async def ask(self, code: RequestCode, body: bytes = b"", /, **ext: str) -> RemotingCommand:
         request = RemotingCommand(code, opaque=5, ext_fields=ext, body=body)
-        self.context.router.dispatch([(self.connection.as_connection, [request], request.code)])
+        self.parts.router.dispatch([(self.connection.as_connection, [request], request.code)])
         (answer,) = await self.answers(1)
         return answer
 
@@ -79,8 +72,8 @@ class Operator:
 
     async def start_counting(self) -> None:
         """As the broker does when its log is there."""
-        for service in self.context.services:
-            if isinstance(service, admin_stats.StatsAdmin):
+        for service in self.parts.features.services:
+            if isinstance(service, StatsAdmin):
                 await service.start()
 
     async def store(self, topic: str, queue_id: int, count: int) -> None:
@@ -105,5 +98,5 @@ def connect_client(operator: Operator, client_id: str = "c1") -> FakeConnection:
     }
     connection = FakeConnection(7, "10.0.0.9", 1234)
     client = Client(client_id, connection.as_connection, "JAVA", 409)
-    operator.context.clients.beat(client, parse_heartbeat(orjson.dumps(heartbeat)), NOW_MS)
+    operator.parts.clients.beat(client, parse_heartbeat(orjson.dumps(heartbeat)), NOW_MS)
     return connection

@@ -3,19 +3,14 @@ hand.
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from broker.consume import offsets
-from broker.consume.offset_commits import OffsetCommits
-from broker.context import BrokerContext
-from broker.pop.ledger import PopLedger
+from broker.consume.feature import offset_feature
+from broker.feature import Feature
+from broker.pop.feature import make_pop
 from broker.pop.names import mark_of
 from broker.pop.ops import POP_TOPIC
-from broker.pop.peek import PopLooks
-from broker.pop.revival import Revival
-from broker.pop.service import PopService
-from broker.readiness import Readiness
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
@@ -23,7 +18,7 @@ from commitlog.log import PutStatus
 from commitlog.record import Message, Record, decode_record, format_properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 
@@ -51,27 +46,22 @@ class PoppedMessage:
 class PopBench:
     """A node with the topic `t` of 2 queues and the group `g`. `at` moves its clocks."""
 
-    def __init__(self, tmp_path: Path, log: FakeLog, context: BrokerContext, now_ms: int = NOW_MS) -> None:
+    def __init__(self, tmp_path: Path, log: FakeLog, parts: BrokerParts, now_ms: int = NOW_MS) -> None:
         self.tmp_path = tmp_path
         self.log = log
-        self.context = context
+        self.parts = parts
         self.now_ms = now_ms
         self.wall_step_ms = 0
         """How far the wall clock was set ahead, or back."""
-        context.clock = lambda: self.now_ms + self.wall_step_ms
-        context.environment = replace(context.environment, monotonic_ms=lambda: self.now_ms)
-        commits = OffsetCommits.of(context)
-        offsets.register(context)
-        readiness = Readiness(log, context.engine, "n0", lambda: self.now_ms)
-        self.ledger = PopLedger(context, commits)
-        self.revival = Revival(context, self.ledger)
-        self.service = PopService(context, self.ledger, self.revival, readiness)
-        self.looks = PopLooks(context, self.ledger, self.service, readiness)
-        self.commits = commits
-        context.router.register_batch(self.service.codes, self.service.handle)
-        context.router.register(RequestCode.PEEK_MESSAGE, self.looks.peek)
-        context.router.register(RequestCode.NOTIFICATION, self.looks.notify)
-        context.router.register(RequestCode.POLLING_INFO, self.looks.polling_info)
+        parts.clock = lambda: self.now_ms + self.wall_step_ms
+        parts.monotonic_ms = lambda: self.now_ms
+        self.commits = parts.consumers.commits
+        pop = make_pop(parts.core, parts.consumers)
+        self.ledger, self.revival, self.service, self.looks = pop.ledger, pop.revival, pop.service, pop.looks
+        parts.add(
+            offset_feature(parts.core, parts.consumers),
+            Feature(handlers=self.looks.handlers(), batch_handlers=self.service.batch_handlers()),
+        )
         self.connection = FakeConnection()
         self._opaque = 0
 
@@ -119,7 +109,7 @@ class PopBench:
     def start(self, *requests: RemotingCommand, connection: FakeConnection | None = None) -> None:
         """All in one turn of the loop."""
         target = (connection or self.connection).as_connection
-        self.context.router.dispatch([(target, list(requests), -1)])
+        self.parts.router.dispatch([(target, list(requests), -1)])
 
     async def ask(self, request: RemotingCommand) -> RemotingCommand:
         self.start(request)
@@ -163,9 +153,9 @@ class PopBench:
         if log is None:
             log = self.log.reopened()
             log.put_calls = list(self.log.put_calls)
-        context = make_context(self.tmp_path, log, FakeEngine(), **values)
+        parts = make_parts(self.tmp_path, log, FakeEngine(), **values)
         await log.start()
-        bench = PopBench(self.tmp_path, log, context, self.now_ms)
+        bench = PopBench(self.tmp_path, log, parts, self.now_ms)
         log.now_ms = self.now_ms
         log.set_writable(True)
         await bench.settle()
@@ -212,11 +202,11 @@ def messages_of(answer: RemotingCommand) -> list[PoppedMessage]:
 async def make_pop_bench(tmp_path: Path, **values: object) -> PopBench:
     """The writable leader of a group."""
     log = FakeLog()
-    context = make_context(tmp_path, log, FakeEngine(), **values)
-    await context.state.propose(
+    parts = make_parts(tmp_path, log, FakeEngine(), **values)
+    await parts.state.propose(
         PutTopic(TopicConfig("t", 2, 2)), PutGroup(SubscriptionGroupConfig("g", retry_max_times=3))
     )
-    bench = PopBench(tmp_path, log, context)
+    bench = PopBench(tmp_path, log, parts)
     await bench.ledger.start()
     await bench.settle()
     return bench

@@ -3,8 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from broker.context import BrokerContext
-from broker.send.processor import SendProcessor
+from broker.send.feature import make_send_processor
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import STATE_TOPIC, TopicConfig
@@ -13,7 +12,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.command_reader import CommandReader
 from remoting.headers.send import SendMessageRequestHeader
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 
@@ -42,10 +41,10 @@ def send_request(
 class Bench:
     """A send processor over a fake log, with the topic `t` of 4 queues and the group `g`."""
 
-    def __init__(self, context: BrokerContext, log: FakeLog) -> None:
-        self.context = context
+    def __init__(self, parts: BrokerParts, log: FakeLog) -> None:
+        self.parts = parts
         self.log = log
-        self.processor = SendProcessor(context)
+        self.processor = make_send_processor(parts.core)
         self.connection = FakeConnection()
 
     def handle(self, *requests: RemotingCommand, connection: FakeConnection | None = None) -> None:
@@ -73,8 +72,8 @@ class Bench:
 
 async def make_bench(tmp_path: Path, **values: object) -> Bench:
     log = FakeLog()
-    context = make_context(tmp_path, log, FakeEngine(), **values)
-    await context.state.propose(
+    parts = make_parts(tmp_path, log, FakeEngine(), **values)
+    await parts.state.propose(
         PutTopic(TopicConfig("t", 4, 4)), PutGroup(SubscriptionGroupConfig("g", retry_max_times=3))
     )
-    return Bench(context, log)
+    return Bench(parts, log)

@@ -5,13 +5,13 @@ of timer messages.
 import asyncio
 from pathlib import Path
 
-from broker.context import BrokerContext
-from broker.send.processor import SendProcessor
+from broker.send.feature import make_send_processor
 from broker.state.changes import PutTopic
 from broker.state.topics import TopicConfig
 from broker.timer.delivery import TimerDelivery
+from broker.timer.feature import make_recall_processor
 from broker.timer.journal import TimerJournal
-from broker.timer.processor import RecallProcessor, TimerRoom
+from broker.timer.processor import TimerRoom
 from broker.timer.recalls import Recalls
 from broker.timer.records import Deliveries, read_deliveries
 from broker.timer.request import TIMER_TOPIC
@@ -20,7 +20,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.command_reader import CommandReader
 from remoting.errors import RequestError
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 from tests.support.send_bench import send_request
@@ -32,18 +32,18 @@ HOUR = 3_600 * SECOND
 class TimerBench:
     """A node. `at` moves its clock and lets its timer fire."""
 
-    def __init__(self, tmp_path: Path, log: FakeLog, context: BrokerContext) -> None:
+    def __init__(self, tmp_path: Path, log: FakeLog, parts: BrokerParts) -> None:
         self.tmp_path = tmp_path
         self.log = log
-        self.context = context
+        self.parts = parts
         self.now_ms = NOW_MS
-        context.clock = lambda: self.now_ms
-        self.journal = TimerJournal(context)
-        self.recalls = Recalls(log, self.journal, context.clock)
-        self.delivery = TimerDelivery(context, self.journal, self.recalls)
-        context.may_time = TimerRoom(context.config, self.journal.index).may_time
-        self.recall_processor = RecallProcessor(context, self.recalls)
-        self.sends = SendProcessor(context)
+        parts.clock = lambda: self.now_ms
+        self.journal = TimerJournal(parts.core)
+        self.recalls = Recalls(log, self.journal, parts.core.clock)
+        self.delivery = TimerDelivery(parts.core, self.journal, self.recalls)
+        room = TimerRoom(parts.config, self.journal.index)
+        self.recall_processor = make_recall_processor(parts.core, self.recalls)
+        self.sends = make_send_processor(parts.core, may_time=room.may_time)
         self.sender = FakeConnection()
         self._keys = 0
 
@@ -138,9 +138,9 @@ class TimerBench:
             log = self.log.reopened()
             log.put_calls = list(self.log.put_calls)
         folder = tmp_path or self.tmp_path
-        context = make_context(folder, log, FakeEngine(), **values)
+        parts = make_parts(folder, log, FakeEngine(), **values)
         await log.start()
-        bench = TimerBench(folder, log, context)
+        bench = TimerBench(folder, log, parts)
         bench.now_ms = self.now_ms
         log.now_ms = self.now_ms
         bench._keys = self._keys
@@ -152,8 +152,8 @@ class TimerBench:
 async def make_timer_bench(tmp_path: Path, **values: object) -> TimerBench:
     """The writable leader of a group that has the topic `t` with 4 queues."""
     log = FakeLog()
-    context = make_context(tmp_path, log, FakeEngine(), **values)
-    await context.state.propose(PutTopic(TopicConfig("t", 4, 4)))
-    bench = TimerBench(tmp_path, log, context)
+    parts = make_parts(tmp_path, log, FakeEngine(), **values)
+    await parts.state.propose(PutTopic(TopicConfig("t", 4, 4)))
+    bench = TimerBench(tmp_path, log, parts)
     await bench.start()
     return bench

@@ -3,23 +3,20 @@ prepare, end and are asked.
 """
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 from broker.consume.clients import Client
 from broker.consume.heartbeats import Heartbeat
-from broker.context import BrokerContext
-from broker.send.processor import SendProcessor
+from broker.send.feature import make_send_processor
 from broker.state.changes import PutTopic
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TopicConfig
-from broker.transactions.checks import TransactionChecks
-from broker.transactions.ends import EndTransactions
+from broker.transactions.feature import make_checks, make_ends
 from broker.transactions.ledger import TransactionLedger
 from commitlog.record import Message, Record, decode_record
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command
 from remoting.command_reader import CommandReader
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 from tests.support.send_bench import send_request
@@ -31,20 +28,19 @@ SECOND = 1_000
 class TransactionBench:
     """A node. `at` moves its clock."""
 
-    def __init__(self, tmp_path: Path, log: FakeLog, context: BrokerContext) -> None:
+    def __init__(self, tmp_path: Path, log: FakeLog, parts: BrokerParts) -> None:
         self.tmp_path = tmp_path
         self.log = log
-        self.context = context
+        self.parts = parts
         self.now_ms = NOW_MS
         self.wall_step_ms = 0
         """How far the wall clock was set ahead, or back."""
-        context.clock = lambda: self.now_ms + self.wall_step_ms
-        context.environment = replace(context.environment, monotonic_ms=lambda: self.now_ms)
-        self.ledger = TransactionLedger(context)
-        self.ends = EndTransactions(context, self.ledger)
-        self.checks = TransactionChecks(context, self.ledger)
-        context.may_prepare = self.ledger.has_room
-        self.sends = SendProcessor(context)
+        parts.clock = lambda: self.now_ms + self.wall_step_ms
+        parts.monotonic_ms = lambda: self.now_ms
+        self.ledger = TransactionLedger(parts.core)
+        self.ends = make_ends(parts.core, self.ledger)
+        self.checks = make_checks(parts.core, self.ledger)
+        self.sends = make_send_processor(parts.core, may_prepare=self.ledger.has_room)
         self.producer = FakeConnection()
         self._opaque = 0
 
@@ -54,7 +50,7 @@ class TransactionBench:
 
     def follow(self, leader_id: str | None = "n1", address: str | None = None) -> None:
         """Another node leads; clients find it at the address, if that is known."""
-        engine = self.context.engine
+        engine = self.parts.engine
         assert isinstance(engine, FakeEngine)
         engine.leader_id = leader_id
         engine.client_addresses = {} if leader_id is None or address is None else {leader_id: address}
@@ -68,7 +64,7 @@ class TransactionBench:
         """A producer of the group has sent its heartbeat."""
         connection = connection or self.producer
         client = Client(f"c{connection.connection_id}", connection, "JAVA", 409)
-        self.context.clients.beat(client, Heartbeat(client.client_id, (group,), ()), self.now_ms)
+        self.parts.clients.beat(client, Heartbeat(client.client_id, (group,), ()), self.now_ms)
 
     async def prepare(self, body: bytes = b"hello", **changes: object) -> RemotingCommand:
         """The answer to a half message."""
@@ -145,9 +141,9 @@ class TransactionBench:
         if log is None:
             log = self.log.reopened()
             log.put_calls = list(self.log.put_calls)
-        context = make_context(self.tmp_path, log, FakeEngine(), **values)
+        parts = make_parts(self.tmp_path, log, FakeEngine(), **values)
         await log.start()
-        bench = TransactionBench(self.tmp_path, log, context)
+        bench = TransactionBench(self.tmp_path, log, parts)
         bench.now_ms = self.now_ms
         log.set_writable(True)
         await bench.settle()
@@ -157,9 +153,9 @@ class TransactionBench:
 async def make_transaction_bench(tmp_path: Path, **values: object) -> TransactionBench:
     """The writable leader of a group that has the topic `t` with 4 queues."""
     log = FakeLog()
-    context = make_context(tmp_path, log, FakeEngine(), **values)
-    await context.state.propose(PutTopic(TopicConfig("t", 4, 4)))
-    bench = TransactionBench(tmp_path, log, context)
+    parts = make_parts(tmp_path, log, FakeEngine(), **values)
+    await parts.state.propose(PutTopic(TopicConfig("t", 4, 4)))
+    bench = TransactionBench(tmp_path, log, parts)
     await bench.ledger.start()
     await bench.settle()
     return bench

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from broker.admin import unsupported
-from broker.app import PROCESSORS
+from broker.app import install_features
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
 from remoting.codes import RequestCode
-from tests.support.broker_context import FakeEngine, make_context
+from tests.support.broker_parts import FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
 
 TEXT = Path(__file__).parents[2].joinpath("docs/compatibility.md").read_text(encoding="utf-8")
@@ -35,13 +35,12 @@ def rows(section: str) -> list[list[str]]:
 
 
 @pytest.fixture
-async def broker_codes(tmp_path: Path) -> frozenset[int]:
+async def broker_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> frozenset[int]:
     """What the broker's processors serve."""
-    context = make_context(tmp_path, FakeLog(), FakeEngine())
-    for module in PROCESSORS:
-        if module is not unsupported:
-            module.register(context)
-    return context.router.codes
+    parts = make_parts(tmp_path, FakeLog(), FakeEngine())
+    monkeypatch.setattr("broker.app.unsupported_handlers", lambda codes: {})
+    install_features(parts.core)
+    return parts.router.codes
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ import pytest
 
 from broker.state.snapshot import Snapshot, read_snapshot, write_snapshot
 from dledger.core.types import HardState
+from dledger.durable_state import HardStateFile, ImpairmentFile
 from dledger.environment import Environment
-from dledger.hard_state import HardStateFile
-from dledger.impairment import ImpairmentFile
 from tests.support.memory_fs import CHANGES, SYNCS, WRITES, MemoryFs
 
 FOLDER = Path("/store")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dledger import codec, hard_state, impairment
+from dledger import codec, durable_state
 from dledger.codec import FrameDecoder, Hello, PeerProtocolError, encode_frame
 from dledger.core.messages import Message
 from dledger.core.types import EntryRange, HardState, Impairment
@@ -74,27 +74,27 @@ def _header_sample(frame: bytes) -> bytes:
     return frame[6:]  # the low half of the header's length, header, entry bytes
 
 
-_parse_hard_state = hard_state._parse
-_format_hard_state = hard_state._format
+_parse_hard_state = durable_state._parse_vote
+_format_hard_state = durable_state._format_vote
 _HARD_STATES = tuple(_format_hard_state(state) for state in (HardState(7, "n1"), HardState(0, None)))
 
 
 def _check_hard_state(data: bytes) -> None:
     body = data.rpartition(b"crc32=")[0]
     for content in (data, body + b"crc32=%d\n" % zlib.crc32(body)):
-        with suppress(hard_state.CorruptHardStateError):
+        with suppress(durable_state.CorruptHardStateError):
             state = _parse_hard_state(content, Path("currterm"))
             assert _parse_hard_state(_format_hard_state(state), Path("currterm")) == state
 
 
-_MARK = impairment._format(Impairment(7, True, "the vote file is damaged"))
+_MARK = durable_state._format_mark(Impairment(7, True, "the vote file is damaged"))
 
 
 def _check_impairment(data: bytes) -> None:
     body = data.rpartition(b"crc32=")[0]
     for content in (data, body + b"crc32=%d\n" % zlib.crc32(body)):
-        found = impairment._parse(content)
-        assert found is None or impairment._parse(impairment._format(found)) == found
+        found = durable_state._parse_mark(content)
+        assert found is None or durable_state._parse_mark(durable_state._format_mark(found)) == found
 
 
 TARGETS = (

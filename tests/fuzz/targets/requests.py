@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
-from broker.app import PROCESSORS
+from broker.app import install_features
+from broker.config import config_from
 from namesrv.broker_processor import BrokerProcessor
 from namesrv.config import NameServerConfig, NameServerSwitches
 from namesrv.config_processor import ConfigProcessor
@@ -22,7 +22,7 @@ from remoting.router import Router
 from tests.fuzz.header_classes import header_classes, sample_of
 from tests.fuzz.target import Target
 from tests.fuzz.targets.broker_bodies import _CLIENT_CONFIG, _SUB_MESSAGE
-from tests.support.broker_context import FakeEngine, make_context
+from tests.support.broker_parts import BrokerParts, FakeEngine
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 from tests.unit.broker.heartbeat_samples import JAVA_CONSUMER
@@ -98,10 +98,9 @@ class Handlers:
 
 async def _broker_router() -> StrictRouter:
     log = FakeLog()
-    context = make_context(Path(tempfile.gettempdir()), log, FakeEngine())
-    router = context.router = StrictRouter()
-    for module in PROCESSORS:
-        module.register(context)
+    router = StrictRouter()
+    config = config_from({"storePathRootDir": tempfile.gettempdir()})
+    install_features(BrokerParts(config, log, FakeEngine(), router).core)
     return router
 
 

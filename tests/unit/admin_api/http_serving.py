@@ -8,26 +8,21 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
+import uvicorn
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from admin_api.app import create_app
-from admin_api.http_server import BoundedConfig, Server
+from admin_api.http_server import Server, server_config
 from admin_api.settings import Settings
+from tests.support.polling import until
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 
 LIMIT_S = 10.0
-SOON_MS = 100
 NEVER_MS = 3_600_000
 LONG_BYTES = 32 * 1024 * 1024
 """More than the buffers of both sides' systems take."""
-PATIENT = Settings(
-    NAMESRV_ADDRESS,
-    head_timeout_ms=NEVER_MS,
-    body_timeout_ms=NEVER_MS,
-    keep_alive_ms=NEVER_MS,
-    write_stall_ms=NEVER_MS,
-)
+PATIENT = Settings(NAMESRV_ADDRESS, keep_alive_ms=NEVER_MS)
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -62,7 +57,7 @@ class Client:
 class Served:
     """A running server, and the connections to it."""
 
-    def __init__(self, config: BoundedConfig, server: Server, port: int) -> None:
+    def __init__(self, config: uvicorn.Config, server: Server, port: int) -> None:
         self.config = config
         self._server = server
         self.port = port
@@ -78,9 +73,7 @@ class Served:
         return len(self._server.server_state.connections)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(LIMIT_S):
-            while not is_so():
-                await asyncio.sleep(0.01)
+        await until(is_so)
 
     def close(self) -> None:
         for writer in self._writers:
@@ -112,14 +105,14 @@ async def served(settings: Settings, **options: Any) -> AsyncIterator[Served]:
     @app.get("/waiting")
     async def waiting(request: Request) -> Response:
         while not await request.is_disconnected():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         return PlainTextResponse("nobody reads it")
 
     @app.post("/taken")
     async def taken(request: Request) -> Response:
         return PlainTextResponse(str(len(await request.body())))
 
-    config = BoundedConfig(app, settings, 16, host="127.0.0.1", port=0, lifespan="on", **options)
+    config = server_config(app, settings, 16, host="127.0.0.1", port=0, lifespan="on", **options)
     listener = config.bind_socket()
     server = Server(config, app)
     running = asyncio.create_task(server.serve([listener]))

@@ -10,10 +10,9 @@ import pytest
 from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 
-from admin_api.app import create_app
-from admin_api.examples import CLUSTER_EXAMPLE
-from admin_api.routes.page import STATIC
-from admin_api.schemas.cluster import ClusterView
+from admin_api.app import STATIC, create_app
+from admin_api.cluster.examples import CLUSTER_EXAMPLE
+from admin_api.cluster.schemas import ClusterView
 from admin_api.settings import Settings
 from broker.admin.types import NodeRole
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from admin_api.assemble import Answer, assemble
-from admin_api.memory import Memory
-from admin_api.schemas.cluster import GroupState, GroupView, NamesrvView, NodeState, NodeView
+from admin_api.cluster.assemble import Answer, Memory, assemble
+from admin_api.cluster.schemas import GroupState, GroupView, NamesrvView, NodeState, NodeView
 from admin_api.sources.brokers import Listed
 from broker.admin.types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
 from tests.unit.admin_api.node_samples import ADDRESSES, REPLICATION, listed, node_status, peer

@@ -3,7 +3,7 @@
 import pytest
 
 from admin_api.app import create_app
-from admin_api.feed import TooManyWatchersError
+from admin_api.cluster.feed import TooManyWatchersError
 from admin_api.security.http_guard import FAILURES_BURST, SMALL_BODY_BYTES_MAX
 from admin_api.security.policy import BODY_BYTES_MAX
 from admin_api.security.tokens import Tokens

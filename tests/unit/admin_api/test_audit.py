@@ -13,10 +13,9 @@ from typing import IO
 
 import pytest
 
-from admin_api import audit
-from admin_api.audit import EFFECTS_MAX, TEXT_MAX, AuditError, AuditLog
-from admin_api.schemas.audit import AuditEntry, AuditOutcome
-from admin_api.schemas.changes import EffectView
+from admin_api.audit import log as audit
+from admin_api.audit.log import EFFECTS_MAX, TEXT_MAX, AuditEntry, AuditError, AuditLog, AuditOutcome
+from admin_api.schema import EffectView
 
 
 def entry(number: int, outcome: AuditOutcome = AuditOutcome.APPLIED) -> AuditEntry:

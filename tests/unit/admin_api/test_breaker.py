@@ -1,6 +1,6 @@
 """When a silent broker is asked again."""
 
-from admin_api.breaker import PAUSE_MAX_S, Breaker
+from admin_api.gateway import PAUSE_MAX_S, Breaker
 
 
 def test_timed_out_pauses_and_heard_ends_it() -> None:

@@ -62,7 +62,7 @@ async def test_look_group_without_a_leader_is_a_trouble_that_names_it() -> None:
     found = await directory_of(brokers).look()
     assert dict(found.masters) == {}
     (trouble,) = found.troubles
-    assert trouble.problem == f"broker-a takes no writes: {N0} is CANDIDATE and takes no writes"
+    assert trouble.problem == f"broker-a accepts no writes: {N0} is CANDIDATE and accepts no writes"
 
 
 async def test_look_stock_master_is_taken_at_the_name_servers_word_and_asked_once() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from admin_api.audit import AuditError, AuditLog
+from admin_api.audit.log import AuditEntry, AuditError, AuditLog, AuditOutcome
 from admin_api.changes import (
+    CONFIRMATION_TTL_S,
     Action,
     ChangeFailedError,
     ChangeRefusedError,
@@ -17,12 +18,10 @@ from admin_api.changes import (
     Preview,
     UnconfirmedError,
 )
-from admin_api.confirmations import CONFIRMATION_TTL_S
+from admin_api.errors import NotFoundError, UnavailableError
 from admin_api.gateway import AskError, Trouble
-from admin_api.schemas.audit import AuditEntry, AuditOutcome
-from admin_api.schemas.changes import ChangeResult
+from admin_api.schema import ChangeResult
 from admin_api.security.actor import Actor, Role
-from admin_api.services.errors import NotFoundError, UnavailableError
 from tests.unit.admin_api.change_samples import OPERATOR, SampleChange
 
 

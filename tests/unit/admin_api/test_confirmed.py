@@ -6,12 +6,12 @@ import pytest
 
 from admin_api.app import create_app
 from admin_api.changes import Change, ChangeRefusedError
-from admin_api.schemas.offsets import OffsetReset, ResetTo
-from admin_api.schemas.topic_orders import TopicSpec
-from admin_api.services import dlq_resend
-from admin_api.services.context import Services
-from admin_api.services.message_views import id_of
+from admin_api.dead_letters import resend as dlq_resend
+from admin_api.groups.offset_plans import OffsetReset, ResetTo
+from admin_api.messages.views import id_of
+from admin_api.services import Services
 from admin_api.settings import Settings
+from admin_api.topics.changes import TopicSpec
 from remoting.codes import RequestCode
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS

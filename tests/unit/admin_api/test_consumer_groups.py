@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from admin_api.changes import ChangeRefusedError
-from admin_api.schemas.consumer_groups import GroupPresence, GroupSort
-from admin_api.schemas.group_orders import ConsumeMode, ConsumeModeChange, GroupSettingsChange
-from admin_api.services.consumer_groups import ConsumerGroups, GroupQuery
-from admin_api.services.context import Services
-from admin_api.services.errors import NotFoundError, UnavailableError
-from admin_api.services.partial import PageWanted
+from admin_api.errors import NotFoundError, PageWanted, UnavailableError
+from admin_api.groups.changes import ConsumeMode, ConsumeModeChange, GroupSettingsChange
+from admin_api.groups.schemas import GroupPresence, GroupSort
+from admin_api.groups.service import ConsumerGroups, GroupQuery
+from admin_api.services import Services
 from admin_api.settings import Settings
 from remoting.codes import RequestCode
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS

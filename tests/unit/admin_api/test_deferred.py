@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from admin_api.schemas.base import Schema
+from admin_api.schema import Schema
 from admin_api.sources.bodies import Body
 
 ROUNDS = 100

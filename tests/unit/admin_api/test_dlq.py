@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from admin_api.app import create_app
-from admin_api.services.message_views import id_of
+from admin_api.messages.views import id_of
 from admin_api.settings import Settings
 from remoting.codes import RequestCode
 from remoting.record import Record, parse_properties

@@ -5,18 +5,16 @@ from typing import Any
 
 import pytest
 
-from admin_api.assemble import Answer, assemble
-from admin_api.checkup.addresses import is_loopback
-from admin_api.checkup.facts import Facts, Vitals, words_of_ms
-from admin_api.memory import Memory
-from admin_api.schemas.cluster import NamesrvView, NodeState
-from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupPresence
-from admin_api.schemas.dlq_queues import DlqView
-from admin_api.schemas.doctor import Finding, Severity
-from admin_api.services.doctor import examine
+from admin_api.cluster.assemble import Answer, Memory, assemble
+from admin_api.cluster.schemas import NamesrvView, NodeState
+from admin_api.dead_letters.queues import DlqView
+from admin_api.groups.schemas import ConsumerGroupItem, GroupPresence
+from admin_api.health_checks.addresses import is_loopback
+from admin_api.health_checks.facts import Facts, Finding, Severity, Vitals, words_of_ms
+from admin_api.health_checks.listeners import Listener
+from admin_api.health_checks.service import examine
+from admin_api.sources.broker_admin import Runtime
 from admin_api.sources.brokers import Listed
-from admin_api.sources.listeners import Listener
-from admin_api.sources.runtime import Runtime
 from broker.admin.types import ElectionView, NodeRole, NodeStatusMessage
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS
 from tests.unit.admin_api.node_samples import ADDRESSES, listed, node_status, peer
@@ -184,7 +182,7 @@ def test_a_node_that_hangs_is_ended_before_it_is_started(listener: Listener, rem
     del up["n2"]
     finding = only(facts(up, hanging={N2: listener}))
     assert (finding.code, finding.subject) == ("node-hangs", "n2 of group-a")
-    assert "n2 of group-a takes connections and gives no answer: 127.0.0.1:10931" in finding.sentence
+    assert "n2 of group-a takes connections and does not answer: 127.0.0.1:10931" in finding.sentence
     places = [finding.remedy.find(remedy) for remedy in remedies]
     assert -1 not in places, finding.remedy
     assert places == sorted(places)

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 
 import orjson
 
+from admin_api.cluster.reader import ClusterReader
+from admin_api.dead_letters.queues import DlqView
+from admin_api.errors import PageWanted
 from admin_api.gateway import AskError, Gateway
-from admin_api.reader import ClusterReader
-from admin_api.schemas.base import Page, TroubleView
-from admin_api.schemas.consumer_groups import ConsumerGroupItem, GroupSort
-from admin_api.schemas.dlq_queues import DlqView
-from admin_api.services.consumer_groups import GroupQuery
-from admin_api.services.doctor import Doctor
-from admin_api.services.partial import PageWanted
+from admin_api.groups.schemas import ConsumerGroupItem, GroupSort
+from admin_api.groups.service import GroupQuery
+from admin_api.health_checks.listeners import Listener
+from admin_api.health_checks.service import HealthChecks
+from admin_api.schema import Page, TroubleView
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
-from admin_api.sources.listeners import Listener
 from broker.admin.types import NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -45,10 +45,6 @@ class FakeGroups:
     looks: Iterator[list[ConsumerGroupItem]]
     forgotten: int = 0
 
-    @property
-    def overview(self) -> "FakeGroups":
-        return self
-
     def forget(self) -> None:
         self.forgotten += 1
 
@@ -72,7 +68,7 @@ def doctor_of(
     cluster: FakeCluster,
     groups: list[list[ConsumerGroupItem]] | None = None,
     listeners: Mapping[str, Listener] | None = None,
-) -> Doctor:
+) -> HealthChecks:
     settings = Settings(namesrv=NAMESRV_ADDRESS)
     gateway = Gateway(cluster, settings)
     looks = iter(groups or [])
@@ -83,8 +79,17 @@ def doctor_of(
     async def listener_at(address: str, limit_s: float) -> Listener | None:
         return (listeners or {})[address]
 
-    lists = (lambda: FakeGroups(looks), FakeDlqs)
-    return Doctor(gateway, directory, reader, *lists, lambda: NOW_MS, listener_at)
+    listed = FakeGroups(looks)
+    return HealthChecks(
+        gateway,
+        directory,
+        reader,
+        listed.find,
+        listed.forget,
+        FakeDlqs().groups,
+        lambda: NOW_MS,
+        listener_at,
+    )
 
 
 async def test_only_what_is_silent_is_connected_to() -> None:
@@ -154,7 +159,8 @@ async def test_everyone_is_asked_at_the_same_time() -> None:
     gateway = Gateway(cluster, settings)
     reader = ClusterReader(gateway, settings, lambda: NOW_MS)
     groups, dlqs = MeetingGroups(cluster), MeetingDlqs(cluster)
-    doctor = Doctor(gateway, Brokers(gateway, settings), reader, lambda: groups, lambda: dlqs, lambda: NOW_MS)
+    lists = groups.find, groups.forget, dlqs.groups
+    doctor = HealthChecks(gateway, Brokers(gateway, settings), reader, *lists, lambda: NOW_MS)
     report = await doctor.examine()
     assert report.looked_at == {"groups": 1, "nodes": 3, "consumerGroups": 0, "deadLetterQueues": 0}
 

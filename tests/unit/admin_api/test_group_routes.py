@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from httpx import ASGITransport, AsyncClient
 
-from admin_api import group_examples as examples
 from admin_api.app import create_app
-from admin_api.schemas.base import Page, Schema
-from admin_api.schemas.changes import ChangeResult
-from admin_api.schemas.consumer_groups import ConsumerGroupItem
-from admin_api.schemas.group_details import ConsumerGroupView, MemberRunningView, MembersView
-from admin_api.schemas.group_progress import ProgressView
-from admin_api.schemas.offsets import OffsetReset
+from admin_api.groups import examples
+from admin_api.groups.details import ConsumerGroupView, MemberRunningView, MembersView
+from admin_api.groups.offset_plans import OffsetReset
+from admin_api.groups.progress import ProgressView
+from admin_api.groups.schemas import ConsumerGroupItem
+from admin_api.schema import ChangeResult, Page, Schema
 from admin_api.settings import Settings
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS
 from tests.unit.admin_api.fake_groups import FakeBroker, FakeBrokers, sample

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Depends
 from httpx import ASGITransport, AsyncClient, Response
 
 from admin_api.app import create_app
-from admin_api.routes.changes import MakeDep, changing
+from admin_api.routing import MakeDep, changing
 from admin_api.security.access import costly, require
 from admin_api.security.actor import Role
 from admin_api.security.policy import Policy, policy_for

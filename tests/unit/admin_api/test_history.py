@@ -1,12 +1,11 @@
-"""admin_api.services.history: samples of the cluster view and of one answer of each leader."""
+"""admin_api.cluster.history: samples of the cluster view and of one answer of each leader."""
 
-from admin_api.assemble import Answer, assemble
+from admin_api.cluster.assemble import Answer, Memory, assemble
+from admin_api.cluster.history import History
+from admin_api.cluster.schemas import ClusterView, NamesrvView, NodeState
 from admin_api.gateway import AskError
-from admin_api.memory import Memory
-from admin_api.schemas.cluster import ClusterView, NamesrvView, NodeState
-from admin_api.services.history import History
 from admin_api.settings import Settings
-from admin_api.sources.runtime import Runtime
+from admin_api.sources.broker_admin import Runtime
 from broker.admin.types import NodeRole
 from tests.unit.admin_api.node_samples import ADDRESSES, listed, node_status, peer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from admin_api.services.message_views import id_of
+from admin_api.messages.views import id_of
 from remoting.record import parse_properties
 from tests.unit.admin_api.message_bench import (
     browsing,

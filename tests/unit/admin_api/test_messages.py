@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from admin_api.services.message_views import id_of
+from admin_api.messages.views import id_of
 from remoting.codes import RequestCode
 from tests.unit.admin_api.fake_messages import FakeMessages, FakeStore
 from tests.unit.admin_api.message_bench import (

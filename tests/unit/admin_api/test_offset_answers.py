@@ -5,7 +5,7 @@ import pytest
 from admin_api.gateway import AskError, Gateway
 from admin_api.settings import Settings
 from admin_api.sources.bodies import QueueKey
-from admin_api.sources.consume_modes import ConsumeModeSource
+from admin_api.sources.groups import ConsumeModeSource
 from admin_api.sources.offsets import OffsetSource
 from remoting.command import RemotingCommand
 

@@ -7,12 +7,17 @@ import pytest
 from pydantic import ValidationError
 
 from admin_api.changes import ChangeRefusedError, Outcome, Preview
-from admin_api.schemas.offsets import OffsetClone, OffsetReset, OffsetSkip, QueueOffset, ResetTo
-from admin_api.services.context import Services
-from admin_api.services.errors import NotFoundError, UnavailableError
-from admin_api.services.offset_moves import has_moved
-from admin_api.services.offset_plans import QueuePlan
-from admin_api.services.offsets import Offsets
+from admin_api.errors import NotFoundError, UnavailableError
+from admin_api.groups.offset_changes import Offsets, has_moved
+from admin_api.groups.offset_plans import (
+    OffsetClone,
+    OffsetReset,
+    OffsetSkip,
+    QueueOffset,
+    QueuePlan,
+    ResetTo,
+)
+from admin_api.services import Services
 from admin_api.settings import Settings
 from remoting.codes import ResponseCode
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS

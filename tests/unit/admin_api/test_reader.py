@@ -2,9 +2,9 @@
 
 import pytest
 
+from admin_api.cluster.reader import ClusterReader
+from admin_api.cluster.schemas import NodeState
 from admin_api.gateway import AskError, Gateway
-from admin_api.reader import ClusterReader
-from admin_api.schemas.cluster import NodeState
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Listed, parse_listed, parse_node_status
 from broker.admin.types import NodeRole

@@ -87,7 +87,7 @@ async def test_without_a_leader_its_part_is_unknown() -> None:
         view = answered(await client.get(f"/replication/{GROUP}"))
         assert (view["inSync"], view["settings"], view["isPartial"]) == (None, None, True)
         problem = answered(await client.post(TRANSFER, json={"nodeId": "n1"}), 503)
-    assert "Nobody leads broker-a" in problem["detail"]
+    assert "broker-a has no leader" in problem["detail"]
 
 
 async def test_a_group_that_nobody_knows_is_not_there_or_not_known_to_be() -> None:
@@ -166,8 +166,8 @@ async def test_a_dead_or_damaged_node_is_not_to_lead() -> None:
 
 
 async def test_a_transfer_that_does_not_come_about_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin_api.services.replication.LOOK_INTERVAL_S", 0.001)
-    monkeypatch.setattr("admin_api.services.replication.TRANSFER_LIMIT_S", 0.003)
+    monkeypatch.setattr("admin_api.replication.service.LOOK_INTERVAL_S", 0.001)
+    monkeypatch.setattr("admin_api.replication.service.TRANSFER_LIMIT_S", 0.003)
     group = FakeGroup()
     group.hands_over = False
     async with asking(group) as client:

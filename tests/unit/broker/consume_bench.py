@@ -4,21 +4,20 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from broker.consume import client_requests as clients
-from broker.consume import offsets, pull
-from broker.consume import queue_locks as locks
+from broker.consume.feature import client_feature, lock_feature, offset_feature, pull_feature
 from broker.consume.held_pulls import PullWaits
-from broker.context import BrokerContext
-from broker.send import send_back
+from broker.feature import Feature
+from broker.readiness import Readiness
+from broker.send.feature import make_send_back
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import STATE_TOPIC, TopicConfig
-from broker.store import queries as query
+from broker.store.queries import query_feature
 from commitlog.log import PutStatus
 from commitlog.record import Message, Record, decode_record, format_properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 
@@ -32,26 +31,35 @@ def ignore(status: PutStatus) -> None:
 class ConsumeBench:
     """All processors of the consume side, with the topic `t` of 4 queues and the group `g`."""
 
-    def __init__(self, context: BrokerContext, log: FakeLog, engine: FakeEngine) -> None:
-        self.context = context
+    def __init__(self, parts: BrokerParts, log: FakeLog, engine: FakeEngine) -> None:
+        self.parts = parts
         self.log = log
         self.engine = engine
         self.now_ms = NOW_MS
         self.wall_step_ms = 0
         """How far the wall clock was set ahead, or back."""
-        context.clock = lambda: self.now_ms + self.wall_step_ms
-        for module in (pull, offsets, send_back, query):
-            module.register(context)
-        clock = replace(context.environment, monotonic_ms=lambda: self.now_ms)
-        for module in (clients, locks):
-            module.register(replace(context, environment=clock))
+        parts.clock = lambda: self.now_ms + self.wall_step_ms
+        core, consumers = parts.core, parts.consumers
+        parts.add(
+            offset_feature(core, consumers),
+            pull_feature(core, consumers),
+            Feature(handlers={RequestCode.CONSUMER_SEND_MSG_BACK: make_send_back(core).handle}),
+            query_feature(core),
+        )
+        now_ms = lambda: self.now_ms  # noqa: E731
+        stepped = replace(
+            core,
+            environment=replace(core.environment, monotonic_ms=now_ms),
+            readiness=Readiness(log, engine, core.config.dledger_self_id, now_ms),
+        )
+        parts.add(client_feature(stepped, consumers), lock_feature(stepped))
         log.set_writable(log.is_writable())
         self.connection = FakeConnection()
 
     def start(self, request: RemotingCommand, connection: FakeConnection | None = None) -> None:
         """Hand the request in; its answer is among the connection's when it comes."""
         target = (connection or self.connection).as_connection
-        self.context.router.dispatch([(target, [request], request.code)])
+        self.parts.router.dispatch([(target, [request], request.code)])
 
     async def ask(
         self, request: RemotingCommand, connection: FakeConnection | None = None
@@ -107,9 +115,9 @@ def message(body: bytes, topic: str = "t", queue_id: int = 0, tag: str = "") -> 
 
 async def make_bench(tmp_path: Path, **values: object) -> ConsumeBench:
     log, engine = FakeLog(), FakeEngine()
-    context = make_context(tmp_path, log, engine, **values)
-    await context.state.propose(PutTopic(TopicConfig("t", 4, 4)), PutGroup(SubscriptionGroupConfig("g")))
-    return ConsumeBench(context, log, engine)
+    parts = make_parts(tmp_path, log, engine, **values)
+    await parts.state.propose(PutTopic(TopicConfig("t", 4, 4)), PutGroup(SubscriptionGroupConfig("g")))
+    return ConsumeBench(parts, log, engine)
 
 
 def pull_request(
@@ -160,7 +168,7 @@ def header_offsets(answer: RemotingCommand) -> tuple[int, int, int]:
 
 
 def waits_of(bench: ConsumeBench) -> "PullWaits[object]":
-    (waits,) = [each for each in bench.context.services if isinstance(each, PullWaits)]
+    (waits,) = [each for each in bench.parts.features.services if isinstance(each, PullWaits)]
     return waits
 
 

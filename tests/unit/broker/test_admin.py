@@ -17,7 +17,7 @@ from dledger.core.types import Epoch, PushState, Role
 from dledger.core.types import ResponseCode as EngineCode
 from remoting.codes import RequestCode
 from remoting.fastjson import loads
-from tests.support.broker_context import NOW_MS, FakeEngine
+from tests.support.broker_parts import NOW_MS, FakeEngine
 from tests.support.operator import Operator, connect_client
 
 UPDATE_TOPIC = RequestCode.UPDATE_AND_CREATE_TOPIC
@@ -43,7 +43,7 @@ async def test_a_topic_is_created_changed_shown_and_deleted(operator: Operator) 
         attributes="+message.type=FIFO,+retention.ms=60000",
     )
     assert created.code == 0
-    assert operator.context.state.topics["t"] == TopicConfig(
+    assert operator.parts.state.topics["t"] == TopicConfig(
         "t", 4, 4, attributes={"message.type": "FIFO", "retention.ms": "60000"}
     )
     records = len(operator.log.messages)
@@ -116,7 +116,7 @@ async def test_topics_of_mixed_messages_are_refused_as_by_rocketmq(operator: Ope
 
 async def test_attributes_of_a_topic_that_is_there(operator: Operator) -> None:
     put = partial(operator.ask, UPDATE_TOPIC, topic="t")
-    await operator.context.state.propose(PutTopic(TopicConfig("t", attributes={"old name": "1"})))
+    await operator.parts.state.propose(PutTopic(TopicConfig("t", attributes={"old name": "1"})))
     assert (await put(attributes="+message.type=FIFO,+reserve.time=-1")).code == 0
     for attributes, said in (
         ("-retention.ms", "attempt to delete a nonexistent key: retention.ms"),
@@ -128,7 +128,7 @@ async def test_attributes_of_a_topic_that_is_there(operator: Operator) -> None:
         answer = await put(attributes=attributes)
         assert (answer.code, said in str(answer.remark)) == (1, True), answer.remark
     assert (await put(attributes="-old name,+message.type=DELAY")).code == 0
-    assert operator.context.state.topics["t"].attributes == {"message.type": "DELAY", "reserve.time": "-1"}
+    assert operator.parts.state.topics["t"].attributes == {"message.type": "DELAY", "reserve.time": "-1"}
 
 
 async def test_attributes_of_groups_are_changes_too(operator: Operator) -> None:
@@ -141,9 +141,9 @@ async def test_attributes_of_groups_are_changes_too(operator: Operator) -> None:
     assert await put(**{"+priority.factor": "101"}) == (1, "value is not in range(0, 100)")
     assert (await put(**{"+priority.factor": "50"}))[0] == 0
     assert (await put())[0] == 0
-    assert operator.context.state.groups["g"].attributes == {"priority.factor": "50"}
+    assert operator.parts.state.groups["g"].attributes == {"priority.factor": "50"}
     assert (await put(**{"-priority.factor": ""}))[0] == 0
-    assert operator.context.state.groups["g"].attributes == {}
+    assert operator.parts.state.groups["g"].attributes == {}
 
 
 async def test_system_topics_cannot_be_deleted(operator: Operator) -> None:
@@ -168,7 +168,7 @@ async def test_a_change_that_is_not_committed_is_no_success(operator: Operator) 
 
 async def test_topic_stats_name_every_queue(operator: Operator) -> None:
     await operator.start_counting()
-    await operator.context.state.propose(PutTopic(TopicConfig("t", 2, 2)))
+    await operator.parts.state.propose(PutTopic(TopicConfig("t", 2, 2)))
     await operator.store("t", 1, 3)
     answer = await operator.ask(RequestCode.GET_TOPIC_STATS_INFO, topic="t")
     assert answer.body == (
@@ -188,11 +188,11 @@ async def test_groups_are_created_shown_and_deleted(operator: Operator) -> None:
     assert (shown["groupName"], shown["retryMaxTimes"], shown["consumeEnable"]) == ("g", 3, False)
     everything = await operator.read(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     assert everything["subscriptionGroupTable"]["g"] == shown
-    await operator.context.state.propose(CommitOffsets("g", "t", {0: 1}))
+    await operator.parts.state.propose(CommitOffsets("g", "t", {0: 1}))
     deleted = await operator.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g", cleanOffset="true")
     assert deleted.code == 0
-    assert "g" not in operator.context.state.groups
-    assert len(operator.context.state.offsets) == 0
+    assert "g" not in operator.parts.state.groups
+    assert len(operator.parts.state.offsets) == 0
     assert (await operator.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")).code == 26
 
 
@@ -217,7 +217,7 @@ async def test_connections_of_groups_are_listed(operator: Operator) -> None:
 
 
 async def test_consume_stats_show_what_is_left(operator: Operator) -> None:
-    state = operator.context.state
+    state = operator.parts.state
     await state.propose(PutTopic(TopicConfig("t", 2, 2)), CommitOffsets("g", "t", {1: 2}))
     await operator.store("t", 1, 5)
     stats = await operator.read(RequestCode.GET_CONSUME_STATS, consumerGroup="g")
@@ -242,7 +242,7 @@ async def test_configuration_and_figures_are_shown(operator: Operator) -> None:
     assert (lines["brokerName"], lines["autoCreateTopicEnable"]) == ("broker-a", "true")
     assert orjson.loads(answer.ext_fields["version"])["counter"] == 0
     records = [DispatchRequest(n, "t", 0, n, 1_000 * n, 150, 0, 0, 0) for n in range(7)]
-    operator.context.statistics.put(DispatchBatch.of(records))
+    operator.parts.statistics.put(DispatchBatch.of(records))
     table = (await operator.read(RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
     assert (table["putMessageTimesTotal"], table["brokerActive"]) == ("7", "true")
     assert (table["putMessageSizeTotal"], table["putMessageAverageSize"]) == ("1050", "150.00")
@@ -280,7 +280,7 @@ async def test_a_leader_tells_of_its_peers(tmp_path: Path) -> None:
         node_status=status, client_addresses={"n1": "127.0.0.1:10921"}, connected=frozenset({"n1"})
     )
     operator = Operator(tmp_path, engine)
-    operator.context.stored_ms_of = {8: NOW_MS - 1_500}.__getitem__
+    operator.parts.stored_ms_of = {8: NOW_MS - 1_500}.__getitem__
     answer = await operator.ask(RequestCode.LEDGERMQ_NODE_STATUS)
     wire = orjson.loads(answer.body)
     assert wire["peers"] == [

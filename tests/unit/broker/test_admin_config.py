@@ -11,7 +11,7 @@ from broker.state.state import ReplicatedState
 from broker.store.message_log import engine_config
 from remoting.codes import RequestCode
 from remoting.properties_text import parse_properties_text
-from tests.support.broker_context import NOW_MS, FakeEngine
+from tests.support.broker_parts import NOW_MS, FakeEngine
 from tests.support.operator import Operator
 
 UPDATE = RequestCode.UPDATE_BROKER_CONFIG
@@ -25,7 +25,7 @@ async def operator(tmp_path: Path) -> Operator:
 async def test_a_change_is_in_force_and_shown(operator: Operator) -> None:
     body = b"shortPollingTimeMills=250\nlongPollingEnable=false\n"
     assert (await operator.ask(UPDATE, body)).code == 0
-    config = operator.context.config
+    config = operator.parts.config
     assert (config.short_polling_time_ms, config.long_polling_enable) == (250, False)
     shown = (await operator.ask(RequestCode.GET_BROKER_CONFIG)).body
     assert b"shortPollingTimeMills=250\n" in shown
@@ -60,7 +60,7 @@ async def test_what_a_node_is_stands_beside_its_keys(operator: Operator) -> None
 async def test_the_engine_hears_of_a_preferred_leader_and_that_there_is_none_again(
     operator: Operator,
 ) -> None:
-    engine = engine_config(operator.context.config)
+    engine = engine_config(operator.parts.config)
     assert engine.preferred_now() is None
     assert (await operator.ask(UPDATE, b"preferredLeaderId=n1\n")).code == 0
     assert engine.preferred_now() == "n1"
@@ -93,7 +93,7 @@ async def test_what_cannot_change_changes_nothing(
 ) -> None:
     answer = await operator.ask(UPDATE, body)
     assert (answer.code, said in (answer.remark or "")) == (code, True), answer.remark
-    assert operator.context.config.long_polling_enable
+    assert operator.parts.config.long_polling_enable
     assert operator.log.messages == []
 
 
@@ -115,28 +115,28 @@ async def test_what_rocketmq_changes_while_it_runs_changes_here(
     operator: Operator, setting: bytes, field: str, value: object
 ) -> None:
     calls: list[str] = []
-    operator.context.state.on_settings_changed(lambda: calls.append(field))
+    operator.parts.state.on_settings_changed(lambda: calls.append(field))
     assert (await operator.ask(UPDATE, setting)).code == 0
-    assert getattr(operator.context.config, field) == value
+    assert getattr(operator.parts.config, field) == value
     assert calls == [field]
 
 
 async def test_name_servers_hear_of_what_routes_show(operator: Operator) -> None:
     """They keep a topic whose version is the same."""
     for setting in (b"brokerPermission=4", b"autoCreateTopicEnable=false"):
-        version = operator.context.state.data_version
+        version = operator.parts.state.data_version
         assert (await operator.ask(UPDATE, setting)).code == 0
-        assert operator.context.state.data_version.counter == version.counter + 1
-    version = operator.context.state.data_version
+        assert operator.parts.state.data_version.counter == version.counter + 1
+    version = operator.parts.state.data_version
     assert (await operator.ask(UPDATE, b"traceOn=false")).code == 0
-    assert operator.context.state.data_version == version
+    assert operator.parts.state.data_version == version
 
 
 async def test_a_follower_changes_nothing_and_names_the_leader(operator: Operator) -> None:
     operator.log.set_writable(False)
     answer = await operator.ask(UPDATE, b"longPollingEnable=false")
     assert answer.code == 14
-    assert operator.context.config.long_polling_enable
+    assert operator.parts.config.long_polling_enable
 
 
 async def test_another_node_takes_the_settings_over_from_log_and_snapshot(

@@ -1,6 +1,5 @@
 """What operators ask running clients through the broker, and who consumes what."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingClosedError
 from remoting.fastjson import loads
-from tests.support.broker_context import NOW_MS, FakeEngine
+from tests.support.broker_parts import NOW_MS, FakeEngine
 from tests.support.operator import Operator, connect_client
 
 DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
@@ -22,7 +21,7 @@ DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
 @pytest.fixture
 async def operator(tmp_path: Path) -> Operator:
     made = Operator(tmp_path, FakeEngine())
-    await made.context.state.propose(
+    await made.parts.state.propose(
         PutTopic(TopicConfig("t", 2, 2, topic_sys_flag=1)),
         PutGroup(SubscriptionGroupConfig("g", group_sys_flag=2)),
         CommitOffsets("h", "t", {0: 1}),
@@ -62,7 +61,7 @@ async def test_a_message_is_handed_to_a_client_with_the_flags_of_its_topic_and_g
     client = connect_client(operator)
     client.replies.append(RemotingCommand(0, body=b'{"consumeResult":"CR_SUCCESS"}'))
     (position,) = (row[0] for row in operator.log.fake_queues.by_key["t", 0].rows)
-    message_id = offset_msg_id(operator.context.store_host, position)
+    message_id = offset_msg_id(operator.parts.store_host, position)
     asked = {"consumerGroup": "g", "clientId": "c1", "msgId": message_id, "topic": "t"}
     assert (await operator.ask(DIRECTLY, **asked)).body == b'{"consumeResult":"CR_SUCCESS"}'
     (request,) = client.requests
@@ -119,8 +118,7 @@ async def test_who_consumes_what_is_told(operator: Operator) -> None:
 async def test_all_producers_are_listed(operator: Operator) -> None:
     assert await operator.read(RequestCode.GET_ALL_PRODUCER_INFO) == {"data": {}}
     connect_client(operator)
-    environment = operator.context.environment
-    operator.context.environment = replace(environment, monotonic_ms=lambda: NOW_MS + 5)
+    operator.parts.monotonic_ms = lambda: NOW_MS + 5
     row = {
         "clientId": "c1",
         "language": "JAVA",

@@ -9,17 +9,18 @@ import orjson
 import pytest
 
 from broker.admin import unsupported
+from broker.admin.feature import make_runtime_info
 from broker.consume.filters import MATCH_ALL
 from broker.consume.queue_reader import QueueReader, ReadLimits
-from broker.context import BrokerContext
-from broker.monitoring.runtime_info import RANGES, RuntimeInfo
+from broker.feature import Feature
+from broker.monitoring.runtime_info import RANGES
 from broker.send.turn import Turn
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from remoting.codes import RequestCode
 from remoting.fastjson import loads
-from tests.support.broker_context import FakeEngine
+from tests.support.broker_parts import BrokerParts, FakeEngine
 from tests.support.fake_log import as_message_log
 from tests.support.operator import Operator, connect_client
 from tests.support.reserving_disk import BLOCK, reserve_blocks
@@ -43,7 +44,7 @@ async def test_topics_are_created_and_their_attributes_changed(operator: Operato
         {"topicName": name, "attributes": {"+message.type": "FIFO", "+reserve.time": "1"}} for name in names
     ]
     assert (await operator.ask(TOPICS, topics_body(*rows))).code == 0
-    topics = operator.context.state.topics
+    topics = operator.parts.state.topics
     assert all(topics[name].attributes == {"message.type": "FIFO", "reserve.time": "1"} for name in names)
     records = len(operator.log.messages)
     assert records == 1, "what one turn proposes shares a record"
@@ -83,7 +84,7 @@ async def test_of_a_list_with_an_attribute_that_means_nothing_nothing_is_made(
 async def test_groups_are_created(operator: Operator) -> None:
     body = orjson.dumps({"groupConfigList": [{"groupName": "g", "retryMaxTimes": 3}, {"groupName": "h"}]})
     assert (await operator.ask(GROUPS, body)).code == 0
-    groups = operator.context.state.groups
+    groups = operator.parts.state.groups
     assert (groups["g"].retry_max_times, "h" in groups) == (3, True)
     for bad in (b"", b"{}", orjson.dumps({"groupConfigList": [{"groupName": "k"}, {"groupName": ""}]})):
         assert (await operator.ask(GROUPS, bad)).code == 29
@@ -117,7 +118,7 @@ async def test_units_of_a_queue_are_shown(operator: Operator) -> None:
 
 
 async def test_the_progress_of_all_groups_is_told_in_pieces(operator: Operator) -> None:
-    state = operator.context.state
+    state = operator.parts.state
     await state.propose(
         PutTopic(TopicConfig("t", 2, 150)),
         PutTopic(TopicConfig("o", 1, 1, is_ordered=True)),
@@ -154,7 +155,7 @@ async def test_statistics_are_told_over_three_windows(operator: Operator) -> Non
 
 async def test_a_topic_that_is_deleted_loses_its_statistics(operator: Operator) -> None:
     await operator.start_counting()
-    await operator.context.state.propose(PutTopic(TopicConfig("t", 1, 1)))
+    await operator.parts.state.propose(PutTopic(TopicConfig("t", 1, 1)))
     await operator.store("t", 0, 5)
     await operator.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="t")
     asked = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "t"}
@@ -164,7 +165,7 @@ async def test_a_topic_that_is_deleted_loses_its_statistics(operator: Operator) 
 async def test_runtime_info_has_what_rocketmqs_tools_read(operator: Operator) -> None:
     await operator.start_counting()
     await operator.store("t", 0, 5)
-    operator.context.runtime_figures.append(lambda: {"timerReadBehind": "3"})
+    operator.runtime_figures.append(lambda: {"timerReadBehind": "3"})
     table = (await operator.read(RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
     for key in ("msgPutTotalYesterdayMorning", "sendThreadPoolQueueSize", "scheduleMessageOffset_18"):
         assert key in table
@@ -186,27 +187,28 @@ async def test_a_disk_is_shown_as_full_as_df_and_its_own_limit_say(
     assert table["commitLogDirCapacity"] == "Total : 400.0 KiB, Free : 96.0 KiB."
 
 
-def put_that_took(context: BrokerContext, seconds: float) -> None:
+def put_that_took(parts: BrokerParts, seconds: float) -> None:
     now_s = perf_counter()
-    context.puts.done(Turn([], [], 0, begun_s=now_s - seconds, laid_out_s=now_s), now_s)
+    parts.core.puts.done(Turn([], [], 0, begun_s=now_s - seconds, laid_out_s=now_s), now_s)
 
 
 async def test_runtime_info_tells_how_long_puts_and_reads_took_and_what_they_found(
     operator: Operator,
 ) -> None:
     """In RocketMQ's formats: its exporter takes each of them apart, and fails where one is missing."""
-    context, now_s = operator.context, 0.0
-    info = RuntimeInfo(context, lambda: now_s)
+    parts, now_s = operator.parts, 0.0
+    info = make_runtime_info(parts.core)
+    info._now_s = lambda: now_s
     for meter in (info.rates, info.put_spread.meter):
         meter.add(now_s)
     assert info.table()["putMessageDistributeTime"].split() == [f"{name}:0" for name in RANGES]
     for seconds in (0.0, 0.007, 0.03, 12.0):
-        put_that_took(context, seconds)
+        put_that_took(parts, seconds)
     await operator.store("t", 0, 5)
-    reader = QueueReader(as_message_log(operator.log), lambda units, offset: ReadLimits(), context.reads)
+    reader = QueueReader(as_message_log(operator.log), lambda units, offset: ReadLimits(), parts.core.reads)
     for offset in (0, 5, 99, 100):
         reader.read("t", 0, offset, MATCH_ALL, 32, None)
-    context.reads.longest_s, now_s = 0.0129, 8.0
+    parts.core.reads.longest_s, now_s = 0.0129, 8.0
     table = info.table()
     counts = dict(part.rsplit(":", 1) for part in table["putMessageDistributeTime"].split())
     assert list(counts) == list(RANGES)
@@ -222,7 +224,8 @@ async def test_runtime_info_tells_how_long_puts_and_reads_took_and_what_they_fou
 
 
 async def test_what_is_not_supported_is_refused_with_a_reason(operator: Operator) -> None:
-    unsupported.register(operator.context)
+    served = operator.parts.router.codes
+    operator.parts.add(Feature(handlers=unsupported.unsupported_handlers(served)))
     for code in (RequestCode.AUTH_LIST_ACL, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC):
         answer = await operator.ask(code)
         assert (answer.code, answer.remark) == (3, unsupported.REASONS[code])

@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.consume import offsets as offset_requests
-from broker.consume import pull
 from broker.consume.clients import HEARD_WITHIN_MS
-from broker.consume.offset_commits import OffsetCommits
 from broker.state.changes import (
     Change,
     CommitOffsets,
@@ -25,7 +22,7 @@ from commitlog.log import PutStatus
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import loads
-from tests.support.broker_context import FakeEngine
+from tests.support.broker_parts import FakeEngine
 from tests.support.group_requests import RESET, begin_reset, commit, pull_at, pull_request
 from tests.support.operator import Operator, connect_client
 
@@ -34,8 +31,8 @@ from tests.support.operator import Operator, connect_client
 async def operator(tmp_path: Path) -> Operator:
     """Topic t with two queues, 5 messages in queue 1; group g has consumed 2 of them."""
     made = Operator(tmp_path, FakeEngine())
-    made.context.running_groups.heard_since_ms -= HEARD_WITHIN_MS
-    await made.context.state.propose(
+    made.parts.consumers.running_groups.heard_since_ms -= HEARD_WITHIN_MS
+    await made.parts.state.propose(
         PutTopic(TopicConfig("t", 2, 2)),
         PutGroup(SubscriptionGroupConfig("g")),
         CommitOffsets("g", "t", {0: 0, 1: 2}),
@@ -49,7 +46,7 @@ async def next_leader(operator: Operator, tmp_path: Path, later_ms: int = 0) -> 
     operator.log.set_writable(False)
     log = operator.log.reopened()
     made = Operator(tmp_path / "next", FakeEngine(), log)
-    made.context.clock = lambda: log.now_ms + later_ms
+    made.parts.clock = lambda: log.now_ms + later_ms
     log.set_writable(False)
     await log.start()
     log.set_writable(True)
@@ -57,7 +54,7 @@ async def next_leader(operator: Operator, tmp_path: Path, later_ms: int = 0) -> 
 
 
 def offsets(operator: Operator, group: str = "g") -> dict[int, int]:
-    return dict(operator.context.state.offsets.queues(group, "t"))
+    return dict(operator.parts.state.offsets.queues(group, "t"))
 
 
 async def reset(operator: Operator, **ext: str) -> dict[int, int]:
@@ -71,7 +68,7 @@ async def test_a_reset_is_committed_before_it_is_answered(operator: Operator) ->
     assert await reset(operator, timestamp="0") == {0: 0, 1: 0}
     assert await reset(operator, timestamp=str(operator.log.now_ms + 1)) == {0: 0, 1: 5}
     assert offsets(operator) == {0: 0, 1: 5}
-    assert len(operator.context.offset_resets) == 0, "nobody runs who must hear of it"
+    assert len(operator.parts.consumers.resets) == 0, "nobody runs who must hear of it"
 
 
 async def test_one_queue_can_be_reset_to_an_offset_within_it(operator: Operator) -> None:
@@ -117,52 +114,52 @@ async def test_a_follower_names_the_leader(operator: Operator) -> None:
 
 
 async def test_a_running_consumer_is_sent_to_the_new_offset_once(operator: Operator) -> None:
-    pull.register(operator.context)
+    operator.add_pulls()
     connect_client(operator)
     await reset(operator, timestamp="0")
     moved = await pull_at(operator, 5, sysFlag="5", commitOffset="5")
     assert (moved.code, moved.ext_fields["nextBeginOffset"], moved.remark) == (21, "0", "OFFSET_RESET")
-    assert OffsetCommits.of(operator.context).current("g", "t", 1) == 0, "what it had counts no more"
+    assert operator.parts.consumers.commits.current("g", "t", 1) == 0, "what it had counts no more"
     again = await pull_at(operator, 0)
     assert (again.code, again.ext_fields["nextBeginOffset"]) == (0, "5")
 
 
 async def test_a_consumer_that_is_there_already_just_goes_on(operator: Operator) -> None:
-    pull.register(operator.context)
+    operator.add_pulls()
     connect_client(operator)
     await reset(operator, timestamp="0")
     assert (await pull_at(operator, 0)).code == 0
 
 
 async def test_a_held_pull_hears_of_the_reset_at_once(operator: Operator) -> None:
-    pull.register(operator.context)
+    operator.add_pulls()
     connect_client(operator)
     held = pull_request(5, 77, sysFlag="6", suspendTimeoutMillis="15000")
-    operator.context.router.dispatch([(operator.connection.as_connection, [held], held.code)])
+    operator.parts.router.dispatch([(operator.connection.as_connection, [held], held.code)])
     assert operator.connection.take_answers() == []
     request = RemotingCommand(RESET, opaque=5, ext_fields={"topic": "t", "group": "g", "timestamp": "0"})
-    operator.context.router.dispatch([(operator.connection.as_connection, [request], request.code)])
+    operator.parts.router.dispatch([(operator.connection.as_connection, [request], request.code)])
     answers = await operator.answers(2)
     moved = next(each for each in answers if each.opaque == 77)
     assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (21, "0")
 
 
 async def test_what_a_consumer_had_before_a_reset_is_not_taken_till_it_comes_back(operator: Operator) -> None:
-    pull.register(operator.context)
-    offset_requests.register(operator.context)
+    operator.add_pulls()
+    operator.add_offsets()
     connect_client(operator)
     await reset(operator, timestamp="0")
     assert await commit(operator, 5) == 0, "it has not heard of the reset"
     assert (await pull_at(operator, 5)).code == 21
     assert await commit(operator, 5) == 0, "it has heard of it and is still at work on what it had"
     await pull_at(operator, 0, sysFlag="5", commitOffset="5")
-    assert OffsetCommits.of(operator.context).current("g", "t", 1) == 0
+    assert operator.parts.consumers.commits.current("g", "t", 1) == 0
     assert await commit(operator, 3) == 3, "it has gone on from there"
-    assert len(operator.context.offset_resets) == 1, "nobody has pulled queue 0"
+    assert len(operator.parts.consumers.resets) == 1, "nobody has pulled queue 0"
 
 
 async def test_no_commit_overtakes_a_reset_that_is_on_its_way(operator: Operator) -> None:
-    offset_requests.register(operator.context)
+    operator.add_offsets()
     connect_client(operator)
     operator.log.auto_commit = False
     await begin_reset(operator, 6)
@@ -171,20 +168,20 @@ async def test_no_commit_overtakes_a_reset_that_is_on_its_way(operator: Operator
     (refused,) = await operator.answers(1)
     assert (refused.opaque, refused.code != 0) == (6, True)
     operator.log.set_writable(False)
-    assert len(operator.context.offset_resets) == 0, "whether it is stored, the next leader knows"
+    assert len(operator.parts.consumers.resets) == 0, "whether it is stored, the next leader knows"
 
 
 async def test_a_consumer_that_left_during_a_reset_is_not_waited_for(operator: Operator) -> None:
-    offset_requests.register(operator.context)
+    operator.add_offsets()
     client = connect_client(operator)
     operator.log.auto_commit = False
     await begin_reset(operator, 6)
-    operator.context.clients.connection_closed(client.connection_id)
+    operator.parts.clients.connection_closed(client.connection_id)
     operator.log.auto_commit = True
     operator.log.commit()
     (done,) = await operator.answers(1)
     assert (done.opaque, done.code) == (6, 0)
-    assert len(operator.context.offset_resets) == 0
+    assert len(operator.parts.consumers.resets) == 0
     assert await commit(operator, 3) == 3, "the next one to run is kept out by nothing"
 
 
@@ -192,8 +189,8 @@ async def test_the_next_leader_sends_there_who_had_not_heard(operator: Operator,
     connect_client(operator)
     await reset(operator, timestamp="0")
     next_one = await next_leader(operator, tmp_path)
-    pull.register(next_one.context)
-    offset_requests.register(next_one.context)
+    next_one.add_pulls()
+    next_one.add_offsets()
     assert await commit(next_one, 5) == 0, "it has not heard of the reset"
     moved = await pull_at(next_one, 5)
     assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (21, "0")
@@ -204,15 +201,15 @@ async def test_the_next_leader_sends_there_who_had_not_heard(operator: Operator,
 async def test_the_next_leader_leaves_alone_who_went_on_from_there(
     operator: Operator, tmp_path: Path
 ) -> None:
-    pull.register(operator.context)
-    offset_requests.register(operator.context)
+    operator.add_pulls()
+    operator.add_offsets()
     connect_client(operator)
     await reset(operator, timestamp="0")
     await pull_at(operator, 5)
     await pull_at(operator, 0)
     assert await commit(operator, 3) == 3
     next_one = await next_leader(operator, tmp_path)
-    pull.register(next_one.context)
+    next_one.add_pulls()
     assert (await pull_at(next_one, 4)).code == 0
 
 
@@ -222,15 +219,15 @@ async def test_a_reset_of_long_ago_is_met_in_the_log_and_sends_nobody(
     connect_client(operator)
     await reset(operator, timestamp="0")
     next_one = await next_leader(operator, tmp_path, HEARD_OF_MS + 1)
-    assert len(next_one.context.offset_resets) == 0
+    assert len(next_one.parts.consumers.resets) == 0
 
 
 async def test_a_consumer_that_reads_from_a_follower_is_sent_there_too(operator: Operator) -> None:
     """And comes to the leader with that, which then takes its offsets again."""
-    pull.register(operator.context)
+    operator.add_pulls()
     operator.log.auto_commit = False
     puts = len(operator.log.put_calls)
-    operator.context.state.propose(CommitOffsets("g", "t", {0: 0, 1: 1}, is_reset=True))
+    operator.parts.state.propose(CommitOffsets("g", "t", {0: 0, 1: 1}, is_reset=True))
     while len(operator.log.put_calls) == puts:
         await asyncio.sleep(0)
     operator.log.set_writable(False)
@@ -247,10 +244,10 @@ async def test_a_topic_that_is_created_anew_is_read_from_its_begin(
     """Where the old one's end was there is nothing yet: what comes first would be passed over."""
     connect_client(operator)
     assert (await reset(operator))[1] == 5
-    await operator.context.state.propose(DeleteTopic("t"))
-    await operator.context.state.propose(PutTopic(TopicConfig("t", 2, 2)))
+    await operator.parts.state.propose(DeleteTopic("t"))
+    await operator.parts.state.propose(PutTopic(TopicConfig("t", 2, 2)))
     for node in (operator, await next_leader(operator, tmp_path)):
-        pull.register(node.context)
+        node.add_pulls()
         assert (await pull_at(node, 0)).remark != "OFFSET_RESET"
 
 
@@ -261,16 +258,16 @@ async def test_a_topic_that_is_created_anew_is_read_from_its_begin(
 async def test_a_reset_goes_with_its_offsets(operator: Operator, change: Change, left: int) -> None:
     connect_client(operator)
     await reset(operator)
-    await operator.context.state.propose(change)
-    assert len(operator.context.offset_resets) == left
+    await operator.parts.state.propose(change)
+    assert len(operator.parts.consumers.resets) == left
 
 
 async def test_a_reset_of_which_it_is_not_known_whether_it_is_stored_keeps_its_marks(
     operator: Operator,
 ) -> None:
     """Until it is applied, or this node leads no more."""
-    pull.register(operator.context)
-    offset_requests.register(operator.context)
+    operator.add_pulls()
+    operator.add_offsets()
     connect_client(operator)
     operator.log.auto_commit = False
     await begin_reset(operator, 6)
@@ -289,7 +286,7 @@ async def test_a_reset_that_is_not_in_the_log_keeps_nobody_out(operator: Operato
     operator.log.next_status = status
     refused = await operator.ask(RESET, topic="t", group="g", timestamp="0")
     assert refused.code != 0
-    assert len(operator.context.offset_resets) == 0
+    assert len(operator.parts.consumers.resets) == 0
 
 
 async def test_offsets_are_cloned(operator: Operator) -> None:
@@ -299,7 +296,7 @@ async def test_offsets_are_cloned(operator: Operator) -> None:
     everything = {"srcGroup": "g", "destGroup": "k"}
     assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **everything)).code == 0
     assert offsets(operator, "k") == {0: 0, 1: 2}
-    OffsetCommits.of(operator.context).note("g", "t", 1, 4)
+    operator.parts.consumers.commits.note("g", "t", 1, 4)
     assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **cloned)).code == 0
     assert offsets(operator, "h") == {0: 0, 1: 4}, "what came with a pull a moment ago counts"
     nothing = {"srcGroup": "absent", "destGroup": "h", "topic": "t"}
@@ -312,8 +309,8 @@ async def test_a_clone_makes_its_group_or_is_refused(operator: Operator) -> None
     """The offsets of a group that does not exist go with the first old messages."""
     cloned = {"srcGroup": "g", "destGroup": "h", "topic": "t"}
     assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **cloned)).code == 0
-    assert "h" in operator.context.state.groups
-    operator.context.config.__dict__["auto_create_subscription_group"] = False
+    assert "h" in operator.parts.state.groups
+    operator.parts.config.__dict__["auto_create_subscription_group"] = False
     refused = await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **{**cloned, "destGroup": "k"})
     assert (refused.code, offsets(operator, "k")) == (26, {})
     assert (await operator.ask(RequestCode.CLONE_GROUP_OFFSET, **cloned)).code == 0
@@ -362,7 +359,7 @@ async def test_time_spans_tell_how_far_behind_a_group_is(operator: Operator) -> 
 
 
 async def test_corrections_are_the_lowest_offsets_of_all_groups(operator: Operator) -> None:
-    await operator.context.state.propose(
+    await operator.parts.state.propose(
         CommitOffsets("h", "t", {0: 3, 1: 1}),
         CommitOffsets("k", "t", {1: 0}),
         CommitOffsets("g", "u", {1: 9}),

@@ -8,14 +8,14 @@ import pytest
 
 from broker.admin.group_progress import ROWS_PER_TURN, ProgressAdmin
 from broker.admin.types import ProgressMessage
-from broker.pop import processor as pop
+from broker.pop.feature import pop_feature
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
-from tests.support.broker_context import FakeEngine
+from tests.support.broker_parts import FakeEngine
 from tests.support.operator import Operator, connect_client
 
 
@@ -23,7 +23,7 @@ from tests.support.operator import Operator, connect_client
 async def operator(tmp_path: Path) -> Operator:
     """Topic t with two queues, 5 messages in queue 1; group g has consumed 2 of them, group h nothing."""
     made = Operator(tmp_path, FakeEngine())
-    await made.context.state.propose(
+    await made.parts.state.propose(
         PutTopic(TopicConfig("t", 2, 2)),
         PutGroup(SubscriptionGroupConfig("g")),
         PutGroup(SubscriptionGroupConfig("h")),
@@ -42,7 +42,7 @@ async def read(operator: Operator) -> ProgressMessage:
 
 async def test_lag_of_every_group_comes_in_one_answer(operator: Operator) -> None:
     progress = await read(operator)
-    assert progress.broker_name == operator.context.config.broker_name
+    assert progress.broker_name == operator.parts.config.broker_name
     assert (progress.groups["g"].topics["t"].lag, progress.groups["g"].topics["t"].unknown_queues) == (3, 0)
     assert progress.groups["h"].topics == {}
     assert progress.groups["gone"].topics["t"].unknown_queues == 1, (
@@ -60,14 +60,20 @@ async def test_members_and_their_mode_are_told_of_groups_that_are_online(operato
 
 
 async def test_what_is_popped_is_unknown_until_it_was_read(operator: Operator) -> None:
-    pop.register(operator.context)
+    feature, operator.pop_lanes = pop_feature(operator.parts.core, operator.parts.consumers)
+    operator.parts.add(feature)
     assert (await read(operator)).groups["g"].pop_in_flight is None, "the table is not read yet"
+
+
+def progress_admin(operator: Operator) -> ProgressAdmin:
+    core = operator.parts.core
+    return ProgressAdmin(core.config, core.log, core.state, core.clients, core.clock, core.statistics)
 
 
 async def test_a_group_of_very_many_topics_leaves_the_loop_to_others(operator: Operator) -> None:
     """Nobody's turn is longer than that of so many rows, and what changes meanwhile does no harm."""
     count = 10 * ROWS_PER_TURN
-    state = operator.context.state
+    state = operator.parts.state
     await state.propose(
         *(CommitOffsets("wide", f"t{number}", {0: 0}) for number in range(count)),
         *(PutTopic(TopicConfig(f"t{number}", 1, 1)) for number in range(count)),
@@ -83,7 +89,7 @@ async def test_a_group_of_very_many_topics_leaves_the_loop_to_others(operator: O
 
     counting = asyncio.create_task(count_turns())
     reading = asyncio.create_task(
-        ProgressAdmin(operator.context).all_groups(
+        progress_admin(operator).all_groups(
             RemotingCommand(RequestCode.LEDGERMQ_GROUP_PROGRESS), cast("Connection", None)
         )
     )

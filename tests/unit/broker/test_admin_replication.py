@@ -13,7 +13,7 @@ from dledger.core.types import Epoch, PushState, Role
 from dledger.core.types import ResponseCode as EngineCode
 from remoting.codes import RequestCode
 from remoting.fastjson import loads
-from tests.support.broker_context import FakeEngine
+from tests.support.broker_parts import FakeEngine
 from tests.support.operator import Operator
 
 LEADING = NodeStatus(
@@ -39,8 +39,8 @@ async def operator(tmp_path: Path) -> Operator:
         node_status=LEADING, client_addresses={"n1": "127.0.0.1:10921"}, connected=frozenset({"n1"})
     )
     made = Operator(tmp_path, engine)
-    made.context.end_position = lambda: 1_000
-    made.context.position_of = lambda index: index * 100
+    made.parts.end_position = lambda: 1_000
+    made.parts.position_of = lambda index: index * 100
     return made
 
 

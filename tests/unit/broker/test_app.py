@@ -61,7 +61,7 @@ class Life:
 
     async def __aenter__(self) -> Self:
         writable = asyncio.Event()
-        log = self.broker.context.log
+        log = self.broker.core.log
         log.on_writable_change(lambda is_writable: writable.set())
         await self.broker.start()
         if not log.is_writable():
@@ -200,7 +200,7 @@ async def test_a_held_pull_is_answered_before_a_stop_closes_its_connection(tmp_p
     life = await Life(make_config(tmp_path)).__aenter__()
     assert (await life.send("t", b"x")).code == 0
     held = asyncio.create_task(life.client.invoke(life.address, pull_request(1, group="g"), LIMIT_S))
-    (waits,) = [each for each in life.broker.context.services if isinstance(each, PullWaits)]
+    (waits,) = [each for each in life.broker._features.services if isinstance(each, PullWaits)]
     async with asyncio.timeout(LIMIT_S):
         while not len(waits):
             await asyncio.sleep(0)

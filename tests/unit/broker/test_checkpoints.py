@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin import offsets as admin_offsets
+from broker.admin.feature import admin_feature
 from broker.state.changes import CommitOffsets, DeleteTopic, DropOffsets, PutTopic, TrimLog, TrimQueues
 from broker.state.checkpoints import (
     CHECKPOINT_TOPIC,
@@ -21,7 +21,7 @@ from broker.state.topics import STATE_TOPIC, TopicConfig
 from commitlog.dispatch import DispatchBatch
 from commitlog.log import PutStatus
 from commitlog.record import Message
-from tests.support.broker_context import make_context
+from tests.support.broker_parts import make_parts
 from tests.support.fake_log import FakeLog
 from tests.unit.broker.test_state import make_config, make_state
 
@@ -193,16 +193,16 @@ async def test_resets_before_a_checkpoint_and_right_behind_what_it_covers_are_he
     late.first_index = covered + 1
     late._records, late._readable_end, late._applied_index = log._records, log._readable_end, covered
     late.set_writable(False)
-    context = make_context(tmp_path / "two", late)
-    admin_offsets.register(context)
-    context.state._on_dispatch(DispatchBatch.of(remaining))
+    parts = make_parts(tmp_path / "two", late)
+    parts.add(admin_feature(parts.core, parts.consumers))
+    parts.state._on_dispatch(DispatchBatch.of(remaining))
     assert late.calls == [True, covered + 1, False]
-    targets = [context.offset_resets.send("g", "T", queue_id, 9, now_ms=0) for queue_id in (0, 1)]
+    targets = [parts.consumers.resets.send("g", "T", queue_id, 9, now_ms=0) for queue_id in (0, 1)]
     assert targets == [3, 3], "as it was at the checkpoint"
-    context.state._on_dispatch(DispatchBatch.of(remaining))  # what the log gives again
-    assert context.offset_resets.send("g", "T", 1, 9, now_ms=0) == 1
-    assert context.state.offsets.queues("g", "T") == {0: 3, 1: 1}
-    assert list(context.state.resets.items()) == list(state.resets.items())
+    parts.state._on_dispatch(DispatchBatch.of(remaining))  # what the log gives again
+    assert parts.consumers.resets.send("g", "T", 1, 9, now_ms=0) == 1
+    assert parts.state.offsets.queues("g", "T") == {0: 3, 1: 1}
+    assert list(parts.state.resets.items()) == list(state.resets.items())
 
 
 async def test_dropped_offsets_are_gone(tmp_path: Path) -> None:

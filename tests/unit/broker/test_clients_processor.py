@@ -58,8 +58,8 @@ async def test_a_heartbeat_is_answered_once_its_group_and_retry_topic_are_there(
     (answer,) = bench.connection.take_answers()
     assert (answer.code, answer.is_response) == (0, True)
     assert answer.version >= 232
-    assert bench.context.state.groups["CID"].retry_max_times == 16
-    topic = bench.context.state.topics["%RETRY%CID"]
+    assert bench.parts.state.groups["CID"].retry_max_times == 16
+    topic = bench.parts.state.topics["%RETRY%CID"]
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
 
@@ -104,8 +104,7 @@ async def test_a_goodbye_and_a_closed_connection_are_told_to_the_rest(bench: Con
     )
     assert (await bench.ask(goodbye, cpp)).code == 0
     assert notices(java) == ["CID"]
-    for listener in bench.context.close_listeners:
-        listener(go.as_connection)
+    bench.parts.close_connection(go.as_connection)
     assert notices(java) == ["CID"]
     assert await consumers(bench) == ["10.0.0.1@4711#99"]
 
@@ -120,7 +119,7 @@ async def test_a_group_without_consumers_is_an_error_and_no_empty_list(bench: Co
 async def test_a_producer_is_registered_without_creating_anything(bench: ConsumeBench) -> None:
     puts = bench.state_puts
     await bench.ask(beat(CPP_PRODUCER, "CPP"))
-    (member,) = bench.context.clients.producer_groups["PID"].values()
+    (member,) = bench.parts.clients.producer_groups["PID"].values()
     assert (member.client.language, member.client.version) == ("CPP", 409)
     assert bench.state_puts == puts
 
@@ -132,7 +131,7 @@ async def test_a_broadcasting_group_is_not_told(bench: ConsumeBench) -> None:
 
 async def test_a_group_may_be_configured_not_to_be_told(bench: ConsumeBench) -> None:
     quiet = SubscriptionGroupConfig("q", notify_consumer_ids_changed_enable=False)
-    await bench.context.state.propose(PutGroup(quiet))
+    await bench.parts.state.propose(PutGroup(quiet))
     bench.start(beat(b'{"clientID":"c","consumerDataSet":[{"groupName":"q"}]}'))
     await bench.settle()
     assert notices(bench.connection) == []
@@ -150,11 +149,11 @@ async def test_a_follower_registers_and_creates_what_is_missing_when_it_leads(be
     bench.follow()
     assert (await bench.ask(beat(GO_CONSUMER))).code == 0
     assert await consumers(bench) == ["10.0.0.2@DEFAULT"]
-    assert "CID" not in bench.context.state.groups
+    assert "CID" not in bench.parts.state.groups
     bench.lead()
     await bench.settle()
-    assert "CID" in bench.context.state.groups
-    assert "%RETRY%CID" in bench.context.state.topics
+    assert "CID" in bench.parts.state.groups
+    assert "%RETRY%CID" in bench.parts.state.topics
 
 
 async def test_a_heartbeat_whose_group_cannot_be_created_is_answered_all_the_same(
@@ -166,9 +165,9 @@ async def test_a_heartbeat_whose_group_cannot_be_created_is_answered_all_the_sam
 
 
 async def test_a_group_without_retry_queues_gets_no_retry_topic(bench: ConsumeBench) -> None:
-    await bench.context.state.propose(PutGroup(SubscriptionGroupConfig("n", retry_queue_nums=0)))
+    await bench.parts.state.propose(PutGroup(SubscriptionGroupConfig("n", retry_queue_nums=0)))
     await bench.ask(beat(b'{"clientID":"c","consumerDataSet":[{"groupName":"n"}]}'))
-    assert "%RETRY%n" not in bench.context.state.topics
+    assert "%RETRY%n" not in bench.parts.state.topics
 
 
 async def test_an_unreadable_heartbeat_is_answered_1(bench: ConsumeBench) -> None:
@@ -179,7 +178,7 @@ async def test_an_unreadable_heartbeat_is_answered_1(bench: ConsumeBench) -> Non
 
 async def test_a_full_registry_is_answered_busy(tmp_path: Path) -> None:
     bench = await make_bench(tmp_path)
-    bench.context.clients._memberships_max = 0
+    bench.parts.clients._memberships_max = 0
     assert (await bench.ask(beat(CPP_PRODUCER))).code == 2
 
 
@@ -189,7 +188,7 @@ async def test_silent_clients_are_dropped_and_their_connections_closed(bench: Co
     bench.now_ms += 100_000
     await bench.ask(beat(GO_CONSUMER), lively)
     bench.now_ms += 30_000
-    (processor,) = [each for each in bench.context.services if isinstance(each, ClientProcessor)]
+    (processor,) = [each for each in bench.parts.features.services if isinstance(each, ClientProcessor)]
     processor.expire()
     assert notices(lively) == ["CID"]
     assert await consumers(bench) == ["10.0.0.2@DEFAULT"]
@@ -202,7 +201,7 @@ async def test_a_wall_clock_that_is_set_ahead_makes_nobody_silent(bench: Consume
     lively = FakeConnection(1)
     await bench.ask(beat(JAVA_CONSUMER), lively)
     bench.wall_step_ms = 3_600_000
-    (processor,) = [each for each in bench.context.services if isinstance(each, ClientProcessor)]
+    (processor,) = [each for each in bench.parts.features.services if isinstance(each, ClientProcessor)]
     processor.expire()
     assert lively.is_open
     await processor.stop()
@@ -228,5 +227,5 @@ async def test_a_group_whose_name_leaves_no_room_for_a_retry_topic_is_asked_for_
         assert (
             await bench.ask(beat(b'{"clientID":"c","consumerDataSet":[{"groupName":"%s"}]}' % name.encode()))
         ).code == 0
-    assert name in bench.context.state.groups
+    assert name in bench.parts.state.groups
     assert caplog.messages == []

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.context import BrokerContext
 from broker.state.changes import PutTopic, SetDelayOffset
 from broker.state.topics import TopicConfig
 from broker.timer.delay import BATCH_MESSAGES_MAX, RETRY_MS, DelayDelivery
 from broker.timer.delay_levels import SCHEDULE_TOPIC, to_scheduled
 from commitlog.log import PutResult, PutStatus
 from commitlog.record import Message, format_properties, parse_properties
-from tests.support.broker_context import NOW_MS, make_context
+from tests.support.broker_parts import NOW_MS, BrokerParts, make_parts
 from tests.support.fake_log import FakeLog
 from tests.unit.broker.consume_bench import ignore
 
@@ -24,12 +23,12 @@ SECOND = 1_000
 class DelayBench:
     """A delay service whose clock and timer are the test's: `at` moves the clock and lets the timer fire."""
 
-    def __init__(self, context: BrokerContext, log: FakeLog) -> None:
-        self.context = context
+    def __init__(self, parts: BrokerParts, log: FakeLog) -> None:
+        self.parts = parts
         self.log = log
         self.now_ms = NOW_MS
-        context.clock = lambda: self.now_ms
-        self.delivery = DelayDelivery(context)
+        parts.clock = lambda: self.now_ms
+        self.delivery = DelayDelivery(parts.core)
 
     async def settle(self) -> None:
         for _ in range(24):
@@ -66,8 +65,8 @@ class DelayBench:
 
 
 async def make_delay_bench(tmp_path: Path) -> DelayBench:
-    bench = DelayBench(make_context(tmp_path, log := FakeLog()), log)
-    await bench.context.state.propose(PutTopic(TopicConfig("t", 4, 4)))
+    bench = DelayBench(make_parts(tmp_path, log := FakeLog()), log)
+    await bench.parts.state.propose(PutTopic(TopicConfig("t", 4, 4)))
     await bench.delivery.start()
     await bench.at(0)
     return bench
@@ -92,7 +91,7 @@ async def test_a_delivered_message_is_as_it_was_sent_but_for_its_properties(benc
     (message,) = bench.delivered
     assert (message.topic, message.queue_id, message.flag, message.sys_flag) == ("t", 3, 5, 1)
     assert message.reconsume_times == 2
-    assert message.store_host == bench.context.store_host
+    assert message.store_host == bench.parts.store_host
     assert parse_properties(message.properties) == {
         "UNIQ_KEY": "K1",
         "TAGS": "a",
@@ -120,9 +119,9 @@ async def test_what_is_due_of_a_level_is_one_put_and_one_step_of_progress(bench:
     calls = len(bench.log.put_calls)
     assert len(await bench.at(SECOND)) == 40
     assert len(bench.log.put_calls) == calls + 2
-    assert bench.context.state.delay_offsets == {1: 40}
+    assert bench.parts.state.delay_offsets == {1: 40}
     assert await bench.at(SECOND + 100) == [b"later"]
-    assert bench.context.state.delay_offsets == {1: 41}
+    assert bench.parts.state.delay_offsets == {1: 41}
 
 
 async def test_a_long_queue_comes_in_several_batches_in_order(bench: DelayBench) -> None:
@@ -138,12 +137,12 @@ async def test_progress_is_made_only_when_the_put_is_committed(bench: DelayBench
     await bench.put(b"one")
     bench.log.auto_commit = False
     await bench.at(SECOND)
-    assert bench.context.state.delay_offsets == {}
+    assert bench.parts.state.delay_offsets == {}
     assert await bench.at(2 * SECOND) == []
     bench.log.commit()
     await bench.settle()
     bench.log.commit()
-    assert bench.context.state.delay_offsets == {1: 1}
+    assert bench.parts.state.delay_offsets == {1: 1}
 
 
 async def test_messages_that_arrive_while_a_batch_is_put_are_not_forgotten(bench: DelayBench) -> None:
@@ -174,7 +173,7 @@ async def test_a_put_that_fails_later_is_tried_again(bench: DelayBench) -> None:
     await bench.at(SECOND)
     bench.log.fail(PutStatus.UNKNOWN_ERROR)
     bench.log.auto_commit = True
-    assert bench.context.state.delay_offsets == {}
+    assert bench.parts.state.delay_offsets == {}
     assert await bench.at(SECOND + RETRY_MS) == [b"one"]
 
 
@@ -197,7 +196,7 @@ async def test_an_illegal_message_is_found_and_does_not_stop_the_others(
     for _ in range(6):
         await bench.at(SECOND)
     assert [message.body for message in bench.delivered] == [b"one", b"three"]
-    assert bench.context.state.delay_offsets == {1: 3}
+    assert bench.parts.state.delay_offsets == {1: 3}
 
 
 async def test_messages_whose_topic_is_gone_or_that_cannot_be_read_are_passed_over(
@@ -208,7 +207,7 @@ async def test_messages_whose_topic_is_gone_or_that_cannot_be_read_are_passed_ov
     (_, unreadable, _) = bench.log.fake_queues.by_key[SCHEDULE_TOPIC, 0].rows
     del bench.log._records[unreadable[0]]
     assert await bench.at(SECOND) == [b"good"]
-    assert bench.context.state.delay_offsets == {1: 3}
+    assert bench.parts.state.delay_offsets == {1: 3}
     assert "2 messages dropped" in caplog.text
 
 
@@ -216,7 +215,7 @@ async def test_retention_that_took_waiting_messages_does_not_stop_the_level(benc
     await bench.put(b"one", b"two", b"three")
     bench.log.fake_queues.by_key[SCHEDULE_TOPIC, 0].drop_before(2)
     assert await bench.at(SECOND) == [b"three"]
-    assert bench.context.state.delay_offsets == {1: 3}
+    assert bench.parts.state.delay_offsets == {1: 3}
 
 
 async def test_a_message_from_the_far_future_is_due_now(bench: DelayBench) -> None:
@@ -254,16 +253,16 @@ async def test_a_batch_of_an_earlier_leadership_moves_nothing(bench: DelayBench)
 async def test_a_new_leader_goes_on_where_the_old_one_stopped(tmp_path: Path) -> None:
     old = await make_delay_bench(tmp_path / "old")
     await old.put(b"one", b"two")
-    await old.context.state.propose(SetDelayOffset(1, 1))
+    await old.parts.state.propose(SetDelayOffset(1, 1))
     await old.delivery.stop()
     assert old.timer_ms is None
 
     log = old.log.reopened()
-    new = DelayBench(make_context(tmp_path / "new", log), log)
+    new = DelayBench(make_parts(tmp_path / "new", log), log)
     await log.start()
     await new.delivery.start()
     assert await new.at(SECOND) == [b"two"]
-    assert new.context.state.delay_offsets == {1: 2}
+    assert new.parts.state.delay_offsets == {1: 2}
 
 
 class BusyLog(FakeLog):
@@ -284,8 +283,8 @@ class BusyLog(FakeLog):
 
 async def test_what_is_due_fits_into_the_log_s_bound_of_waiting_messages(tmp_path: Path) -> None:
     log = BusyLog()
-    bench = DelayBench(make_context(tmp_path, log, maxPendingRequestsNum=3), log)
-    await bench.context.state.propose(PutTopic(TopicConfig("t", 4, 4)))
+    bench = DelayBench(make_parts(tmp_path, log, maxPendingRequestsNum=3), log)
+    await bench.parts.state.propose(PutTopic(TopicConfig("t", 4, 4)))
     await bench.delivery.start()
     await bench.put(*(b"%d" % number for number in range(7)))
     log.room = 3
@@ -296,8 +295,8 @@ async def test_what_is_due_fits_into_the_log_s_bound_of_waiting_messages(tmp_pat
 
 async def test_a_log_that_others_keep_busy_gets_smaller_batches(tmp_path: Path) -> None:
     log = BusyLog()
-    bench = DelayBench(make_context(tmp_path, log), log)
-    await bench.context.state.propose(PutTopic(TopicConfig("t", 4, 4)))
+    bench = DelayBench(make_parts(tmp_path, log), log)
+    await bench.parts.state.propose(PutTopic(TopicConfig("t", 4, 4)))
     await bench.delivery.start()
     await bench.put(*(b"%d" % number for number in range(300)))
     log.room = 80
@@ -316,7 +315,7 @@ async def test_a_batch_whose_majority_is_late_is_not_put_again(bench: DelayBench
     bench.log.commit()
     await bench.settle()
     assert await bench.at(60 * SECOND) == []
-    assert bench.context.state.delay_offsets[1] == 1
+    assert bench.parts.state.delay_offsets[1] == 1
 
 
 async def test_a_log_that_stays_closed_is_told_of_once(

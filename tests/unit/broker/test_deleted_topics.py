@@ -21,7 +21,7 @@ from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
 from commitlog.record import Message
 from remoting.codes import RequestCode
-from tests.support.broker_context import FakeEngine
+from tests.support.broker_parts import FakeEngine
 from tests.support.fake_log import FakeLog
 from tests.support.operator import Operator
 from tests.unit.broker.test_state import make_state
@@ -134,10 +134,10 @@ async def test_creation_behind_a_deletion_that_is_not_applied_yet_is_done(tmp_pa
     operator = Operator(tmp_path, FakeEngine())
     fields = {"topic": "t", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6"}
     await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)
-    deletion = operator.context.state.propose(DeleteTopic("t"))
+    deletion = operator.parts.state.propose(DeleteTopic("t"))
     assert (await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)).code == 0
     assert await deletion is PutStatus.PUT_OK
-    assert "t" in operator.context.state.topics
+    assert "t" in operator.parts.state.topics
 
 
 async def test_many_deletions_of_a_turn_take_several_records(tmp_path: Path) -> None:

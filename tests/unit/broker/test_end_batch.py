@@ -15,7 +15,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
 from remoting.headers.sequenced_send import BatchEnd
-from tests.support.broker_context import NOW_MS
+from tests.support.broker_parts import NOW_MS
 from tests.support.send_bench import Bench, make_bench
 from tests.support.sequenced import batch_body, sequenced_send
 
@@ -33,7 +33,8 @@ def digest_of(*bodies: bytes) -> bytes:
 
 
 async def end(bench: Bench, body: bytes) -> RemotingCommand:
-    processor = EndBatchProcessor(bench.context, bench.processor.sequencing)
+    core = bench.parts.core
+    processor = EndBatchProcessor(core.log, core.state, core.readiness, bench.processor.sequencing)
     request = RemotingCommand(RequestCode.LEDGERMQ_END_BATCH, 9, body=body)
     return await processor.end_batch(request, bench.connection.as_connection)
 
@@ -42,10 +43,10 @@ async def test_the_digest_stands_in_the_records_and_follows_from_them(bench: Ben
     await bench.answer(sequenced_send(0, [b"a", b"b"], digest=FIRST_DIGEST.decode()))
     expected = b"LEDGERMQ_SEQ\x01w|0|1|1\x02LEDGERMQ_SUM\x01%b\x02UNIQ_KEY\x01k\x02" % digest_of(b"a", b"b")
     assert bench.stored[1].properties.startswith(expected)
-    progress = bench.context.state.writers.get(b"w|0")
+    progress = bench.parts.state.writers.get(b"w|0")
     assert progress is not None
     assert progress.digest == digest_of(b"a", b"b")
-    state = ReplicatedState(bench.context.config, bench.log.reopened(), lambda: NOW_MS)
+    state = ReplicatedState(bench.parts.config, bench.log.reopened(), lambda: NOW_MS)
     state.restore()
     await state._log.start()
     assert state.writers.get(b"w|0") == progress
@@ -89,9 +90,9 @@ async def test_a_writer_that_is_over_is_so_on_every_node_behind_what_it_wrote(be
     await bench.answer(sequenced_send(0, [b"a"], writer_id="other"))
     written = {"w": {0: (1, b"")}, "nothing": {}}
     assert (await end(bench, BatchEnd(1, written, is_checked=False, is_over=True).body())).code == 0
-    rows = list(bench.context.state.writers.rows())
+    rows = list(bench.parts.state.writers.rows())
     assert [(row[0], row[-1]) for row in rows] == [("other|0", False), ("w|0", True)]
-    state = ReplicatedState(bench.context.config, bench.log.reopened(), lambda: NOW_MS)
+    state = ReplicatedState(bench.parts.config, bench.log.reopened(), lambda: NOW_MS)
     state.restore()
     await state._log.start()  # all of the log as one stretch
     assert list(state.writers.rows()) == rows

@@ -7,14 +7,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.forwarding import FORWARD_BYTES_MAX, FORWARDS_MAX, MARK, Forwarder
+from broker.forwarding import FORWARD_BYTES_MAX, FORWARDS_MAX, MARK
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.router import Router
 from remoting.server import RemotingServer
-from tests.support.broker_context import make_context
+from tests.support.broker_parts import make_parts
 from tests.support.fake_log import FakeLog
+from tests.support.polling import until
 from tests.support.transaction_bench import COMMIT, make_transaction_bench
 from tests.unit.broker.consume_bench import make_bench, request
 
@@ -64,13 +65,11 @@ async def test_a_follower_asks_the_leader_for_locks(tmp_path: Path, leader: Lead
     bench.follow("n1")
     bench.start(lock_request(code))
     answers = bench.connection.answers
-    async with asyncio.timeout(LIMIT_S):
-        while not answers:
-            await asyncio.sleep(0.01)
+    await until(lambda: answers)
     assert (answers[0].code, answers[0].opaque, answers[0].body) == (0, 7, b'{"lockOKMQSet":[]}')
     (asked,) = leader.requests
     assert (asked.code, asked.body, asked.ext_fields) == (code, lock_request().body, {MARK: "1"})
-    await bench.context.remoting_client.close()
+    await bench.parts.core.client.close()
 
 
 async def test_a_request_that_was_handed_on_is_not_handed_on_again(tmp_path: Path, leader: Leader) -> None:
@@ -92,14 +91,12 @@ async def test_the_end_of_a_transaction_reaches_the_leader(tmp_path: Path, leade
     ended = bench.end_request(half, COMMIT)
     fields = dict(ended.ext_fields)
     bench.send_end(ended)
-    async with asyncio.timeout(LIMIT_S):
-        while not bench.producer.answers:
-            await asyncio.sleep(0.01)
+    await until(lambda: bench.producer.answers)
     (answer,) = bench.producer.take_answers()
     assert (answer.code, answer.opaque) == (code, ended.opaque)
     (asked,) = leader.requests
     assert asked.ext_fields == {**fields, MARK: "1"}
-    await bench.context.remoting_client.close()
+    await bench.parts.core.client.close()
 
 
 async def test_during_an_election_the_end_waits_for_the_next_leader(tmp_path: Path, leader: Leader) -> None:
@@ -109,10 +106,8 @@ async def test_during_an_election_the_end_waits_for_the_next_leader(tmp_path: Pa
     bench.send_end(bench.end_request(half, COMMIT))
     await bench.settle()
     bench.follow("n1", leader.address)
-    async with asyncio.timeout(LIMIT_S):
-        while not leader.requests or not bench.producer.answers:
-            await asyncio.sleep(0.01)
-    await bench.context.remoting_client.close()
+    await until(lambda: leader.requests and bench.producer.answers)
+    await bench.parts.core.client.close()
 
 
 async def test_a_node_that_becomes_the_leader_ends_it_itself(tmp_path: Path) -> None:
@@ -123,9 +118,7 @@ async def test_a_node_that_becomes_the_leader_ends_it_itself(tmp_path: Path) -> 
     await bench.settle()
     bench.follow("n0")
     bench.log.set_writable(True)
-    async with asyncio.timeout(LIMIT_S):
-        while not bench.producer.answers:
-            await asyncio.sleep(0.01)
+    await until(lambda: bench.producer.answers)
     assert [answer.code for answer in bench.producer.take_answers()] == [0]
     assert bench.delivered == [b"hello"]
 
@@ -134,7 +127,7 @@ async def test_requests_under_way_are_bounded_by_number_and_bytes(tmp_path: Path
     bench = await make_bench(tmp_path)
     bench.engine.client_addresses = {"n1": "127.0.0.1:1"}
     bench.follow(None)
-    forwarder = Forwarder(bench.context)
+    forwarder = bench.parts.core.forwarder
     waiting = [
         asyncio.ensure_future(forwarder.ask_leader(lock_request(), 1.0, 60.0)) for _ in range(FORWARDS_MAX)
     ]
@@ -153,7 +146,7 @@ async def test_requests_under_way_are_bounded_by_number_and_bytes(tmp_path: Path
 
 
 async def test_a_broker_without_a_group_has_nobody_to_ask(tmp_path: Path) -> None:
-    forwarder = Forwarder(make_context(tmp_path, FakeLog()))
+    forwarder = make_parts(tmp_path, FakeLog()).core.forwarder
     assert not forwarder.may_forward(lock_request())
     assert forwarder.leader_address is None
     assert forwarder.other_addresses == []

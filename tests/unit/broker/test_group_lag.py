@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin import group_progress as admin_progress
+from broker.admin.feature import admin_feature
 from broker.admin.types import ProgressMessage
 from broker.monitoring.group_lag import QueueEnds, TopicLag, topic_lag
 from broker.monitoring.lags import ConsumerLags
@@ -36,9 +36,9 @@ async def test_the_metric_and_the_request_say_the_same(tmp_path: Path) -> None:
     gone.
     """
     bench = await make_bench(tmp_path)
-    context = bench.context
-    admin_progress.register(context)
-    await context.state.propose(
+    parts = bench.parts
+    parts.add(admin_feature(parts.core, parts.consumers))
+    await parts.state.propose(
         PutTopic(TopicConfig("u", 2, 2)),
         PutGroup(SubscriptionGroupConfig("h")),
         CommitOffsets("g", "t", {0: 1, 1: 0, 7: 0}),
@@ -51,9 +51,9 @@ async def test_the_metric_and_the_request_say_the_same(tmp_path: Path) -> None:
     await bench.put(b"x", queue_id=7)
     bench.log.fake_queues.by_key["t", 0].drop_before(3)
     lags = ConsumerLags(
-        lambda: context.state.offsets,
-        lambda: QueueEnds(context.state.topics.get, context.log.queues.get),
-        context.log.is_writable,
+        lambda: parts.state.offsets,
+        lambda: QueueEnds(parts.state.topics.get, parts.log.queues.get),
+        parts.log.is_writable,
         10,
     )
     await lags.look()

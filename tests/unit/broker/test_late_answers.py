@@ -21,7 +21,7 @@ SENDS = SOURCES / "send" / "processor.py"
 
 
 def refused(bench: ConsumeBench | PopBench) -> dict[tuple[int, int], int]:
-    return bench.context.router.counts.refused
+    return bench.parts.router.counts.refused
 
 
 async def test_a_held_pull_that_wakes_to_a_damaged_message(
@@ -93,7 +93,7 @@ async def test_an_acknowledgement_that_holds_nothing_and_whose_answer_nobody_wan
 
 async def test_a_recall_that_finds_no_message(tmp_path: Path) -> None:
     bench = await make_timer_bench(tmp_path, recallMessageEnable=True)
-    router = bench.context.router
+    router = bench.parts.router
     router.register(RequestCode.RECALL_MESSAGE, bench.recall_processor.handle)
     handle = (await bench.send(b"a", TIMER_DELAY_SEC=5)).ext_fields["recallHandle"]
     for _ in range(2):

@@ -7,7 +7,7 @@ import pytest
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingError
-from tests.support.broker_context import FakeEngine
+from tests.support.broker_parts import FakeEngine
 from tests.support.operator import Operator
 
 LEADER = "127.0.0.1:10921"
@@ -35,7 +35,7 @@ async def follower(tmp_path: Path) -> Operator:
 
 
 def use(operator: Operator, node: OtherNode) -> OtherNode:
-    operator.context.remoting_client = node  # type: ignore[assignment]
+    operator.parts.core.forwarder._client = node  # type: ignore[assignment]
     return node
 
 

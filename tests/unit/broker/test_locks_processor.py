@@ -1,6 +1,5 @@
 """41 and 42: queue locks of ordered consumers."""
 
-import asyncio
 from pathlib import Path
 
 import orjson
@@ -11,6 +10,7 @@ from broker.state.changes import DeleteTopic
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from tests.support.polling import until
 from tests.unit.broker.consume_bench import ConsumeBench, make_bench, request
 
 UNLOCK = RequestCode.UNLOCK_BATCH_MQ
@@ -74,7 +74,7 @@ async def test_renewals_are_no_records_and_all_that_changes_at_once_is_one(bench
     await bench.ask(lock("a", 0, 1, code=UNLOCK))
     await bench.ask(lock("b", 0, code=UNLOCK))
     assert bench.state_puts == before + 2
-    assert dict(bench.context.state.locks.items()) == {("g", ("t", 2)): "a", ("g", ("t", 3)): "a"}
+    assert dict(bench.parts.state.locks.items()) == {("g", ("t", 2)): "a", ("g", ("t", 3)): "a"}
 
 
 async def test_nobody_is_told_of_a_lock_before_a_majority_has_it(bench: ConsumeBench) -> None:
@@ -118,37 +118,36 @@ async def test_a_leader_without_its_majority_renews_nothing(bench: ConsumeBench)
     await bench.settle()
     assert bench.connection.answers == []
     bench.now_ms += 701
-    await asyncio.sleep(0.03)
-    await bench.settle()
+    await until(lambda: bench.connection.answers)
     (answer,) = bench.connection.take_answers()
     assert answer.code == 14
 
 
 async def test_who_does_not_renew_is_forgotten_by_the_log_too(bench: ConsumeBench) -> None:
     await granted(bench, lock("a", 0, 1))
-    processor = next(each for each in bench.context.services if isinstance(each, LockProcessor))
+    processor = next(each for each in bench.parts.features.services if isinstance(each, LockProcessor))
     processor.expire()
-    assert len(bench.context.state.locks) == 2
+    assert len(bench.parts.state.locks) == 2
     bench.now_ms += 60_001
     processor.expire()
     await bench.settle()
-    assert len(bench.context.state.locks) == 0
+    assert len(bench.parts.state.locks) == 0
 
 
 async def test_locks_are_in_the_snapshot(bench: ConsumeBench) -> None:
     await granted(bench, lock("a", 0))
-    copy = bench.context.state._tables.copy()
+    copy = bench.parts.state._tables.copy()
     await granted(bench, lock("a", 1))
     assert copy.to_json()["locks"] == [["g", "t", 0, "a"]]
-    other = bench.context.state._tables.copy()
+    other = bench.parts.state._tables.copy()
     other.load_json(copy.to_json())
     assert dict(other.locks.items()) == {("g", ("t", 0)): "a"}
 
 
 async def test_a_deleted_topics_locks_go_with_it(bench: ConsumeBench) -> None:
     await granted(bench, lock("a", 0))
-    await bench.context.state.propose(DeleteTopic("t"))
-    assert len(bench.context.state.locks) == 0
+    await bench.parts.state.propose(DeleteTopic("t"))
+    assert len(bench.parts.state.locks) == 0
 
 
 async def test_a_lock_asked_for_during_an_election_is_granted_by_the_new_leader(bench: ConsumeBench) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.consume.offset_commits import OffsetCommits
 from broker.state.changes import PutTopic
 from broker.state.topics import TopicConfig
 from commitlog.log import PutStatus
@@ -54,7 +53,7 @@ async def test_an_update_is_answered_when_it_is_committed(bench: ConsumeBench) -
     bench.log.commit()
     await bench.settle()
     assert [answer.code for answer in bench.connection.take_answers()] == [0]
-    assert bench.context.state.offsets.get("g", "t", 0) == 7
+    assert bench.parts.state.offsets.get("g", "t", 0) == 7
 
 
 async def test_an_update_counts_for_queries_before_it_is_committed(bench: ConsumeBench) -> None:
@@ -71,7 +70,7 @@ async def test_updates_of_one_turn_are_one_record(bench: ConsumeBench) -> None:
     await bench.settle()
     assert bench.state_puts == puts + 1
     assert [answer.code for answer in bench.connection.take_answers()] == [0] * 4
-    assert bench.context.state.offsets.queues("g", "t") == {0: 1, 1: 2, 2: 3, 3: 4}
+    assert bench.parts.state.offsets.queues("g", "t") == {0: 1, 1: 2, 2: 3, 3: 4}
 
 
 async def test_an_offset_that_is_stored_already_costs_no_record(bench: ConsumeBench) -> None:
@@ -105,7 +104,7 @@ async def test_going_back_while_the_same_offset_is_stored_still_counts(bench: Co
     bench.start(update(9))
     bench.start(update(7))
     await bench.settle()
-    assert bench.context.state.offsets.get("g", "t", 0) == 7
+    assert bench.parts.state.offsets.get("g", "t", 0) == 7
 
 
 async def test_an_update_that_fails_is_answered_so_and_does_not_count(bench: ConsumeBench) -> None:
@@ -135,7 +134,7 @@ async def test_going_back_while_it_is_not_known_whether_an_offset_is_stored_stil
     bench.log.commit()
     await bench.settle()
     assert bench.connection.take_answers()[0].code == 0
-    assert bench.context.state.offsets.get("g", "t", 0) == 5
+    assert bench.parts.state.offsets.get("g", "t", 0) == 5
     puts = bench.state_puts
     assert (await bench.ask(update(5))).code == 0
     assert bench.state_puts == puts, "now it is known again"
@@ -151,8 +150,8 @@ async def test_an_update_of_an_unknown_group_is_26_and_makes_none(bench: Consume
     """mqadmin's cloneGroupOffset commits for its target like a consumer, and says what comes back."""
     assert (await bench.ask(update(3, group="new"))).code == 26
     assert (await bench.ask(update(3, group="new", topic="absent"))).code == 26
-    assert "new" not in bench.context.state.groups
-    assert bench.context.state.offsets.get("new", "t", 0) is None
+    assert "new" not in bench.parts.state.groups
+    assert bench.parts.state.offsets.get("new", "t", 0) is None
 
 
 async def test_a_new_group_begins_at_0_while_the_queue_does(bench: ConsumeBench) -> None:
@@ -261,7 +260,7 @@ async def test_a_query_during_an_election_is_refused_once_another_node_leads(ben
 
 async def test_cpp_gets_a_followers_offset_of_a_retry_topic(bench: ConsumeBench) -> None:
     """It would take a refusal for 0, and consume all retries again."""
-    await bench.context.state.propose(PutTopic(TopicConfig(RETRY, 1, 1)))
+    await bench.parts.state.propose(PutTopic(TopicConfig(RETRY, 1, 1)))
     await bench.ask(update(5, topic=RETRY))
     bench.follow()
     assert await offset_of(bench, query(RETRY, language="CPP")) == 5
@@ -273,7 +272,7 @@ async def test_cpp_gets_a_followers_offset_of_a_retry_topic(bench: ConsumeBench)
 
 
 async def test_noted_offsets_only_advance_and_give_way_to_a_commit(bench: ConsumeBench) -> None:
-    commits = OffsetCommits.of(bench.context)
+    commits = bench.parts.consumers.commits
     commits.note("g", "t", 0, 5)
     commits.note("g", "t", 0, 4)
     assert commits.current("g", "t", 0) == 5
@@ -286,7 +285,7 @@ async def test_noted_offsets_only_advance_and_give_way_to_a_commit(bench: Consum
 
 
 async def test_one_flush_takes_all_groups_in_one_record(bench: ConsumeBench) -> None:
-    commits = OffsetCommits.of(bench.context)
+    commits = bench.parts.consumers.commits
     for group in ("g", "TOOLS_CONSUMER"):
         for queue_id in range(3):
             commits.note(group, "t", queue_id, queue_id + 1)
@@ -294,11 +293,11 @@ async def test_one_flush_takes_all_groups_in_one_record(bench: ConsumeBench) -> 
     commits.flush()
     await bench.settle()
     assert bench.state_puts == puts + 1
-    assert bench.context.state.offsets.queues("TOOLS_CONSUMER", "t") == {0: 1, 1: 2, 2: 3}
+    assert bench.parts.state.offsets.queues("TOOLS_CONSUMER", "t") == {0: 1, 1: 2, 2: 3}
 
 
 async def test_offsets_noted_as_a_leader_are_not_proposed_after_it(bench: ConsumeBench) -> None:
-    commits = OffsetCommits.of(bench.context)
+    commits = bench.parts.consumers.commits
     commits.note("g", "t", 0, 5)
     bench.follow()
     bench.lead()
@@ -307,4 +306,4 @@ async def test_offsets_noted_as_a_leader_are_not_proposed_after_it(bench: Consum
 
 
 async def test_there_is_one_table_of_offsets_on_their_way(bench: ConsumeBench) -> None:
-    assert OffsetCommits.of(bench.context) is OffsetCommits.of(bench.context)
+    assert bench.parts.consumers.commits is bench.parts.consumers.commits

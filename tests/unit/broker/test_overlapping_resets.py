@@ -5,15 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.consume import offsets as offset_requests
-from broker.consume import pull
 from broker.consume.clients import HEARD_WITHIN_MS, RunningGroups
-from broker.consume.offset_commits import OffsetCommits
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import STATE_TOPIC, TopicConfig
 from commitlog.log import PutStatus
-from tests.support.broker_context import FakeEngine
+from tests.support.broker_parts import FakeEngine
 from tests.support.group_requests import RESET, begin_reset, commit, pull_at, pull_request, send_reset
 from tests.support.operator import Operator, connect_client
 
@@ -22,10 +19,10 @@ from tests.support.operator import Operator, connect_client
 async def operator(tmp_path: Path) -> Operator:
     """Topic t with two queues, 9 messages in queue 1; a client of group g runs and has consumed them."""
     made = Operator(tmp_path, FakeEngine())
-    made.context.running_groups.heard_since_ms -= HEARD_WITHIN_MS
-    pull.register(made.context)
-    offset_requests.register(made.context)
-    await made.context.state.propose(
+    made.parts.consumers.running_groups.heard_since_ms -= HEARD_WITHIN_MS
+    made.add_pulls()
+    made.add_offsets()
+    await made.parts.state.propose(
         PutTopic(TopicConfig("t", 2, 2)),
         PutGroup(SubscriptionGroupConfig("g")),
         CommitOffsets("g", "t", {0: 0, 1: 9}),
@@ -60,7 +57,7 @@ async def test_the_second_reset_stands_when_a_consumer_pulls_between_their_commi
     await finish(operator)
     moved = await pull_at(operator, 9)
     assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (21, "5")
-    assert operator.context.state.offsets.get("g", "t", 1) == 5
+    assert operator.parts.state.offsets.get("g", "t", 1) == 5
     assert (await pull_at(operator, 5)).code == 0
     assert await commit(operator, 7) == 7
 
@@ -68,7 +65,7 @@ async def test_the_second_reset_stands_when_a_consumer_pulls_between_their_commi
 async def test_a_pull_that_is_held_hears_of_the_second_reset_alone(operator: Operator) -> None:
     connect_client(operator)
     held = pull_request(9, 77, sysFlag="6", suspendTimeoutMillis="15000")
-    operator.context.router.dispatch([(operator.connection.as_connection, [held], held.code)])
+    operator.parts.router.dispatch([(operator.connection.as_connection, [held], held.code)])
     await begin_two(operator, 1, 5)
     operator.log.commit(1)
     assert [answer.opaque for answer in await operator.answers(1)] == [11]
@@ -81,7 +78,7 @@ async def test_a_pull_that_is_held_hears_of_the_second_reset_alone(operator: Ope
 async def test_two_resets_in_one_record_are_the_second(operator: Operator) -> None:
     connect_client(operator)
     held = pull_request(9, 77, sysFlag="6", suspendTimeoutMillis="15000")
-    operator.context.router.dispatch([(operator.connection.as_connection, [held], held.code)])
+    operator.parts.router.dispatch([(operator.connection.as_connection, [held], held.code)])
     records = sum(message.topic == STATE_TOPIC for message in operator.log.messages)
     for opaque, offset in ((11, "1"), (12, "5")):
         send_reset(operator, opaque, queueId="1", offset=offset)
@@ -89,7 +86,7 @@ async def test_two_resets_in_one_record_are_the_second(operator: Operator) -> No
     assert sum(message.topic == STATE_TOPIC for message in operator.log.messages) == records + 1
     assert (answers[11].code, answers[12].code, answers[77].code) == (0, 0, 21)
     assert answers[77].ext_fields["nextBeginOffset"] == "5"
-    assert operator.context.state.offsets.get("g", "t", 1) == 5
+    assert operator.parts.state.offsets.get("g", "t", 1) == 5
 
 
 async def test_a_consumer_that_left_between_two_resets_leaves_the_mark_of_the_second(
@@ -98,7 +95,7 @@ async def test_a_consumer_that_left_between_two_resets_leaves_the_mark_of_the_se
     """It is back before that is committed, with the offsets it had."""
     client = connect_client(operator)
     await begin_two(operator, 1, 5)
-    operator.context.clients.connection_closed(client.connection_id)
+    operator.parts.clients.connection_closed(client.connection_id)
     operator.log.commit(1)
     assert [answer.opaque for answer in await operator.answers(1)] == [11]
     connect_client(operator)
@@ -106,7 +103,7 @@ async def test_a_consumer_that_left_between_two_resets_leaves_the_mark_of_the_se
     operator.log.commit()
     await operator.answers(1)
     assert (await pull_at(operator, 9)).code == 21
-    assert operator.context.state.offsets.get("g", "t", 1) == 5
+    assert operator.parts.state.offsets.get("g", "t", 1) == 5
 
 
 @pytest.mark.parametrize("status", [PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.OS_PAGE_CACHE_BUSY])
@@ -126,7 +123,7 @@ async def test_the_first_stands_when_the_second_is_refused(operator: Operator, s
 async def test_a_commit_that_was_on_its_way_first_ends_no_reset(operator: Operator) -> None:
     connect_client(operator)
     operator.log.auto_commit = False
-    OffsetCommits.of(operator.context).commit("g", "t", 1, 8)
+    operator.parts.consumers.commits.commit("g", "t", 1, 8)
     await asyncio.sleep(0)
     await begin_two(operator, 1, 5)
     operator.log.commit(1)
@@ -143,7 +140,7 @@ async def test_a_reset_without_room_for_its_marks_is_refused_before_it_is_propos
 ) -> None:
     """Else the running consumers, which nobody tells, would store their old offsets behind it."""
     connect_client(operator)
-    operator.context.config.__dict__["reset_marks_max"] = 1
+    operator.parts.config.__dict__["reset_marks_max"] = 1
     puts = len(operator.log.put_calls)
     refused = await operator.ask(RESET, topic="t", group="g", timestamp="0")
     assert (refused.code, "offsetResetMarksMax is 1. Nothing was reset" in (refused.remark or "")) == (
@@ -158,18 +155,18 @@ async def test_a_reset_without_room_for_its_marks_is_refused_before_it_is_propos
 
 
 async def test_a_group_that_does_not_run_needs_no_room(operator: Operator) -> None:
-    operator.context.config.__dict__["reset_marks_max"] = 1
+    operator.parts.config.__dict__["reset_marks_max"] = 1
     assert (await operator.ask(RESET, topic="t", group="g", timestamp="0")).code == 0
 
 
 async def test_marks_of_a_group_that_runs_no_more_make_room(operator: Operator) -> None:
     client = connect_client(operator)
-    operator.context.config.__dict__["reset_marks_max"] = 2
+    operator.parts.config.__dict__["reset_marks_max"] = 2
     assert (await operator.ask(RESET, topic="t", group="g", timestamp="0")).code == 0
-    await operator.context.state.propose(PutGroup(SubscriptionGroupConfig("h")))
-    operator.context.running_groups.pulled("h")
+    await operator.parts.state.propose(PutGroup(SubscriptionGroupConfig("h")))
+    operator.parts.consumers.running_groups.pulled("h")
     assert (await operator.ask(RESET, topic="t", group="h", timestamp="0")).code == 1
-    operator.context.clients.connection_closed(client.connection_id)
+    operator.parts.clients.connection_closed(client.connection_id)
     assert (await operator.ask(RESET, topic="t", group="h", timestamp="0")).code == 0
 
 
@@ -195,7 +192,7 @@ async def test_a_leader_that_has_heard_of_nobody_yet_takes_every_group_for_one_t
 
 def test_groups_are_heard_of_for_a_while(operator: Operator) -> None:
     now_ms = 0
-    groups = RunningGroups(operator.context.clients, lambda: now_ms)
+    groups = RunningGroups(operator.parts.clients, lambda: now_ms)
     assert groups.may_run("any")
     now_ms = HEARD_WITHIN_MS
     assert not groups.may_run("any")

@@ -38,8 +38,8 @@ async def test_found_messages_come_back_to_back_with_all_header_fields(bench: Co
     assert (answer.code, answer.remark, answer.opaque) == (0, "FOUND", 1)
     assert header_offsets(answer) == (3, 0, 3)
     assert [(each.body, each.queue_offset) for each in records(answer.body)] == [(b"two", 1), (b"three", 2)]
-    assert bench.context.statistics.total(BROKER_GET) == 2
-    assert bench.context.statistics.total_bytes(BROKER_GET) == len(answer.body)
+    assert bench.parts.statistics.total(BROKER_GET) == 2
+    assert bench.parts.statistics.total_bytes(BROKER_GET) == len(answer.body)
 
 
 async def test_lite_pull_is_served_as_well(bench: ConsumeBench) -> None:
@@ -91,7 +91,7 @@ async def test_an_offset_out_of_range_moves_the_consumer_on_the_leader(bench: Co
 
 async def test_a_consumer_of_a_deleted_topic_gets_all_of_the_one_made_again(bench: ConsumeBench) -> None:
     await bench.put(b"one", b"two", b"three")
-    await bench.context.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t", 4, 4)))
+    await bench.parts.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t", 4, 4)))
     await bench.put(b"new")
     beyond = await answer_after_doubt(bench, 3)
     assert (beyond.code, beyond.remark) == (21, "OFFSET_OVERFLOW_BADLY")
@@ -209,8 +209,7 @@ async def test_the_timer_answers_by_itself(tmp_path: Path) -> None:
 async def test_a_closed_connection_is_not_answered_any_more(bench: ConsumeBench) -> None:
     bench.start(pull_request(0))
     await bench.settle()
-    for listener in bench.context.close_listeners:
-        listener(bench.connection.as_connection)
+    bench.parts.close_connection(bench.connection.as_connection)
     assert len(waits_of(bench)) == 0
     await bench.put(b"one")
     assert bench.connection.answers == []
@@ -244,7 +243,7 @@ async def test_too_many_held_pulls_are_told_to_come_back(bench: ConsumeBench) ->
 async def test_an_unknown_group_is_created(bench: ConsumeBench) -> None:
     await bench.put(b"one")
     assert (await bench.ask(pull_request(0, group="new"))).code == 0
-    assert "new" in bench.context.state.groups
+    assert "new" in bench.parts.state.groups
 
 
 @pytest.mark.parametrize("status", [PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.OS_PAGE_CACHE_BUSY])
@@ -257,15 +256,15 @@ async def test_a_group_that_cannot_be_created_now_reads_all_the_same(
     answer = await bench.ask(pull_request(0, group="new"))
     assert answer.code == 0
     assert [each.body for each in records(answer.body)] == [b"one"]
-    assert "new" not in bench.context.state.groups
+    assert "new" not in bench.parts.state.groups
     bench.log.next_status = PutStatus.PUT_OK
     assert (await bench.ask(pull_request(0, group="new"))).code == 0
-    assert "new" in bench.context.state.groups
+    assert "new" in bench.parts.state.groups
 
 
 async def test_checks_come_in_rocketmqs_order(tmp_path: Path) -> None:
     bench = await make_bench(tmp_path, autoCreateSubscriptionGroup=False)
-    await bench.context.state.propose(
+    await bench.parts.state.propose(
         PutGroup(SubscriptionGroupConfig("off", consume_enable=False)),
         PutTopic(TopicConfig("unreadable", 4, 4, perm=2)),
     )
@@ -303,11 +302,11 @@ async def test_an_offset_in_a_pull_counts_at_once_and_is_stored_with_the_next_fl
     assert bench.state_puts == puts
     query = request(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="g", topic="t", queueId="0")
     assert (await bench.ask(query)).ext_fields["offset"] == "2"
-    assert bench.context.state.offsets.get("g", "t", 0) is None
-    for service in bench.context.services:
+    assert bench.parts.state.offsets.get("g", "t", 0) is None
+    for service in bench.parts.features.services:
         await service.stop()
     assert bench.state_puts == puts + 1
-    assert bench.context.state.offsets.get("g", "t", 0) == 2
+    assert bench.parts.state.offsets.get("g", "t", 0) == 2
 
 
 async def test_a_follower_stores_no_offset_of_a_pull(bench: ConsumeBench) -> None:

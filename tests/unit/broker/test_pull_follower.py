@@ -109,4 +109,4 @@ async def test_a_follower_serves_a_group_it_cannot_create(bench: ConsumeBench) -
     await bench.put(b"one")
     bench.follow()
     assert (await bench.ask(pull_request(0, group="new"))).code == 0
-    assert "new" not in bench.context.state.groups
+    assert "new" not in bench.parts.state.groups

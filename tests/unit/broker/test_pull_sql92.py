@@ -183,8 +183,7 @@ async def test_a_held_pull_of_a_closed_connection_is_forgotten(bench: ConsumeBen
     gone = FakeConnection(9)
     bench.start(sql_pull(0, "a = 7"), gone)
     await put(bench, {"a": "5"})
-    for listener in bench.context.close_listeners:
-        listener(gone.as_connection)
+    bench.parts.close_connection(gone.as_connection)
     assert len(waits_of(bench)) == 0
 
 
@@ -204,7 +203,7 @@ async def test_a_retry_topic_filters_by_its_own_or_by_each_messages_topic(
 ) -> None:
     """ExpressionForRetryMessageFilter: what the group filters in no such way is always wanted."""
     bench = await make_bench(tmp_path, enablePropertyFilter=True, filterSupportRetry=supports_retry)
-    await bench.context.state.propose(PutTopic(TopicConfig(RETRY, 1, 1)))
+    await bench.parts.state.propose(PutTopic(TopicConfig(RETRY, 1, 1)))
     others = ("u", "TagA", "TAG"), ("bad", "a =", "SQL92")
     await beat(bench, ("t", "a = 6", "SQL92"), *others, (RETRY, "a = 5", "SQL92"))
     origins = [("5", "t"), ("6", "t"), ("1", "u"), ("1", "bad"), ("1", "")]
@@ -215,7 +214,7 @@ async def test_a_retry_topic_filters_by_its_own_or_by_each_messages_topic(
 async def test_clients_subscribe_to_their_retry_topic_by_a_star_and_get_all_of_it(
     bench: ConsumeBench,
 ) -> None:
-    await bench.context.state.propose(PutTopic(TopicConfig(RETRY, 1, 1)))
+    await bench.parts.state.propose(PutTopic(TopicConfig(RETRY, 1, 1)))
     await beat(bench, ("t", "a = 6", "SQL92"), (RETRY, "*", "TAG"))
     await put(bench, {"a": "5", "RETRY_TOPIC": "t"}, {}, topic=RETRY)
     assert numbers(await bench.ask(registered_pull(topic=RETRY))) == [0, 1]

@@ -30,7 +30,7 @@ async def test_without_an_expression_the_heartbeats_counts(bench: ConsumeBench) 
     """Go sends subscription "" and subVersion 0, and means what its heartbeat said."""
     for tag in ("TagA", "TagB", "TagC"):
         await bench.put(tag.encode(), topic="T", tag=tag)
-    await bench.context.state.propose(PutTopic(TopicConfig("T", 1, 1)))
+    await bench.parts.state.propose(PutTopic(TopicConfig("T", 1, 1)))
     go_fields = {"topic": "T", "group": "CID", "flags": SUSPEND, "subscription": "", "subVersion": "0"}
     unknown = await bench.ask(pull_request(0, **go_fields))  # type: ignore[arg-type]
     assert unknown.code == 24
@@ -45,7 +45,7 @@ async def test_a_topic_that_no_heartbeat_named_is_refused(bench: ConsumeBench) -
 
 
 async def test_a_broadcasting_group_needs_permission(bench: ConsumeBench) -> None:
-    await bench.context.state.propose(PutGroup(SubscriptionGroupConfig("b", consume_broadcast_enable=False)))
+    await bench.parts.state.propose(PutGroup(SubscriptionGroupConfig("b", consume_broadcast_enable=False)))
     body = (
         b'{"clientID":"c","consumerDataSet":[{"groupName":"b","messageModel":0,'
         b'"subscriptionDataSet":[{"topic":"t","subString":"*","subVersion":1}]}]}'
@@ -82,7 +82,7 @@ def bodies_of(answer: RemotingCommand) -> list[bytes]:
 @pytest.fixture
 async def racing(bench: ConsumeBench) -> ConsumeBench:
     """The group CID wants TagA and TagB of T, which has a message of each of three tags."""
-    await bench.context.state.propose(PutTopic(TopicConfig("T", 1, 1)))
+    await bench.parts.state.propose(PutTopic(TopicConfig("T", 1, 1)))
     for tag in ("TagA", "TagB", "TagC"):
         await bench.put(tag.encode(), topic="T", tag=tag)
     await bench.ask(request(RequestCode.HEART_BEAT, GO_CONSUMER, "GO"))
@@ -127,7 +127,7 @@ async def test_who_sent_no_heartbeat_over_the_connection_is_not_notified(racing:
 
 async def test_a_group_that_wants_no_notices_gets_none(racing: ConsumeBench) -> None:
     config = SubscriptionGroupConfig("CID", notify_consumer_ids_changed_enable=False)
-    await racing.context.state.propose(PutGroup(config))
+    await racing.parts.state.propose(PutGroup(config))
     codes, answer = await seen(racing, newer_pull())
     assert (codes, answer.code) == ([], 0)
 
@@ -146,7 +146,7 @@ async def test_what_clients_do_not_filter_themselves_is_refused_when_it_is_ahead
     tmp_path: Path, before: str, now: str
 ) -> None:
     bench = await make_bench(tmp_path, enablePropertyFilter=True)
-    await bench.context.state.propose(PutTopic(TopicConfig("T", 1, 1)))
+    await bench.parts.state.propose(PutTopic(TopicConfig("T", 1, 1)))
     beat = JAVA_CONSUMER.replace(b'"TAG"', b'"' + before.encode() + b'"')
     await bench.ask(request(RequestCode.HEART_BEAT, beat))
     for expected in ([RequestCode.NOTIFY_CONSUMER_IDS_CHANGED], []):

@@ -12,13 +12,14 @@ from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TRACE_TOPIC, TopicConfig
 from broker.store import queries as key_queries
 from broker.store import queries as query_processor
-from commitlog.key_index import KeyUpkeep
+from commitlog.key_index import KeyMaintenance
 from commitlog.key_segment import key_hash
 from commitlog.record import Message, decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
+from tests.support.polling import until
 from tests.unit.broker.consume_bench import ConsumeBench, ignore, make_bench, records, request
 
 TIMES = {"beginTimestamp": "0", "endTimestamp": str(2**62)}
@@ -46,7 +47,7 @@ async def test_a_message_that_this_node_cannot_read_yet_is_waited_for(tmp_path: 
     bench = await make_bench(tmp_path)
     bench.log.auto_commit = False
     position = bench.log.put([Message("t", 0, b"one", b"")], ignore).positions[0]
-    bench.context.end_position = lambda: position + 1_000
+    bench.parts.end_position = lambda: position + 1_000
     bench.start(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=str(position)))
     await bench.settle()
     assert bench.connection.take_answers() == []
@@ -62,16 +63,13 @@ async def test_requests_for_what_never_comes_are_bounded(
     monkeypatch.setattr(query_processor, "ARRIVALS_MAX", 2)
     monkeypatch.setattr(query_processor, "ARRIVAL_S", 0.01)
     bench = await make_bench(tmp_path)
-    bench.context.end_position = lambda: 10**12
+    bench.parts.end_position = lambda: 10**12
     for offset in range(1_000, 1_003):
         bench.start(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=str(offset)))
     await bench.settle()
     assert [answer.code for answer in bench.connection.take_answers()] == [1]
-    async with asyncio.timeout(10):
-        while len(answers := bench.connection.take_answers()) < 2:
-            bench.connection.answers[:0] = answers
-            await asyncio.sleep(0.01)
-    assert [answer.code for answer in answers] == [1, 1]
+    await until(lambda: len(bench.connection.answers) >= 2)
+    assert [answer.code for answer in bench.connection.take_answers()] == [1, 1]
 
 
 @pytest.fixture
@@ -96,10 +94,8 @@ async def query(bench: ConsumeBench, key: str, **fields: Any) -> RemotingCommand
         | {name: str(value) for name, value in fields.items()}
     )
     bench.start(request(RequestCode.QUERY_MESSAGE, **ext))
-    async with asyncio.timeout(10):
-        while not (answers := [each for each in bench.connection.take_answers() if each.is_response]):
-            await asyncio.sleep(0.001)
-    (answer,) = answers
+    await until(lambda: any(each.is_response for each in bench.connection.answers))
+    (answer,) = [each for each in bench.connection.take_answers() if each.is_response]
     return answer
 
 
@@ -190,13 +186,13 @@ async def test_a_collision_is_passed_over(bench: ConsumeBench, monkeypatch: pyte
 async def test_an_unknown_topic_is_answered_17_a_deleted_one_too(bench: ConsumeBench) -> None:
     put(bench, "A|k")
     assert (await query(bench, "k", topic="none")).code == ResponseCode.TOPIC_NOT_EXIST
-    await bench.context.state.propose(DeleteTopic("t"))
+    await bench.parts.state.propose(DeleteTopic("t"))
     assert (await query(bench, "k")).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def test_messages_of_before_a_deletion_are_none_of_the_topic_made_again(bench: ConsumeBench) -> None:
     put(bench, "A|k")
-    await bench.context.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t")))
+    await bench.parts.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t")))
     put(bench, "B|k")
     assert await bodies(bench, "k") == ["B|k"]
 
@@ -220,7 +216,7 @@ async def test_too_many_queries_at_a_time_are_answered_busy(
     async with asyncio.timeout(10):
         while len(answers) < 5:
             answers += [each for each in bench.connection.take_answers() if each.is_response]
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
     assert sorted(answer.code for answer in answers) == [0, 0, 2, 2, 2]
 
 
@@ -230,11 +226,11 @@ async def test_messages_of_before_the_start_are_found_once_they_are_read_again(
     """A node whose index is behind says so when it finds nothing."""
     put(bench, "A|old")
     log, engine = bench.log.reopened(), FakeEngine()
-    context = make_context(tmp_path / "again", log, engine)
+    parts = make_parts(tmp_path / "again", log, engine)
     await log.start()
-    again = ConsumeBench(context, log, engine)
+    again = ConsumeBench(parts, log, engine)
     assert "indexed again" in str((await query(again, "old")).remark)
-    (upkeep,) = [each for each in context.services if isinstance(each, KeyUpkeep)]
+    (upkeep,) = [each for each in parts.features.services if isinstance(each, KeyMaintenance)]
     await upkeep.work()
     assert await bodies(again, "old") == ["A|old"]
     assert "indexed again" not in str((await query(again, "none")).remark)
@@ -251,9 +247,9 @@ async def test_a_broker_without_an_index_says_so(tmp_path: Path) -> None:
 async def test_the_trace_topic_is_there_from_the_start_only_if_that_is_wanted(tmp_path: Path) -> None:
     for enabled, is_there in (("true", True), ("false", False)):
         bench = await make_bench(tmp_path / enabled, traceTopicEnable=enabled)
-        assert (TRACE_TOPIC in bench.context.state.topics) is is_there
+        assert (TRACE_TOPIC in bench.parts.state.topics) is is_there
         if is_there:
-            assert bench.context.state.topics[TRACE_TOPIC].queue_nums == 1
+            assert bench.parts.state.topics[TRACE_TOPIC].queue_nums == 1
 
 
 async def test_a_follower_answers_as_the_leader_does(bench: ConsumeBench) -> None:

@@ -10,7 +10,7 @@ from broker.state.groups import SubscriptionGroupConfig
 from commitlog.record import Message
 from dledger.core.status import PeerStatus
 from dledger.core.types import PushState
-from tests.support.broker_context import FakeEngine, make_context
+from tests.support.broker_parts import FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
 from tests.unit.broker.consume_bench import (
     SUBSCRIPTION,
@@ -34,7 +34,7 @@ class Case:
         self.now_ms = 0
         self.log = FakeLog()
         self.engine = FakeEngine(connected=frozenset({"n0", "n1", "n2"} - {me}))
-        config = make_context(
+        config = make_parts(
             tmp_path,
             self.log,
             dLegerPeers=PEERS,

@@ -8,12 +8,11 @@ from typing import cast
 import pytest
 
 from broker.consume.queue_locks import LockProcessor
-from broker.forwarding import Forwarder
 from broker.readiness import OUTAGE_MEMORY_S, Readiness
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from tests.support.broker_context import FakeEngine, make_context
+from tests.support.broker_parts import FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 
@@ -87,9 +86,9 @@ async def test_a_lock_waits_for_less_than_its_client_does(tmp_path: Path) -> Non
             return False
 
     bench = Bench()
-    context = make_context(tmp_path, bench.log, bench.engine)
+    core = make_parts(tmp_path, bench.log, bench.engine).core
     readiness = Recorded(bench.log, bench.engine, "n0")
-    processor = LockProcessor(context, readiness, Forwarder(context))
+    processor = LockProcessor(core.config, core.log, core.state, core.now_ms, readiness, core.forwarder)
     request = RemotingCommand(RequestCode.LOCK_BATCH_MQ)
     answer = cast("Awaitable[RemotingCommand]", processor.lock(request, FakeConnection().as_connection))
     with pytest.raises(RequestError):

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import orjson
@@ -18,8 +18,9 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.router import Router
 from remoting.server import RemotingServer
-from tests.support.broker_context import make_context
+from tests.support.broker_parts import make_parts
 from tests.support.fake_log import FakeLog
+from tests.support.polling import until
 
 LIMIT_S = 10.0
 
@@ -43,12 +44,6 @@ class NameServer:
         return [(request.code, request.ext_fields["brokerId"]) for request in self.requests]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 async def name_server() -> AsyncIterator[NameServer]:
     server = NameServer()
@@ -62,7 +57,7 @@ class Node:
 
     def __init__(self, tmp_path: Path, addresses: str, **values: object) -> None:
         self.log = FakeLog(is_writable=False)
-        self.context = make_context(
+        self.parts = make_parts(
             tmp_path,
             self.log,
             None,
@@ -73,7 +68,7 @@ class Node:
         )
         self.client = RemotingClient()
         self.registration = Registration(
-            self.context.config, self.context.state, self.log, self.client, lambda: 3
+            self.parts.config, self.parts.state, self.log, self.client, lambda: 3
         )
 
 
@@ -132,7 +127,7 @@ async def test_a_permission_that_changes_is_shown_at_once(tmp_path: Path, name_s
         await until(lambda: len(name_server.requests) == 1)
         node.log.set_writable(True)
         await until(lambda: len(name_server.requests) == 2)
-        await node.context.state.propose(PutSettings({"brokerPermission": "4"}))
+        await node.parts.state.propose(PutSettings({"brokerPermission": "4"}))
         await until(lambda: len(name_server.requests) == 3)
         wrapper = orjson.loads(name_server.requests[-1].body)["topicConfigSerializeWrapper"]
         assert wrapper["topicConfigTable"]["TBW102"]["perm"] == 4
@@ -144,7 +139,7 @@ async def test_topic_changes_are_told_at_once_and_together(tmp_path: Path, name_
         await until(lambda: len(name_server.requests) == 1)
         node.log.set_writable(True)
         await until(lambda: len(name_server.requests) == 2)
-        await asyncio.gather(*(node.context.state.propose(PutTopic(TopicConfig(f"t{n}"))) for n in range(20)))
+        await asyncio.gather(*(node.parts.state.propose(PutTopic(TopicConfig(f"t{n}"))) for n in range(20)))
         await until(lambda: len(name_server.requests) >= 3)
         topics = orjson.loads(name_server.requests[-1].body)["topicConfigSerializeWrapper"][
             "topicConfigTable"
@@ -197,7 +192,7 @@ async def test_stop_ends_a_link_that_was_woken_in_the_same_turn(
 
 async def test_the_body_follows_every_change_of_a_topic(tmp_path: Path, name_server: NameServer) -> None:
     async with registered_node(tmp_path, f"127.0.0.1:{name_server.server.port}") as node:
-        state = node.context.state
+        state = node.parts.state
         for change in (
             PutTopic(TopicConfig("a")),
             PutTopic(TopicConfig("b")),

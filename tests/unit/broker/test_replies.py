@@ -8,9 +8,9 @@ import pytest
 
 from broker.consume.clients import Client
 from broker.consume.heartbeats import Heartbeat
-from broker.context import BrokerContext
+from broker.feature import Feature
 from broker.forwarding import MARK
-from broker.send import replies
+from broker.send.feature import make_replies
 from commitlog.log import PutStatus
 from commitlog.record import parse_properties
 from remoting.codes import RequestCode, ResponseCode
@@ -19,7 +19,7 @@ from remoting.connection import Connection
 from remoting.errors import RemotingClosedError
 from remoting.router import Router
 from remoting.server import RemotingServer
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 from tests.support.send_bench import send_request
@@ -32,17 +32,17 @@ TRACE = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 class Bench:
     """A node with the reply processor, and a client `asker` that may be connected to it."""
 
-    def __init__(self, context: BrokerContext, log: FakeLog, engine: FakeEngine) -> None:
-        self.context = context
+    def __init__(self, parts: BrokerParts, log: FakeLog, engine: FakeEngine) -> None:
+        self.parts = parts
         self.log = log
         self.engine = engine
-        replies.register(context)
+        parts.add(Feature(handlers=make_replies(parts.core).handlers()))
         self.replier = FakeConnection(1, port=50001)
         self.asker = FakeConnection(2, port=50002)
 
     def connect(self) -> None:
         client = Client("asker", self.asker, "JAVA", 409)
-        self.context.clients.beat(client, Heartbeat("asker", ("p",), ()), NOW_MS)
+        self.parts.clients.beat(client, Heartbeat("asker", ("p",), ()), NOW_MS)
 
     async def reply(
         self, *, code: int = RequestCode.SEND_REPLY_MESSAGE_V2, **changes: object
@@ -53,7 +53,7 @@ class Bench:
         return await self.ask(request)
 
     async def ask(self, request: RemotingCommand) -> RemotingCommand:
-        self.context.router.dispatch([(self.replier.as_connection, [request], request.code)])
+        self.parts.router.dispatch([(self.replier.as_connection, [request], request.code)])
         async with asyncio.timeout(5):
             while not self.replier.answers:
                 await asyncio.sleep(0)
@@ -68,8 +68,8 @@ class Bench:
 def make_bench(tmp_path: Path, **values: object) -> Bench:
     log, engine = FakeLog(), FakeEngine()
     peers = "n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3"
-    context = make_context(tmp_path, log, engine, dLegerPeers=peers, **values)
-    return Bench(context, log, engine)
+    parts = make_parts(tmp_path, log, engine, dLegerPeers=peers, **values)
+    return Bench(parts, log, engine)
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ async def test_a_node_that_does_not_know_the_client_has_the_others_push(
             assert (asked.body, asked.ext_fields[MARK]) == (b"the answer", "1")
         assert bench.stored == ([b"the answer"] if answer.code == 0 else [])
     finally:
-        await bench.context.remoting_client.close()
+        await bench.parts.core.client.close()
         for other in others:
             await other.server.stop()
 

@@ -3,20 +3,22 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from broker.admin.cleaning import CleaningProcessor
-from broker.context import BrokerContext
+from broker.feature import Core
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic, SetDelayOffset, TrimLog
 from broker.state.checkpoints import CHECKPOINT_TOPIC
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import HALF_TOPIC, STATE_TOPIC, TopicConfig
-from broker.store.retention import Retention
-from broker.store.retention_pins import earliest_hold
+from broker.store.retention import Retention, RetentionAdmin
+from broker.store.retention_pins import RetentionPin, earliest_pin
 from broker.store.topic_retention import RETENTION_ATTRIBUTE, TopicRetention, retention_ms
+from broker.timer.feature import first_delayed
+from broker.transactions.feature import first_open_half
 from broker.transactions.ledger import GROUP
 from commitlog.log import PutStatus
 from commitlog.log_removal import LogRemoval, OldFile
@@ -26,7 +28,7 @@ from dledger.core.types import PushState, Role
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from tests.support.broker_context import NOW_MS, make_context
+from tests.support.broker_parts import NOW_MS, BrokerParts, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 
@@ -70,20 +72,35 @@ class FakeRemoval:
         return removed
 
 
+def pins_of(core: Core) -> list[RetentionPin]:
+    """Of delayed messages and open transactions."""
+    return [partial(first_delayed, core), partial(first_open_half, core)]
+
+
 class Bench:
     """A leader whose state knows a checkpoint behind all of the files."""
 
     def __init__(self, tmp_path: Path, times_ms: Sequence[int | None], **values: Any) -> None:
         self.log = FakeLog()
-        self.context: BrokerContext = make_context(tmp_path, self.log, **values)
+        self.parts: BrokerParts = make_parts(tmp_path, self.log, **values)
         self.removal = FakeRemoval(times_ms)
-        self.retention = Retention(self.context, cast("LogRemoval", self.removal))
+        core = self.parts.core
+        self.pins = pins_of(core)
+        self.retention = Retention(
+            config=core.config,
+            log=core.log,
+            state=core.state,
+            clock=core.clock,
+            removal=cast("LogRemoval", self.removal),
+            pins=self.pins,
+            rewriters=(),
+        )
         self.begin_behind(10_000)
-        self.context.state.saved_covered_index = 10_000
+        self.parts.state.saved_covered_index = 10_000
 
     def begin_behind(self, index: int) -> None:
         """What is put now stands behind this entry."""
-        self.context.state.applied_index = self.log._end_index = index
+        self.parts.state.applied_index = self.log._end_index = index
 
     @property
     def left(self) -> list[int]:
@@ -98,7 +115,7 @@ async def test_what_is_old_goes_at_its_hour(tmp_path: Path) -> None:
     bench = Bench(tmp_path, [OLD_MS, OLD_MS, NOW_MS, OLD_MS], deleteWhen=NOW)
     assert await bench.retention.round() == 2
     assert bench.left == [3, 4]
-    assert bench.context.state.trim_position == 2 * FILE_BYTES
+    assert bench.parts.state.trim_position == 2 * FILE_BYTES
     assert await bench.retention.round() == 0
 
 
@@ -145,7 +162,7 @@ async def test_follower_is_not_waited_for_when_room_is_short_or_it_is_said(tmp_p
 async def test_nothing_goes_that_a_start_would_miss(tmp_path: Path, covered: int, flushed: int) -> None:
     """Behind entry 19 stands the third file: it is not enough to know 18."""
     bench = Bench(tmp_path, [OLD_MS, OLD_MS, NOW_MS], deleteWhen=NOW)
-    bench.context.state.saved_covered_index, bench.removal.flushed_index = covered, flushed
+    bench.parts.state.saved_covered_index, bench.removal.flushed_index = covered, flushed
     await bench.retention.round()
     assert bench.left == [2, 3]
 
@@ -164,7 +181,7 @@ async def test_nearly_full_disk_goes_by_itself_on_any_node(tmp_path: Path) -> No
 
 async def test_follower_obeys_what_the_leader_said(tmp_path: Path) -> None:
     bench = Bench(tmp_path, [NOW_MS, NOW_MS], deleteWhen=NOW)
-    await bench.context.state.propose(TrimLog(FILE_BYTES))
+    await bench.parts.state.propose(TrimLog(FILE_BYTES))
     bench.log.set_writable(False)
     assert await bench.retention.round() == 1
 
@@ -174,7 +191,7 @@ async def test_damaged_file_goes_where_the_others_have_none_left_to_mend_it(tmp_
     bench = Bench(tmp_path, [OLD_MS, None, OLD_MS], deleteWhen=NOW)
     await bench.retention.round()
     assert bench.left == [2, 3]
-    await bench.context.state.propose(TrimLog(2 * FILE_BYTES))
+    await bench.parts.state.propose(TrimLog(2 * FILE_BYTES))
     bench.log.set_writable(False)
     await bench.retention.round()
     assert bench.left == [3]
@@ -206,32 +223,32 @@ async def test_checkpoint_is_written_once_for_each_file(tmp_path: Path) -> None:
 
 async def test_undelivered_delays_and_open_transactions_hold_the_log(tmp_path: Path) -> None:
     log = FakeLog()
-    context = make_context(tmp_path, log)
-    assert earliest_hold(context) is None
+    parts = make_parts(tmp_path, log)
+    pins = pins_of(parts.core)
+    assert earliest_pin(pins) is None
     delayed = Message("SCHEDULE_TOPIC_XXXX", 2, b"", properties=b"DELAY\x013\x02")
     for message in (delayed, delayed, Message(HALF_TOPIC, 0, b""), Message(HALF_TOPIC, 0, b"")):
         log.put([message], lambda _: None)
     log.commit()
     first, second = (row[0] for row in log.fake_queues.by_key["SCHEDULE_TOPIC_XXXX", 2].rows)
     halves = [row[0] for row in log.fake_queues.by_key[HALF_TOPIC, 0].rows]
-    assert earliest_hold(context) == first
-    await context.state.propose(SetDelayOffset(3, 1))
-    assert earliest_hold(context) == second
-    await context.state.propose(SetDelayOffset(3, 2))
-    assert earliest_hold(context) == halves[0]
-    await context.state.propose(CommitOffsets(GROUP, HALF_TOPIC, {0: 1}))
-    assert earliest_hold(context) == halves[1]
-    context.log_holds.append(lambda: 7)
-    context.log_holds.append(lambda: None)
-    assert earliest_hold(context) == 7
-    context.log_holds.clear()
-    await context.state.propose(CommitOffsets(GROUP, HALF_TOPIC, {0: 2}))
-    assert earliest_hold(context) is None
+    assert earliest_pin(pins) == first
+    await parts.state.propose(SetDelayOffset(3, 1))
+    assert earliest_pin(pins) == second
+    await parts.state.propose(SetDelayOffset(3, 2))
+    assert earliest_pin(pins) == halves[0]
+    await parts.state.propose(CommitOffsets(GROUP, HALF_TOPIC, {0: 1}))
+    assert earliest_pin(pins) == halves[1]
+    pins += [lambda: 7, lambda: None]
+    assert earliest_pin(pins) == 7
+    del pins[2:]
+    await parts.state.propose(CommitOffsets(GROUP, HALF_TOPIC, {0: 2}))
+    assert earliest_pin(pins) is None
 
 
 async def test_held_file_stays_on_a_full_disk_too(tmp_path: Path) -> None:
     bench = Bench(tmp_path, [OLD_MS, OLD_MS, OLD_MS], deleteWhen=NOW)
-    bench.context.log_holds.append(lambda: 2 * FILE_BYTES + 48)
+    bench.pins.append(lambda: 2 * FILE_BYTES + 48)
     bench.removal.ratio = 0.99
     await bench.retention.round()
     assert bench.left == [3]
@@ -249,9 +266,9 @@ def test_own_time_of_a_topic_is_read_or_passed_over(text: str, expected: int | N
 
 async def test_topic_shows_its_messages_for_its_own_time(tmp_path: Path) -> None:
     log = FakeLog(now_ms=NOW_MS - 10_000)
-    context = make_context(tmp_path, log)
+    parts = make_parts(tmp_path, log)
     shown: list[tuple[str, int]] = []
-    await context.state.propose(
+    await parts.state.propose(
         PutTopic(TopicConfig("SHORT", attributes={RETENTION_ATTRIBUTE: "5000"})),
         PutTopic(TopicConfig("LONG")),
     )
@@ -263,26 +280,26 @@ async def test_topic_shows_its_messages_for_its_own_time(tmp_path: Path) -> None
     log.commit()
     queue = log.fake_queues.by_key["SHORT", 0]
     queue.hide_before = lambda offset: shown.append(("SHORT", offset))  # type: ignore[attr-defined]
-    topics = TopicRetention(context)
-    await topics.decide(context.clock())
-    assert context.state.first_shown == {"SHORT": {0: 2}}
+    topics = TopicRetention(parts.core.log, parts.state)
+    await topics.decide(parts.clock())
+    assert parts.state.first_shown == {"SHORT": {0: 2}}
     assert shown == [("SHORT", 2)]
 
 
 async def test_offsets_of_a_group_that_is_gone_go_with_what_they_speak_of(tmp_path: Path) -> None:
     log = FakeLog()
-    context = make_context(tmp_path, log)
-    await context.state.propose(PutTopic(TopicConfig("T")), PutTopic(TopicConfig("U")))
+    parts = make_parts(tmp_path, log)
+    await parts.state.propose(PutTopic(TopicConfig("T")), PutTopic(TopicConfig("U")))
     for topic in ("T", "T", "U", "U"):
         log.put([Message(topic, 0, b"")], lambda _: None)
     log.commit()
     log.fake_queues.by_key["T", 0].drop_before(2)
-    await context.state.propose(
+    await parts.state.propose(
         PutGroup(SubscriptionGroupConfig("here")),
         *(CommitOffsets(group, topic, {0: 1}) for group in ("here", "gone") for topic in ("T", "U")),
     )
-    await TopicRetention(context).drop_stale_offsets()
-    assert sorted((topic, group) for topic, group, _ in context.state.offsets.items()) == [
+    await TopicRetention(parts.core.log, parts.state).drop_stale_offsets()
+    assert sorted((topic, group) for topic, group, _ in parts.state.offsets.items()) == [
         ("T", "here"), ("U", "gone"), ("U", "here"),
     ]  # fmt: skip
 
@@ -290,20 +307,20 @@ async def test_offsets_of_a_group_that_is_gone_go_with_what_they_speak_of(tmp_pa
 async def test_an_offset_at_the_first_message_there_is_stays(tmp_path: Path) -> None:
     """A group that comes back would begin at the end of the queue, and miss what came after it left."""
     log = FakeLog()
-    context = make_context(tmp_path, log)
-    await context.state.propose(PutTopic(TopicConfig("T")))
+    parts = make_parts(tmp_path, log)
+    await parts.state.propose(PutTopic(TopicConfig("T")))
     for _ in range(4):
         log.put([Message("T", 0, b"")], lambda _: None)
     log.commit()
     log.fake_queues.by_key["T", 0].drop_before(2)
-    await context.state.propose(*(CommitOffsets(f"gone{offset}", "T", {0: offset}) for offset in (1, 2, 4)))
-    await TopicRetention(context).drop_stale_offsets()
-    assert [group for _, group, _ in context.state.offsets.items()] == ["gone2", "gone4"]
+    await parts.state.propose(*(CommitOffsets(f"gone{offset}", "T", {0: offset}) for offset in (1, 2, 4)))
+    await TopicRetention(parts.core.log, parts.state).drop_stale_offsets()
+    assert [group for _, group, _ in parts.state.offsets.items()] == ["gone2", "gone4"]
 
 
 async def test_an_offset_beyond_the_end_of_a_deleted_topic_does_not_stay_for_ever(tmp_path: Path) -> None:
     bench = Bench(tmp_path, [])
-    state, queues = bench.context.state, bench.log.fake_queues
+    state, queues = bench.parts.state, bench.log.fake_queues
     await state.propose(PutGroup(SubscriptionGroupConfig("here")))
     queues.raise_to("GONE", 0, 5, 0)
     await state.propose(PutTopic(TopicConfig("LEFT")))
@@ -317,27 +334,27 @@ async def test_a_group_that_comes_back_while_offsets_are_looked_through_keeps_it
 ) -> None:
     monkeypatch.setattr("broker.store.topic_retention.LOOKED_AT_ONCE", 1)
     log = FakeLog()
-    context = make_context(tmp_path, log)
-    await context.state.propose(PutTopic(TopicConfig("T")))
+    parts = make_parts(tmp_path, log)
+    await parts.state.propose(PutTopic(TopicConfig("T")))
     log.put([Message("T", 0, b"")] * 3, lambda _: None)
     log.commit()
     log.fake_queues.by_key["T", 0].drop_before(2)
-    await context.state.propose(*(CommitOffsets(group, "T", {0: 1}) for group in ("back", "gone", "other")))
-    dropping = asyncio.create_task(TopicRetention(context).drop_stale_offsets())
+    await parts.state.propose(*(CommitOffsets(group, "T", {0: 1}) for group in ("back", "gone", "other")))
+    dropping = asyncio.create_task(TopicRetention(parts.core.log, parts.state).drop_stale_offsets())
     await asyncio.sleep(0)
     log.auto_commit = False
-    context.state.propose(PutGroup(SubscriptionGroupConfig("back")))
+    parts.state.propose(PutGroup(SubscriptionGroupConfig("back")))
     await asyncio.sleep(0)
     log.commit()
     log.auto_commit = True
     await dropping
-    assert [group for _, group, _ in context.state.offsets.items()] == ["back"]
+    assert [group for _, group, _ in parts.state.offsets.items()] == ["back"]
 
 
 async def test_what_is_left_of_deleted_topics_goes(tmp_path: Path) -> None:
     """Messages that came late, what an earlier version kept, and offsets: but nothing of the system's own."""
     bench = Bench(tmp_path, [])
-    state, queues = bench.context.state, bench.log.fake_queues
+    state, queues = bench.parts.state, bench.log.fake_queues
     await state.propose(PutGroup(SubscriptionGroupConfig("here")), PutTopic(TopicConfig("KEPT")))
     system = ["rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"]
     for topic in ("GONE", "FULL", "KEPT", *system):
@@ -345,7 +362,7 @@ async def test_what_is_left_of_deleted_topics_goes(tmp_path: Path) -> None:
     bench.log.commit()
     await state.propose(CommitOffsets("here", "OFFSET", {0: 5}), CommitOffsets("here", "KEPT", {0: 5}))
     request = RemotingCommand(RequestCode.CLEAN_UNUSED_TOPIC)
-    answer = await CleaningProcessor(bench.retention).clean_topics(request, FakeConnection().as_connection)
+    answer = await RetentionAdmin(bench.retention).clean_topics(request, FakeConnection().as_connection)
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "3 topics forgotten")
     assert set(queues.topics()) - {STATE_TOPIC} == {"KEPT", *system}
     assert [topic for topic, _, _ in state.offsets.items()] == ["KEPT"]
@@ -360,7 +377,7 @@ async def test_a_topic_that_is_being_made_is_not_taken_for_one_that_is_gone(tmp_
     bench.log.auto_commit = False
     bench.log.put([Message("T", 0, b"early")], lambda _: None)
     bench.log.commit()
-    made = bench.context.state.propose(PutTopic(TopicConfig("T")))
+    made = bench.parts.state.propose(PutTopic(TopicConfig("T")))
     await asyncio.sleep(0)
     bench.log.time_out()
     await asyncio.sleep(0)
@@ -372,7 +389,7 @@ async def test_a_topic_that_is_being_made_is_not_taken_for_one_that_is_gone(tmp_
 
 async def test_operators_are_told_how_much_went(tmp_path: Path) -> None:
     bench = Bench(tmp_path, [OLD_MS, NOW_MS], deleteWhen=NOT_NOW)
-    processor = CleaningProcessor(bench.retention)
+    processor = RetentionAdmin(bench.retention)
     connection = FakeConnection().as_connection
     deleted = await processor.delete_files(RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG), connection)
     cleaned = await processor.clean_queues(
@@ -384,7 +401,7 @@ async def test_operators_are_told_how_much_went(tmp_path: Path) -> None:
 
 
 async def test_plain_log_says_that_it_keeps_everything() -> None:
-    processor = CleaningProcessor(None)
+    processor = RetentionAdmin(None)
     request = RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG)
     with pytest.raises(RequestError, match="keeps everything"):
         await processor.delete_files(request, FakeConnection().as_connection)

@@ -10,7 +10,7 @@ from commitlog.log import PutStatus
 from commitlog.record import parse_properties
 from remoting.codes import ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 from tests.support.send_bench import KEY, Bench, make_bench, send_request
@@ -32,7 +32,7 @@ async def test_a_message_is_stored_as_it_came_and_answered_with_its_place(bench:
     assert (message.topic, message.queue_id, message.body, message.flag) == ("t", 2, b"hello", 5)
     assert (message.sys_flag, message.reconsume_times, message.born_timestamp_ms) == (1, 1, NOW_MS)
     assert message.born_host == bench.connection.born_host
-    assert message.store_host == bench.context.store_host
+    assert message.store_host == bench.parts.store_host
     assert parse_properties(message.properties) == {"UNIQ_KEY": KEY, "TAGS": "a", **STAMPED}
     assert answer.code == 0
     assert answer.ext_fields == {
@@ -96,7 +96,7 @@ async def test_each_way_a_put_can_fail_has_its_code(bench: Bench, status: PutSta
 async def test_a_follower_names_the_leader(tmp_path: Path) -> None:
     log = FakeLog(is_writable=False)
     engine = FakeEngine(leader_id="n1", client_addresses={"n1": "10.0.0.2:10921"})
-    bench = Bench(make_context(tmp_path, log, engine), log)
+    bench = Bench(make_parts(tmp_path, log, engine), log)
     answer = await bench.answer(send_request("unknown"))
     assert answer.code == 14
     assert "n1 at 10.0.0.2:10921" in str(answer.remark)
@@ -106,7 +106,7 @@ async def test_a_follower_names_the_leader(tmp_path: Path) -> None:
 async def test_a_leader_that_takes_nothing_says_why(tmp_path: Path) -> None:
     """It led and said that it was not ready yet, for as long as its disk was full."""
     log = FakeLog()
-    bench = Bench(make_context(tmp_path, log, FakeEngine(leader_id="n0")), log)
+    bench = Bench(make_parts(tmp_path, log, FakeEngine(leader_id="n0")), log)
     log.next_status = PutStatus.SERVICE_NOT_AVAILABLE
     answer = await bench.answer(send_request())
     assert answer.code == 14
@@ -223,7 +223,7 @@ async def test_every_way_in_says_region_and_trace(bench: Bench) -> None:
 
 async def test_trace_can_be_switched_off_while_it_runs(bench: Bench) -> None:
     await bench.answer(send_request())
-    await bench.context.state.propose(PutSettings({"traceOn": "false"}))
+    await bench.parts.state.propose(PutSettings({"traceOn": "false"}))
     answer = await bench.answer(send_request())
     assert answer.ext_fields["TRACE_ON"] == "false"
     refused = await bench.answer(send_request("a b"))
@@ -248,14 +248,14 @@ async def test_a_body_may_have_just_maxmessagesize_and_that_can_change(bench: Be
         return found
 
     assert await codes(4 * MIB, 4 * MIB + 1) == [0, 0, 0, 13, 13, 13]
-    await bench.context.state.propose(PutSettings({"maxMessageSize": "1000"}))
+    await bench.parts.state.propose(PutSettings({"maxMessageSize": "1000"}))
     assert await codes(1000, 1001) == [0, 0, 0, 13, 13, 13]
-    await bench.context.state.propose(PutSettings({"maxMessageSize": "2000"}))
+    await bench.parts.state.propose(PutSettings({"maxMessageSize": "2000"}))
     assert await codes(2000, 2001) == [0, 0, 0, 13, 13, 13]
 
 
 async def test_topics_are_made_by_sends_only_while_that_is_allowed(bench: Bench) -> None:
-    state = bench.context.state
+    state = bench.parts.state
     for setting, code in (("false", 17), ("true", 0), ("false", 17)):
         version = state.data_version
         await state.propose(PutSettings({"autoCreateTopicEnable": setting}))
@@ -292,14 +292,14 @@ async def test_no_delay_is_no_delay(bench: Bench, asked: str) -> None:
 
 async def test_a_topic_deleted_or_narrowed_is_seen_at_once(bench: Bench) -> None:
     assert (await bench.answer(send_request(queue_id=3))).code == 0
-    await bench.context.state.propose(PutTopic(TopicConfig("t", 2, 2)))
+    await bench.parts.state.propose(PutTopic(TopicConfig("t", 2, 2)))
     assert (await bench.answer(send_request(queue_id=3))).code == 29
-    await bench.context.state.propose(PutTopic(TopicConfig("t", 2, 2, perm=0)))
+    await bench.parts.state.propose(PutTopic(TopicConfig("t", 2, 2, perm=0)))
     assert (await bench.answer(send_request(queue_id=1))).code == 16
 
 
 async def test_multi_tag_topics_mark_their_messages(bench: Bench) -> None:
-    await bench.context.state.propose(PutTopic(TopicConfig("t", 2, 2, topic_filter_type="MULTI_TAG")))
+    await bench.parts.state.propose(PutTopic(TopicConfig("t", 2, 2, topic_filter_type="MULTI_TAG")))
     await bench.answer(send_request())
     assert bench.stored[0].sys_flag == 2
 

@@ -60,7 +60,7 @@ async def test_the_first_retry_waits_at_level_3_for_the_retry_topic(bench: Consu
     assert (copy.topic, copy.queue_id) == (SCHEDULE_TOPIC, 2)
     assert (copy.body, copy.flag, copy.sys_flag, copy.reconsume_times) == (b"body", 5, 1, 1)
     assert (copy.born_timestamp_ms, copy.born_host) == (77, bytes(range(8)))
-    assert copy.store_host == bench.context.store_host
+    assert copy.store_host == bench.parts.store_host
     assert parse_properties(copy.properties) == {
         "TAGS": "a",
         "UNIQ_KEY": "K1",
@@ -70,7 +70,7 @@ async def test_the_first_retry_waits_at_level_3_for_the_retry_topic(bench: Consu
         "REAL_TOPIC": "%RETRY%g",
         "REAL_QID": "0",
     }
-    assert bench.context.state.topics["%RETRY%g"].write_queue_nums == 1
+    assert bench.parts.state.topics["%RETRY%g"].write_queue_nums == 1
 
 
 async def test_a_later_retry_waits_longer_and_remembers_where_it_came_from(bench: ConsumeBench) -> None:
@@ -118,7 +118,7 @@ async def test_a_dead_letter_is_not_delayed(bench: ConsumeBench) -> None:
     dead = bench.stored[-1]
     assert (dead.topic, dead.queue_id, dead.reconsume_times) == ("%DLQ%g", 0, 1)
     assert parse_properties(dead.properties)["DELAY"] == "0"
-    assert bench.context.state.topics["%DLQ%g"].perm == 6
+    assert bench.parts.state.topics["%DLQ%g"].perm == 6
 
 
 async def test_a_known_group_and_topic_cost_one_put_and_no_wait(bench: ConsumeBench) -> None:
@@ -135,8 +135,8 @@ async def test_a_known_group_and_topic_cost_one_put_and_no_wait(bench: ConsumeBe
 async def test_an_unknown_group_is_created_with_its_topic(bench: ConsumeBench) -> None:
     position = await consumed(bench)
     assert (await bench.ask(send_back(position, group="new"))).code == 0
-    assert "new" in bench.context.state.groups
-    assert "%RETRY%new" in bench.context.state.topics
+    assert "new" in bench.parts.state.groups
+    assert "%RETRY%new" in bench.parts.state.topics
 
 
 async def test_an_unknown_group_is_26_when_groups_are_not_created(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_an_unknown_group_is_26_when_groups_are_not_created(tmp_path: Path
 
 
 async def test_a_group_without_retry_queues_lets_the_message_go(bench: ConsumeBench) -> None:
-    await bench.context.state.propose(PutGroup(SubscriptionGroupConfig("n", retry_queue_nums=0)))
+    await bench.parts.state.propose(PutGroup(SubscriptionGroupConfig("n", retry_queue_nums=0)))
     position = await consumed(bench)
     stored = len(bench.stored)
     assert (await bench.ask(send_back(position, group="n"))).code == 0
@@ -153,7 +153,7 @@ async def test_a_group_without_retry_queues_lets_the_message_go(bench: ConsumeBe
 
 
 async def test_a_retry_topic_that_may_not_be_written_is_16(bench: ConsumeBench) -> None:
-    await bench.context.state.propose(PutTopic(TopicConfig("%RETRY%g", 1, 1, perm=4)))
+    await bench.parts.state.propose(PutTopic(TopicConfig("%RETRY%g", 1, 1, perm=4)))
     assert (await bench.ask(send_back(await consumed(bench)))).code == 16
 
 

@@ -85,7 +85,7 @@ async def test_the_first_send_creates_its_topic_and_later_ones_keep_their_order(
     await bench.settle()
     bench.handle(send_request("new", b"6", opaque=6))
     await bench.settle()
-    created = bench.context.state.topics["new"]
+    created = bench.parts.state.topics["new"]
     assert (created.read_queue_nums, created.write_queue_nums, created.perm) == (4, 4, 6)
     assert [message.body for message in bench.stored if message.topic == "new"] == [
         b"%d" % n for n in range(7)
@@ -117,7 +117,7 @@ async def test_a_retry_within_the_groups_limit_goes_to_the_retry_topic(bench: Be
     answer = await bench.answer(send_request("%RETRY%g", reconsume_times=3))
     assert answer.code == 0
     assert [message.topic for message in bench.stored] == ["%RETRY%g"]
-    assert bench.context.state.topics["%RETRY%g"].write_queue_nums == 1
+    assert bench.parts.state.topics["%RETRY%g"].write_queue_nums == 1
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ async def test_a_message_retried_in_vain_goes_to_the_dead_letters(
     assert real == topic
     if topic == "%DLQ%g":
         assert parse_properties(message.properties)["DELAY"] == "-1"
-        assert "%DLQ%g" in bench.context.state.topics
+        assert "%DLQ%g" in bench.parts.state.topics
 
 
 async def test_a_broker_that_may_not_be_written_takes_nothing_for_ordered_topics(tmp_path: Path) -> None:
     """Those are sent to by fixed queues; for others the route keeps clients away."""
     bench = await make_bench(tmp_path, brokerPermission="4")
-    await bench.context.state.propose(PutTopic(TopicConfig("ordered", 4, 4, is_ordered=True)))
+    await bench.parts.state.propose(PutTopic(TopicConfig("ordered", 4, 4, is_ordered=True)))
     answer = await bench.answer(send_request("ordered"))
     assert (answer.code, answer.remark) == (16, "the broker[127.0.0.1] sending message is forbidden")
     assert (await bench.answer(send_request("t"))).code == 0
@@ -155,13 +155,13 @@ async def test_without_creation_of_topics_only_those_that_are_there_take_message
     answer = await bench.answer(send_request("new"))
     assert (answer.code, "not exist" in (answer.remark or "")) == (17, True)
     assert (await bench.answer(send_request("t"))).code == 0
-    assert "new" not in bench.context.state.topics
+    assert "new" not in bench.parts.state.topics
 
 
 @pytest.mark.parametrize("kind", ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"])
 async def test_the_type_of_a_topic_binds_no_send(bench: Bench, kind: str) -> None:
     """RocketMQ leaves the check to its proxy."""
-    await bench.context.state.propose(PutTopic(TopicConfig("typed", 1, 1, attributes={"message.type": kind})))
+    await bench.parts.state.propose(PutTopic(TopicConfig("typed", 1, 1, attributes={"message.type": kind})))
     assert (await bench.answer(send_request("typed"))).code == 0
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin import node as admin_broker
-from broker.readiness import Readiness
-from broker.send.send_back import SendBackProcessor
+from broker.admin.feature import make_runtime_info
+from broker.send.feature import make_send_back
 from broker.state.state import ReplicatedState
 from broker.state.topics import STATE_TOPIC
 from broker.state.writers import Progress
@@ -21,7 +20,7 @@ from commitlog.record import Message, get_property
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
-from tests.support.broker_context import NOW_MS
+from tests.support.broker_parts import NOW_MS
 from tests.support.send_bench import STAMP, Bench, make_bench, send_request
 from tests.support.sequenced import batch_body, numbers_of, sequenced_send
 
@@ -42,16 +41,16 @@ async def test_messages_are_stored_with_their_numbers_and_answered_with_their_pl
         5,
     )
     assert first.born_host == bench.connection.born_host
-    assert first.store_host == bench.context.store_host
+    assert first.store_host == bench.parts.store_host
     assert first.properties == b"LEDGERMQ_SEQ\x01w|0|1|0\x02UNIQ_KEY\x01k\x02" + STAMP
     assert second.properties == b"LEDGERMQ_SEQ\x01w|0|1|1\x02UNIQ_KEY\x01k\x02" + STAMP
     assert answer.code == 0
     assert (answer.ext_fields["queueOffset"], answer.ext_fields["repeats"]) == ("0", "0")
-    assert bench.context.state.writers.get(b"w|0") == Progress(1, 2)
+    assert bench.parts.state.writers.get(b"w|0") == Progress(1, 2)
 
 
 async def test_a_message_of_just_maxmessagesize_fits_with_its_properties(bench: Bench) -> None:
-    size = bench.context.config.max_message_bytes
+    size = bench.parts.config.max_message_bytes
     assert size == 4 * 1024 * 1024
     properties = b"K\x01" + b"v" * 32_000 + b"\x02"
     for more, code in ((1, 13), (0, 0)):
@@ -181,13 +180,13 @@ async def test_sequenced_and_ordinary_sends_share_a_turn_in_order(bench: Bench) 
 
 async def test_another_leader_and_a_restart_know_what_was_stored(bench: Bench) -> None:
     await bench.answer(sequenced_send(0, [b"a", b"b", b"c"]))
-    await bench.context.state.start()
-    await bench.context.state.stop()  # writes the snapshot
+    await bench.parts.state.start()
+    await bench.parts.state.stop()  # writes the snapshot
     for keeps_snapshot in (True, False):
         if not keeps_snapshot:
-            (bench.context.config.store_path_root_dir / "state" / "snapshot").unlink()
+            (bench.parts.config.store_path_root_dir / "state" / "snapshot").unlink()
         log = bench.log.reopened()
-        state = ReplicatedState(bench.context.config, log, lambda: NOW_MS)
+        state = ReplicatedState(bench.parts.config, log, lambda: NOW_MS)
         state.restore()
         await log.start()
         assert state.writers.get(b"w|0") == Progress(1, 3)
@@ -211,15 +210,15 @@ async def test_a_message_may_be_delayed_and_its_delivery_is_an_ordinary_message(
     assert (await bench.answer(sequenced_send(0, [b"a"], properties=properties))).code == 0
     (waiting,) = bench.stored
     assert (waiting.topic, numbers_of([waiting])) == (SCHEDULE_TOPIC, [0])
-    delivery = DelayDelivery(bench.context)
-    bench.context.clock = lambda: NOW_MS + 2_000
+    delivery = DelayDelivery(bench.parts.core)
+    bench.parts.clock = lambda: NOW_MS + 2_000
     await delivery.start()
     delivery.deliver_due()
     await bench.settle()
     await delivery.stop()
     delivered = bench.stored[-1]
     assert (delivered.topic, delivered.prepared_transaction_offset) == ("t", 0)
-    assert bench.context.state.writers.get(b"w|0") == Progress(1, 1)
+    assert bench.parts.state.writers.get(b"w|0") == Progress(1, 1)
 
 
 async def test_copies_of_a_sequenced_message_are_ordinary_messages(bench: Bench) -> None:
@@ -231,9 +230,8 @@ async def test_copies_of_a_sequenced_message_are_ordinary_messages(bench: Bench)
     header = ConsumerSendMsgBackRequestHeader(
         position=_position_of(bench, original), group="g", delay_level=0
     )
-    readiness = Readiness(bench.log, bench.context.engine, "n0", lambda: 0)
     request = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, 7, ext_fields=header.ext_fields())
-    result = SendBackProcessor(bench.context, readiness).handle(request, bench.connection.as_connection)
+    result = make_send_back(bench.parts.core).handle(request, bench.connection.as_connection)
     if result is not None:
         await result  # type: ignore[misc]
     await bench.settle()
@@ -241,7 +239,7 @@ async def test_copies_of_a_sequenced_message_are_ordinary_messages(bench: Bench)
     assert len(copies) == 3
     assert all(get_property(copy.properties, b"LEDGERMQ_SEQ") == b"w|0|1|0" for copy in copies)
     assert [copy.prepared_transaction_offset for copy in copies] == [0, 0, 0]
-    assert bench.context.state.writers.get(b"w|0") == Progress(1, 1)
+    assert bench.parts.state.writers.get(b"w|0") == Progress(1, 1)
 
 
 def _position_of(bench: Bench, message: Message) -> int:
@@ -293,7 +291,7 @@ async def test_the_topic_is_made_as_for_any_send(bench: Bench) -> None:
         (1, 0),
         (2, 0),
     ]
-    assert bench.context.state.topics["new"].write_queue_nums == 4
+    assert bench.parts.state.topics["new"].write_queue_nums == 4
     assert numbers_of(bench.stored) == [0, 1, 2]
 
 
@@ -314,9 +312,7 @@ async def test_a_header_that_cannot_be_read_is_refused(bench: Bench) -> None:
 
 
 async def test_the_runtime_info_announces_it(bench: Bench) -> None:
-    admin = admin_broker.BrokerAdmin(bench.context)
+    info = make_runtime_info(bench.parts.core)
     await bench.answer(sequenced_send(0, [b"a"]))
-    request = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
-    answer = admin.runtime_info(request, bench.connection.as_connection)
-    assert b'"sequencedSends":"true"' in answer.body
-    assert b'"sequencedWriters":"1"' in answer.body
+    table = info.table()
+    assert (table["sequencedSends"], table["sequencedWriters"]) == ("true", "1")

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.admin import offsets as admin_offsets
-from broker.context import BrokerContext
+from broker.admin.feature import admin_feature
 from broker.state.changes import (
     Change,
     CommitOffsets,
@@ -40,8 +39,9 @@ from broker.state.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from broker.state.tables import StateTables
 from broker.state.topics import TopicConfig, static_topics
 from commitlog.sequences import SequenceRun, writer_key
-from tests.support.broker_context import make_context
+from tests.support.broker_parts import BrokerParts, make_parts
 from tests.support.fake_log import FakeLog
+from tests.support.long_runs import examples
 from tests.unit.broker.test_state import make_config
 
 TOPICS = st.sampled_from(["t", "u", "TBW102"])
@@ -114,7 +114,7 @@ RESET: Change = CommitOffsets("g", "t", {0: 1}, is_reset=True)
 ANOTHER: Change = CommitOffsets("h", "t", {0: 1})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(STEPS, max_size=30), st.integers(0, 30))
 @example([(RESET, 1), (ANOTHER, 1)], 1)
 @example([(LockQueues("g", "c1", {"t": [0]}), 1), (ANOTHER, 1)], 1)
@@ -133,7 +133,7 @@ def test_a_snapshot_and_what_follows_are_the_tables_that_the_whole_log_makes(
     assert other.holds() == whole.holds()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(STEPS, max_size=20), st.lists(STEPS, max_size=20))
 def test_a_copy_for_a_snapshot_is_not_moved_by_what_follows(
     steps: Sequence[Step], later: Sequence[Step]
@@ -148,27 +148,27 @@ def test_a_copy_for_a_snapshot_is_not_moved_by_what_follows(
     assert node.holds() == before
 
 
-def marks_of(context: BrokerContext) -> Mapping[tuple[str, str, int], int | None]:
+def marks_of(parts: BrokerParts) -> Mapping[tuple[str, str, int], int | None]:
     """Where consumers are sent; what is over keeps nobody out."""
     keys = [(group, topic, number) for group in ("g", "h") for topic in ("t", "u") for number in range(3)]
-    targets = {key: context.offset_resets.send(*key, 99, now_ms=0) for key in keys}
+    targets = {key: parts.consumers.resets.send(*key, 99, now_ms=0) for key in keys}
     return {key: target for key, target in targets.items() if target is not None}
 
 
-async def follower(root: Path, log: FakeLog) -> BrokerContext:
+async def follower(root: Path, log: FakeLog) -> BrokerParts:
     """A node that has applied all there is, from its snapshot on if it has one."""
     reopened = log.reopened()
     reopened.set_writable(False)
-    context = make_context(root, reopened)
-    admin_offsets.register(context)
+    parts = make_parts(root, reopened)
+    parts.add(admin_feature(parts.core, parts.consumers))
     await reopened.start()
-    return context
+    return parts
 
 
 async def check_marks(root: Path, changes: Sequence[Change], cut: int) -> None:
     log = FakeLog()
-    first = make_context(root / "a", log)
-    admin_offsets.register(first)
+    first = make_parts(root / "a", log)
+    first.add(admin_feature(first.core, first.consumers))
     for number, change in enumerate(changes):
         if number == cut:
             await first.state.stop()
@@ -178,7 +178,7 @@ async def check_marks(root: Path, changes: Sequence[Change], cut: int) -> None:
     assert list(other.state.resets.items()) == list(whole.state.resets.items())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(OFFSET_CHANGES, min_size=1, max_size=12), st.integers(0, 11))
 @example([RESET, ANOTHER], 1)
 def test_a_node_that_starts_with_a_snapshot_sends_consumers_where_every_other_one_does(

@@ -31,12 +31,13 @@ def message_id(bench: TransactionBench, topic: str = CHECK_MAX_TIME_TOPIC, queue
     queue = bench.log.queues.get(topic, queue_id)
     assert queue is not None
     ((position, _, _),) = queue.units(0, 1)
-    return offset_msg_id(bench.context.store_host, position)
+    return offset_msg_id(bench.parts.store_host, position)
 
 
 async def resume(bench: TransactionBench, text: str) -> RemotingCommand:
+    core = bench.parts.core
     readiness = Readiness(bench.log, None, "n0")
-    processor = ResumeProcessor(bench.context, readiness)
+    processor = ResumeProcessor(core.log, core.router, core.store_host, readiness)
     request = RemotingCommand(RequestCode.RESUME_CHECK_HALF_MESSAGE, 1, ext_fields={"msgId": text})
     assert processor.handle(request, bench.producer) is None
     await bench.settle()
@@ -46,7 +47,7 @@ async def resume(bench: TransactionBench, text: str) -> RemotingCommand:
 
 async def test_it_is_a_half_message_again_and_can_be_committed(bench: TransactionBench) -> None:
     assert (await resume(bench, message_id(bench))).code == 0
-    await bench.context.state.propose(PutSettings({"transactionCheckMax": "15"}))
+    await bench.parts.state.propose(PutSettings({"transactionCheckMax": "15"}))
     bench.at(12 * SECOND)
     await bench.checks.run_round()
     (asked,) = bench.producer.take_answers()

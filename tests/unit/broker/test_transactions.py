@@ -206,7 +206,7 @@ async def test_a_half_message_that_others_have_and_this_node_not_yet_is_waited_f
     bench.log.auto_commit = False
     result = bench.log.put([bench_half()], lambda _: None)
     end_position = result.positions[0] + 1_000
-    bench.context.end_position = lambda: end_position
+    bench.parts.end_position = lambda: end_position
     ext = {"producerGroup": "p", "tranStateTableOffset": "0", "commitOrRollback": str(COMMIT)}
     ext["commitLogOffset"] = str(result.positions[0])
     bench.send_end(RemotingCommand(RequestCode.END_TRANSACTION, 1, ext_fields=ext))
@@ -222,7 +222,7 @@ async def test_a_half_message_that_others_have_and_this_node_not_yet_is_waited_f
 
 async def test_a_position_behind_the_log_is_not_waited_for(bench: TransactionBench) -> None:
     half = await bench.prepare()
-    bench.context.end_position = lambda: bench.log.max_position + 10
+    bench.parts.end_position = lambda: bench.log.max_position + 10
     assert (await bench.end(half, COMMIT, commitLogOffset=bench.log.max_position + 10)).code == 1
     bench.send_end(bench.end_request(half, COMMIT, commitLogOffset=bench.log.max_position + 9))
     bench.follow()

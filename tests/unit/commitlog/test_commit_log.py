@@ -108,7 +108,7 @@ async def test_puts_made_while_a_round_syncs_share_the_next_one() -> None:
         bench.put(b"x")
     await bench.settle(21)
     assert fs.sync_count - before <= 2
-    writes = bench.log.write_measures
+    writes = bench.log.write_metrics
     assert (writes.entries.sum, writes.entries.count) == (21, writes.seconds.count)
     assert writes.size_bytes.sum == bench.log.end_position
     await bench.log.stop()

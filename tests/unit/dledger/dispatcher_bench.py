@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from dledger.core.catch_up import CatchUp
 from dledger.core.config import Config
 from dledger.core.dispatcher import EntryDispatcher
 from dledger.core.epochs import EpochCache
+from dledger.core.flow_control import CatchUp
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -14,7 +14,7 @@ from dledger.core.messages import (
     Message,
 )
 from dledger.core.output import Outbox
-from dledger.core.pushes import Pushes
+from dledger.core.push_cache import PushCache
 from dledger.core.types import EntryRange, Epoch, LogState, ResponseCode
 
 TERM = 9
@@ -62,10 +62,10 @@ class Bench:
         self.outbox = Outbox()
         config = Config("g", "n0", ("n0", "n1"), **limits)
         self.reader = TermReader(self.log)
-        self.pushes = Pushes(TERM, config, self.log, self.reader)
+        self.push_cache = PushCache(TERM, config, self.log, self.reader)
         catch_up = CatchUp(config.catch_up_bytes_per_s_min)
         self.dispatcher = EntryDispatcher(
-            "n1", TERM, config, self.log, self.reader, self.outbox, catch_up, self.pushes
+            "n1", TERM, config, self.log, self.reader, self.outbox, catch_up, self.push_cache
         )
         self.now_ms = 0
         self.commit_index = -1
@@ -74,7 +74,7 @@ class Bench:
     def pump(self, wait_ms: int = 0) -> list[Message]:
         """What it sends after so long."""
         self.now_ms += wait_ms
-        self.pushes.forget()
+        self.push_cache.clear()
         self.dispatcher.pump(self.now_ms, self.commit_index, self.is_spare)
         self.dispatcher.check_invariants()
         output = self.outbox.take(self.commit_index)

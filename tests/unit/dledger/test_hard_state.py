@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dledger.core.types import HardState
-from dledger.hard_state import CorruptHardStateError, HardStateFile
+from dledger.durable_state import CorruptHardStateError, HardStateFile
 from tests.support.memory_fs import MemoryFs, PowerLossError
 
 FOLDER = Path("/state")

@@ -1,4 +1,4 @@
-"""dledger.healer: damaged entries come back from the peers, and only the right ones are taken."""
+"""dledger.repairer: damaged entries come back from the peers, and only the right ones are taken."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dledger import server, upkeep
+from dledger import maintenance as upkeep
+from dledger import server
 from dledger.core.config import Config
 from dledger.core.messages import (
     AppendRequest,
@@ -20,11 +21,12 @@ from dledger.core.messages import (
 )
 from dledger.core.node import Node
 from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange, HardState, ResponseCode
-from dledger.healer import DAMAGES_MAX, Healer
-from dledger.impairment import FILE_NAME
+from dledger.durable_state import MARK_FILE_NAME
+from dledger.repairer import DAMAGES_MAX, Repairer
 from tests.support.memory_log import MemoryLog
+from tests.support.polling import until
 from tests.unit.dledger.test_repair import LowRng
-from tests.unit.dledger.test_server import elected, make_member, running_group, until
+from tests.unit.dledger.test_server import elected, make_member, running_group
 
 NOT_THERE = ResponseCode.INDEX_OUT_OF_RANGE
 
@@ -35,7 +37,7 @@ class Bench:
 
     store: MemoryLog
     node: Node
-    healer: Healer
+    healer: Repairer
     sent: list[tuple[str, Message]]
     failures: list[BaseException] = field(default_factory=list)
 
@@ -81,7 +83,7 @@ async def running(names: tuple[str, ...] = ("n0", "n1", "n2")) -> AsyncIterator[
         work()
 
     failures: list[BaseException] = []
-    healer = Healer(
+    healer = Repairer(
         config,
         node,
         store,
@@ -281,11 +283,11 @@ async def test_members_repair_each_other_and_fill_up_an_empty_disk(tmp_path: Pat
         folder = tmp_path / "emptied"
         addresses = dict(victim.server.peers)
         again = make_member(name, addresses, folder, MemoryLog())
-        assert (folder / FILE_NAME).exists()
+        assert (folder / MARK_FILE_NAME).exists()
         await again.server.start()
         try:
             await until(lambda: again.server.persisted_index == last_index)
-            await until(lambda: not (folder / FILE_NAME).exists())
+            await until(lambda: not (folder / MARK_FILE_NAME).exists())
             await until(lambda: again.server.status().impairment is None)
             assert again.store.entries() == leader.store.entries()
             assert leader.store.damaged == set()

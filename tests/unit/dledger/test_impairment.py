@@ -1,4 +1,4 @@
-"""dledger.impairment and dledger.promises: what a node finds of its promises when it starts."""
+"""dledger.durable_state: which promises a node still knows when it starts."""
 
 import errno
 import random
@@ -8,10 +8,8 @@ import pytest
 
 from dledger.core.config import Config
 from dledger.core.types import Epoch, HardState, Impairment, LogState
+from dledger.durable_state import CorruptHardStateError, DurableState, HardStateFile, ImpairmentFile
 from dledger.environment import Environment
-from dledger.hard_state import CorruptHardStateError, HardStateFile
-from dledger.impairment import ImpairmentFile
-from dledger.promises import Promises
 from tests.support.memory_fs import MemoryFs
 
 FOLDER = Path("/store")
@@ -35,7 +33,7 @@ def mark_of(environment: Environment) -> ImpairmentFile:
 def load(
     environment: Environment, log: LogState, config: Config = GROUP
 ) -> tuple[HardState, Impairment | None]:
-    return Promises(config, FOLDER, environment).load(log)
+    return DurableState(config, FOLDER, environment).load(log)
 
 
 def write(environment: Environment, name: str, content: bytes) -> None:
@@ -153,10 +151,10 @@ def test_group_of_one_is_never_impaired(environment: Environment) -> None:
 
 
 def test_healed_node_starts_without_a_mark(environment: Environment) -> None:
-    promises = Promises(GROUP, FOLDER, environment)
-    promises.load(LOG)
-    promises.save(HardState(5, "n0"))
-    promises.heal()
+    durable_state = DurableState(GROUP, FOLDER, environment)
+    durable_state.load(LOG)
+    durable_state.save(HardState(5, "n0"))
+    durable_state.heal()
     assert load(environment, LOG) == (HardState(5, "n0"), None)
 
 
@@ -167,6 +165,6 @@ def test_file_that_cannot_be_read_counts_as_damaged(environment: Environment, na
     HardStateFile(FOLDER, fs).save(HardState(7, "n1"))
     mark_of(environment).mark("the log was cut", is_vote_lost=False)
     fs.fail({"pread"}, errno.EIO, is_lasting=True, folder=FOLDER / name)
-    _, impairment = Promises(GROUP, FOLDER, environment).load(LOG)
+    _, impairment = DurableState(GROUP, FOLDER, environment).load(LOG)
     assert impairment is not None
     assert impairment.is_vote_lost

@@ -1,10 +1,10 @@
-"""dledger.core.quorum: the fast arithmetic against counting."""
+"""dledger.core.commit: the fast arithmetic against counting."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.core.quorum import committable_index, quorum_index
+from dledger.core.commit import committable_index, quorum_index
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,11 @@ from dledger.core.messages import (
     VoteResult,
 )
 from dledger.core.types import EntryRange, HardState, ResponseCode
+from dledger.durable_state import HardStateFile
 from dledger.environment import Environment
-from dledger.hard_state import HardStateFile
-from dledger.persister import Durability
 from dledger.server import DLedgerServer
+from dledger.writer import Durability
+from tests.support.long_runs import examples
 from tests.support.memory_fs import MemoryFs
 from tests.unit.dledger.test_server_faults import Witness
 
@@ -129,7 +130,7 @@ class Node:
             return  # the connection that they came from is closed
         for _ in range(4):
             await asyncio.sleep(0)
-            while self.server._persister.is_busy:
+            while self.server._writer.is_busy:
                 await asyncio.sleep(0)
 
     async def win_an_election(self) -> None:
@@ -156,7 +157,7 @@ async def run(groups: list[tuple[str, list[Message]]], is_impaired: bool = False
     return node.witness.fatal
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     groups=st.lists(st.tuples(st.sampled_from(["n1", "n2"]), st.lists(messages, max_size=4)), max_size=8),
     is_impaired=st.booleans(),

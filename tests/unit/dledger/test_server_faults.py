@@ -1,22 +1,22 @@
 """One DLedgerServer whose disk, store or callers misbehave. The test speaks for its peers."""
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from dledger import upkeep
+from dledger import maintenance as upkeep
 from dledger.core.config import Config
 from dledger.core.messages import AppendRequest, HeartbeatRequest, TruncateRequest
 from dledger.core.types import EntryRange, HardState, ResponseCode, Role
-from dledger.hard_state import HardStateFile
-from dledger.persister import Durability
+from dledger.durable_state import HardStateFile
 from dledger.server import DLedgerServer
+from dledger.writer import Durability
 from tests.support.memory_log import MemoryLog, MemoryWrites
+from tests.support.polling import until
 
 WAIT_S = 10.0
 
@@ -95,12 +95,6 @@ async def running(folder: Path, size: int = 1, unwritten_bytes_max: int = 1 << 2
         store.is_slow = False
         store.may_write.release(100)
         await server.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def leading(bench: Bench) -> None:

@@ -35,13 +35,13 @@ from dledger.core.types import (
     ResponseCode,
     Role,
 )
+from dledger.durable_state import DurableState, HardStateFile
 from dledger.environment import Environment
-from dledger.hard_state import HardStateFile
-from dledger.persister import Durability
-from dledger.promises import Promises
 from dledger.server import DLedgerServer
+from dledger.writer import Durability
 from tests.support.log_entries import DIRECTORY, SMALL, read_all
 from tests.support.memory_fs import MemoryFs
+from tests.support.polling import until
 
 WAIT_S = 10.0
 
@@ -115,12 +115,6 @@ async def running(
         fs.heal()
         fs.on_operation = lambda operation, path: None
         await server.stop()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def settled() -> None:
@@ -287,13 +281,13 @@ def test_node_that_may_have_lost_its_vote_is_marked_until_it_is_healed(
     log = lose(fs)
     config = Config("g", "n0", ("n0", "n1", "n2"))
     for term in (3 if log.epochs else 0, 4, 4):
-        state, impairment = Promises(config, DIRECTORY, Environment(fs=fs)).load(log)
+        state, impairment = DurableState(config, DIRECTORY, Environment(fs=fs)).load(log)
         assert impairment is not None
         assert impairment.is_vote_lost
         assert state == HardState(term, None)
         HardStateFile(DIRECTORY, fs).save(HardState(4, None))  # of a leader that it follows
         fs = fs.crash(NothingKept())
-    assert Promises(config, DIRECTORY, Environment(fs=fs)).load(log)[1] is not None
+    assert DurableState(config, DIRECTORY, Environment(fs=fs)).load(log)[1] is not None
 
 
 @pytest.mark.parametrize("durability", Durability)

@@ -1,6 +1,6 @@
-"""dledger.core.throttle: so many bytes in each second, counted from the first one sent in it."""
+"""dledger.core.flow_control: so many bytes in each second, counted from the first one sent in it."""
 
-from dledger.core.throttle import Throttle
+from dledger.core.flow_control import Throttle
 
 
 def test_throttle_blocks_until_the_second_is_over() -> None:

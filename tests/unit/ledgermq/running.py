@@ -17,7 +17,7 @@ HEAVY: Final = frozenset(
         *("rocketmq_spark", "pyspark", "pyarrow", "pandas", "numpy", "matplotlib"),
         *("lark", "lz4", "zstandard", "uvloop", "xml", "sqlite3", "multiprocessing"),
         *("remoting.headers.consume", "remoting.headers.topics", "remoting.server"),
-        *("admin_api.changes", "admin_api.services.messages"),
+        *("admin_api.changes", "admin_api.messages.service"),
         *("ledgermq.commands.up", "ledgermq.local.supervisor"),
     }
 )

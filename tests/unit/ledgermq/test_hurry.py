@@ -9,9 +9,9 @@ import pytest
 import uvicorn
 
 from admin_api.app import create_app
-from admin_api.examples import CLUSTER_EXAMPLE
+from admin_api.cluster.examples import CLUSTER_EXAMPLE
+from admin_api.messages.views import id_of
 from admin_api.security.rates import RateLimit
-from admin_api.services.message_views import id_of
 from admin_api.settings import Settings
 from ledgermq import api_client
 from ledgermq.calls import Call

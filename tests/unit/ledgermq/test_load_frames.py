@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from ledgermq.errors import UserError
 from ledgermq.load.cluster import count_records
-from ledgermq.load.frames import AnswerScanner, send_frame, slot_frames, slot_key, take
+from ledgermq.load.frames import AnswerReader, send_frame, slot_frames, take
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, decode_command, encode_command, success_response
 from remoting.headers.send import SendMessageRequestHeader
 
 
 def answer(slot: int, code: int = 0, remark: str | None = None) -> bytes:
-    request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque=int(slot_key(slot)))
+    request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque=slot)
     ext = {"queueId": "0", "queueOffset": "7", "note": '"code":0,'}
     return encode_command(success_response(request, ext, remark=remark, code=code))
 
@@ -25,7 +25,7 @@ def test_frame_is_a_send_as_the_broker_reads_it() -> None:
     command = decode_command(frame[4:])
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert (command.code, command.body) == (RequestCode.SEND_MESSAGE_V2, b"body")
-    assert b"%d" % command.opaque == slot_key(5)
+    assert command.opaque == 5
     header = SendMessageRequestHeader.parse(command.ext_fields)
     assert (header.topic, header.queue_id) == ("orders", 3)
 
@@ -39,7 +39,7 @@ def test_slots_go_through_all_targets(slots: int, pipes: int) -> None:
         for key in frames:
             sent = list(islice(frames[key], 20))
             found = {int(decode_command(frame[4:]).ext_fields["e"]) for frame in sent}
-            assert {b"%d" % decode_command(frame[4:]).opaque for frame in sent} == {key}
+            assert {decode_command(frame[4:]).opaque for frame in sent} == {key}
             seen += found
     assert set(seen) == set(range(20)) or slots * pipes >= 20
     assert len(set(seen)) == 20
@@ -57,15 +57,15 @@ def test_answers_are_found_wherever_reads_cut_them(data: st.DataObject) -> None:
     codes = data.draw(st.lists(st.sampled_from([0, 0, 0, 14, 1]), min_size=1, max_size=12))
     stream = b"".join(answer(slot, code, "why" if code else None) for slot, code in enumerate(codes))
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=10)))
-    scanner = AnswerScanner()
-    acknowledged: list[bytes] = []
-    failed: list[tuple[bytes, int]] = []
+    reader = AnswerReader()
+    acknowledged: list[int] = []
+    failed: list[tuple[int, int]] = []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        found = scanner.feed(stream[start:end])
+        found = reader.feed(stream[start:end])
         acknowledged += found.acknowledged
         failed += found.failed
-    assert acknowledged == [slot_key(slot) for slot, code in enumerate(codes) if code == 0]
-    assert failed == [(slot_key(slot), code) for slot, code in enumerate(codes) if code]
+    assert acknowledged == [slot for slot, code in enumerate(codes) if code == 0]
+    assert failed == [(slot, code) for slot, code in enumerate(codes) if code]
 
 
 def test_records_of_a_pull_are_counted_by_their_sizes() -> None:

@@ -7,10 +7,11 @@ import pytest
 
 from commitlog.record import parse_properties
 from ledgermq.client.producer import Producer
-from ledgermq.client.routes import ClientError, RouteTable
+from remoting.client.route_table import RouteTable
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import ClientError, RemotingError
+from tests.support.polling import until
 from tests.unit.ledgermq.fake_broker import TOPIC, FakeBroker, serving
 
 
@@ -64,7 +65,7 @@ async def test_send_refused_for_good_is_not_tried_again() -> None:
     broker = FakeBroker()
     broker.refusals = [(ResponseCode.MESSAGE_ILLEGAL, "too long")]
     async with serving(broker) as client:
-        with pytest.raises(ClientError, match="code 13: too long"):
+        with pytest.raises(ClientError, match="code 13 to SEND_MESSAGE: too long"):
             await Producer(client, broker.address).send(TOPIC, b"m")
     assert len(broker.sends) == 1
 
@@ -74,8 +75,7 @@ async def test_send_without_a_leader_waits_until_there_is_one() -> None:
     broker.has_leader = False
     async with serving(broker) as client:
         sending = asyncio.create_task(Producer(client, broker.address).send(TOPIC, b"m"))
-        while len(broker.route_asks) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(broker.route_asks) >= 2)
         broker.has_leader = True
         receipt = await asyncio.wait_for(sending, 20)
     assert receipt.tries > 2
@@ -122,7 +122,7 @@ async def test_a_route_that_nobody_waits_for_any_more_may_fail_unseen() -> None:
             raise RemotingError("did not answer in time")
 
     routes = RouteTable(SilentClient(), "127.0.0.1:1")  # type: ignore[arg-type]
-    asking = asyncio.create_task(routes.ask(TOPIC))
+    asking = asyncio.create_task(routes.request(TOPIC))
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -133,4 +133,4 @@ async def test_a_route_that_nobody_waits_for_any_more_may_fail_unseen() -> None:
     gc.collect()
     assert reported == []
     with pytest.raises(ClientError):
-        await routes.ask(TOPIC)
+        await routes.request(TOPIC)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admin_api.examples import CLUSTER_EXAMPLE
+from admin_api.cluster.examples import CLUSTER_EXAMPLE
 from tests.unit.ledgermq.fake_admin import Asked, as_json, serving
 from tests.unit.ledgermq.running import HEAVY, loaded_by, printed_by
 
@@ -13,11 +13,11 @@ UNUSED = frozenset({"importlib.metadata", "email.message", "zipfile", "csv", "se
 @pytest.mark.parametrize(
     ("command", "service"),
     [
-        (["status"], "admin_api.reader"),
-        (["topic", "list"], "admin_api.services.topics"),
-        (["group", "list"], "admin_api.services.consumer_groups"),
-        (["dlq", "list"], "admin_api.services.dlq_queues"),
-        (["doctor"], "admin_api.services.doctor"),
+        (["status"], "admin_api.cluster.reader"),
+        (["topic", "list"], "admin_api.topics.service"),
+        (["group", "list"], "admin_api.groups.service"),
+        (["dlq", "list"], "admin_api.dead_letters.queues"),
+        (["doctor"], "admin_api.health_checks.service"),
     ],
     ids=" ".join,
 )
@@ -31,13 +31,29 @@ def test_a_command_imports_its_own_service(command: list[str], service: str) -> 
 @pytest.mark.parametrize(
     ("command", "needed", "others"),
     [
-        (["group", "list"], "consumer_groups", {"group_details", "group_progress", "group_orders"}),
-        (["offset", "show", "g"], "consumer_groups", {"group_details", "group_orders", "offsets"}),
-        (["doctor"], "doctor", {"group_details", "group_progress", "group_orders", "messages"}),
-        (["topic", "list"], "topics", {"topic_traffic", "topic_orders"}),
-        (["topic", "show", "t"], "topics", {"topic_traffic", "topic_orders"}),
-        (["message", "find", "t"], "messages", {"message_tracks", "message_orders", "group_details"}),
-        (["dlq", "list"], "dlq_queues", {"dlq", "messages", "group_details"}),
+        (["group", "list"], "groups.schemas", {"groups.details", "groups.progress", "groups.changes"}),
+        (
+            ["offset", "show", "g"],
+            "groups.schemas",
+            {"groups.details", "groups.changes", "groups.offset_plans"},
+        ),
+        (
+            ["doctor"],
+            "health_checks.facts",
+            {"groups.details", "groups.progress", "groups.changes", "messages.schemas"},
+        ),
+        (["topic", "list"], "topics.schemas", {"topics.traffic", "topics.changes"}),
+        (["topic", "show", "t"], "topics.schemas", {"topics.traffic", "topics.changes"}),
+        (
+            ["message", "find", "t"],
+            "messages.schemas",
+            {"messages.tracks", "messages.sending", "groups.details"},
+        ),
+        (
+            ["dlq", "list"],
+            "dead_letters.queues",
+            {"dead_letters.service", "messages.schemas", "groups.details"},
+        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
@@ -45,9 +61,10 @@ def test_a_command_makes_no_model_of_what_it_does_not_show(
     command: list[str], needed: str, others: set[str]
 ) -> None:
     loaded = loaded_by(*command, "--namesrv", "127.0.0.1:1")
-    models = {name.removeprefix("admin_api.schemas.") for name in loaded if "admin_api.schemas." in name}
-    assert needed in models
-    assert not models & others
+    modules = {name.removeprefix("admin_api.") for name in loaded if name.startswith("admin_api.")}
+    assert needed in modules
+    assert not modules & others
+    assert not modules & {"changes", "routing"}
 
 
 def test_version_imports_no_service() -> None:

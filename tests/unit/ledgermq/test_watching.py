@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from admin_api.examples import CLUSTER_EXAMPLE
+from admin_api.cluster.examples import CLUSTER_EXAMPLE
 from ledgermq.polling import Snapshot
 from ledgermq.watch_view import BAR_CELLS, Keys, Pace, Watched, bar
 
@@ -107,6 +107,6 @@ def test_a_stock_broker_is_up_and_said_to_tell_nothing_of_replication() -> None:
     group = {"group": "stock", "state": "writable", "leaderId": None, "nodes": [node], "elections": None}
     view = {"groups": [group], "namesrv": {"address": "10.0.0.9:9876", "problem": None}}
     text = shown(Watched(), Snapshot({"cluster": view}, ()), 1.0)
-    assert "stock: writable, a stock RocketMQ broker, which reports no replication" in text
+    assert "stock: writable, a stock RocketMQ broker, which reports nothing about replication" in text
     assert "up, stock" in text
     assert "leads" not in text

@@ -9,7 +9,7 @@ from remoting.command import RemotingCommand, encode_command, success_response
 from remoting.connection import Connection
 from remoting.descriptors import room_within
 from remoting.limits import RemotingLimits
-from remoting.memory_limit import REPORT_STEP_BYTES, ByteBudget
+from remoting.memory_limit import REPORT_STEP_BYTES, MemoryLimit
 from remoting.router import Router
 from remoting.server import RemotingServer
 from tests.unit.remoting.fakes import FakeOwner, FakeTransport, connect, turn
@@ -94,17 +94,17 @@ async def test_oneways_alone_never_stop_the_reading() -> None:
     assert not transport.is_reading_paused
 
 
-def connect_within(budget: ByteBudget) -> tuple[Connection, FakeTransport, FakeOwner]:
+def connect_within(limit: MemoryLimit) -> tuple[Connection, FakeTransport, FakeOwner]:
     owner, transport = FakeOwner(), FakeTransport()
-    connection = Connection(owner, 1, budget=budget)
+    connection = Connection(owner, 1, memory_limit=limit)
     connection.connection_made(transport)
     return connection, transport, owner
 
 
 async def test_connection_that_holds_the_most_is_aborted_when_all_hold_too_much() -> None:
     connections: list[Connection] = []
-    budget = ByteBudget(MIB, lambda: connections)
-    made = [connect_within(budget) for _ in range(4)]
+    limit = MemoryLimit(MIB, lambda: connections)
+    made = [connect_within(limit) for _ in range(4)]
     connections += [connection for connection, _, _ in made]
     unread, unended, unanswered, modest = made
     unread[1].buffered = 300_000
@@ -112,21 +112,21 @@ async def test_connection_that_holds_the_most_is_aborted_when_all_hold_too_much(
     unended[0].data_received(large_frame(500_000)[:400_000])
     modest[0].data_received(large_frame(100_000))
     await turn()
-    assert budget.sum_bytes > 700_000
+    assert limit.sum_bytes > 700_000
     assert not any(transport.is_aborted for _, transport, _ in made)
     unanswered[0].data_received(large_frame(350_000))
     assert [transport.is_aborted for _, transport, _ in made] == [False, True, False, False]
     for connection, _, owner in made:
         owner.requests.clear()
         connection.connection_lost(None)
-    assert budget.sum_bytes == 0
+    assert limit.sum_bytes == 0
 
 
 async def test_connections_are_measured_before_any_is_made_to_pay() -> None:
     """What was read meanwhile was not reported: nobody tells a connection that its peer reads."""
     connections: list[Connection] = []
-    budget = ByteBudget(MIB, lambda: connections)
-    first, second = connect_within(budget), connect_within(budget)
+    limit = MemoryLimit(MIB, lambda: connections)
+    first, second = connect_within(limit), connect_within(limit)
     connections += [first[0], second[0]]
     first[1].buffered = 900_000
     first[0].send(RemotingCommand(1, flag=1))
@@ -135,17 +135,17 @@ async def test_connections_are_measured_before_any_is_made_to_pay() -> None:
     second[0].data_received(large_frame(500_000)[:400_000])
     assert not first[1].is_aborted
     assert not second[1].is_aborted
-    assert budget.sum_bytes < MIB // 2
+    assert limit.sum_bytes < MIB // 2
 
 
 async def test_forgotten_requests_are_not_counted() -> None:
-    budget = ByteBudget(MIB, list)
-    connection, _, owner = connect_within(budget)
+    limit = MemoryLimit(MIB, list)
+    connection, _, owner = connect_within(limit)
     for _ in range(100):
         connection.data_received(large_frame(REPORT_STEP_BYTES))
         owner.requests.clear()
         gc.collect(0)
-    assert budget.sum_bytes <= 2 * REPORT_STEP_BYTES
+    assert limit.sum_bytes <= 2 * REPORT_STEP_BYTES
 
 
 async def test_silent_connection_makes_room_for_a_new_one_and_no_other_does() -> None:

@@ -11,19 +11,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from broker.consume import pull
-from broker.context import BrokerContext
-from broker.monitoring.exporter import Exporter
-from broker.monitoring.statistics import BrokerStatistics
+from broker.consume.feature import pull_feature
+from broker.monitoring.exporter import make_exporter
 from broker.monitoring.traffic_figures import OTHER
-from broker.send import processor as send
+from broker.send.feature import send_feature
 from broker.state.changes import CommitOffsets
 from commitlog.dispatch import DispatchBatch, DispatchRequest
 from dledger.core.status import NodeStatus, PeerStatus, unknown_peers
 from dledger.core.types import PushState, Role
 from dledger.fs import DiskWatch, OsFs
 from remoting.server import RemotingServer
-from tests.support.broker_context import FakeEngine, make_context
+from tests.support.broker_parts import BrokerParts, FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
 from tests.support.reserving_disk import BLOCK, reserve_blocks
 
@@ -39,15 +37,21 @@ PAGE = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
 
 
 class Node:
-    """A broker's context, and what a scrape of it finds."""
+    """A broker's parts, and what a scrape of it finds."""
 
-    def __init__(self, tmp_path: Path, **values: object) -> None:
+    def __init__(self, tmp_path: Path, has_engine: bool = True, **values: object) -> None:
         self.log = FakeLog()
         self.engine = FakeEngine(node_status=LEADING, connected=frozenset({"n1"}))
-        self.context: BrokerContext = make_context(tmp_path, self.log, self.engine, metricsPort=1, **values)
-        send.register(self.context)
-        pull.register(self.context)
-        self.exporter = Exporter(self.context, RemotingServer(self.context.router, "127.0.0.1", 0))
+        self.parts: BrokerParts = make_parts(
+            tmp_path, self.log, self.engine if has_engine else None, metricsPort=1, **values
+        )
+        core = self.parts.core
+        self.parts.add(
+            send_feature(core, lambda: True, lambda out_ms: True), pull_feature(core, self.parts.consumers)
+        )
+        self.waiting = dict(self.parts.features.waiting)
+        server = RemotingServer(self.parts.router, "127.0.0.1", 0)
+        self.exporter = make_exporter(core, self.waiting, server)
 
     async def samples(self) -> list[Sample]:
         text = (await self.exporter.render()).decode()
@@ -63,7 +67,7 @@ class Node:
 
     def put(self, topic: str, count: int) -> None:
         rows = [DispatchRequest(n, topic, 0, n, 1_000 * n, 150, 0, 0, 0) for n in range(count)]
-        self.context.statistics.put(DispatchBatch.of(rows))
+        self.parts.statistics.put(DispatchBatch.of(rows))
 
 
 @pytest.fixture
@@ -90,7 +94,7 @@ async def test_a_leader_shows_its_marks_and_how_far_its_followers_are(node: Node
 
 async def test_after_a_failover_nothing_of_a_leader_is_left(node: Node) -> None:
     node.log.set_writable(True)
-    await node.context.state.propose(CommitOffsets("g", "t", {0: 1}))
+    await node.parts.state.propose(CommitOffsets("g", "t", {0: 1}))
     node.put("t", 3)
     assert any("lag" in name for name in await node.read())
     node.engine.node_status = FOLLOWING
@@ -107,7 +111,7 @@ async def test_topics_and_groups_beyond_the_bound_count_as_one(tmp_path: Path) -
     node = Node(tmp_path, metricsTopicsMax=2)
     for number in range(5):
         node.put(f"t{number}", 10 - number)
-        node.context.statistics.got(f"t{number}", "g", 0, 10 - number, 100, 1)
+        node.parts.statistics.got(f"t{number}", "g", 0, 10 - number, 100, 1)
     found = await node.read()
     puts = {name: value for name, value in found.items() if name.startswith("ledgermq_put_messages_total")}
     assert puts == {
@@ -120,14 +124,14 @@ async def test_topics_and_groups_beyond_the_bound_count_as_one(tmp_path: Path) -
 
 
 async def test_what_the_full_table_of_counters_has_no_room_for_counts_as_others(node: Node) -> None:
-    node.context.statistics = BrokerStatistics("C", node.context.environment.monotonic_ms, items_max=3)
+    node.parts.statistics._items_max = 3
     node.put("t0", 4)
-    assert len(node.context.statistics) == 1
-    node.context.statistics.got("t0", "g", 0, 2, 20, 1)
-    assert len(node.context.statistics) == 3, "it is full"
+    assert len(node.parts.statistics) == 1
+    node.parts.statistics.got("t0", "g", 0, 2, 20, 1)
+    assert len(node.parts.statistics) == 3, "it is full"
     for topic in ("t1", "t2"):
         node.put(topic, 3)
-        node.context.statistics.got(topic, "g", 0, 1, 10, 1)
+        node.parts.statistics.got(topic, "g", 0, 1, 10, 1)
     found = await node.read()
     assert found['ledgermq_put_messages_total{topic="t0"}'] == 4
     assert found[f'ledgermq_put_messages_total{{topic="{OTHER}"}}'] == 6
@@ -143,7 +147,7 @@ async def test_dead_letters_are_counted_by_their_group(node: Node) -> None:
 
 
 async def test_requests_are_named_as_the_protocol_names_them(node: Node) -> None:
-    counts = node.context.router.counts
+    counts = node.parts.router.counts
     counts.add(310, 6)
     counts.add(-1, 2)
     counts.refuse(310, 14)
@@ -155,7 +159,7 @@ async def test_requests_are_named_as_the_protocol_names_them(node: Node) -> None
 
 
 async def test_what_waits_is_shown_where_it_is_known(node: Node) -> None:
-    node.context.waiting["transaction"] = lambda: None
+    node.waiting["transaction"] = lambda: None
     found = await node.read()
     assert found['ledgermq_waiting{kind="send_for_topic"}'] == 0
     assert 'ledgermq_waiting{kind="transaction"}' not in found
@@ -165,7 +169,7 @@ async def test_a_disk_is_as_full_as_its_limit_counts_it(node: Node, monkeypatch:
     """An alert compares the two figures: by the total of a disk the node would stop before it."""
     reserve_blocks(monkeypatch, used=86, free=9, total=100)
     read = await node.read()
-    limit = DiskWatch(OsFs(), node.context.config.store_path_root_dir, 0.90, 1_000, lambda: 0.0)
+    limit = DiskWatch(OsFs(), node.parts.config.store_path_root_dir, 0.90, 1_000, lambda: 0.0)
     assert read["ledgermq_disk_used_ratio"] == limit.used_ratio() == pytest.approx(86 / 95)
     assert read["ledgermq_disk_used_ratio"] > read["ledgermq_disk_full_ratio"]
     assert limit.is_full()
@@ -173,8 +177,7 @@ async def test_a_disk_is_as_full_as_its_limit_counts_it(node: Node, monkeypatch:
 
 
 async def test_a_node_without_a_group_has_no_term(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.context.engine = None
+    node = Node(tmp_path, has_engine=False)
     found = await node.read()
     assert "ledgermq_term" not in found
     assert found["ledgermq_writable"] == 1
@@ -183,7 +186,7 @@ async def test_a_node_without_a_group_has_no_term(tmp_path: Path) -> None:
 async def test_a_name_is_shown_once(node: Node) -> None:
     """A scrape with two samples of the same name and labels is refused as a whole."""
     node.put("other", 2)
-    node.context.statistics.got("a@b", "g", 0, 1, 1, 1)
+    node.parts.statistics.got("a@b", "g", 0, 1, 1, 1)
     keys = [(sample.name, *sorted(sample.labels.items())) for sample in await node.samples()]
     assert len(keys) == len(set(keys))
 

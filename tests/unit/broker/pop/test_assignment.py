@@ -1,17 +1,17 @@
 """Queues that the broker assigns, and the mode in which groups ask for messages."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from broker.consume import assignment
 from broker.consume.assignment import MessageQueue, UnknownStrategyError, allocate, allocate_for_pop
 from broker.consume.clients import Client
+from broker.consume.feature import assignment_feature
 from broker.consume.heartbeats import parse_heartbeat
-from broker.context import BrokerContext
 from broker.state.changes import DeleteGroup, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.tables import StateTables
@@ -21,7 +21,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import ConnectFailedError
 from remoting.route import BrokerData, QueueData, TopicRoute, format_topic_route
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, BrokerParts, FakeEngine, make_parts
 from tests.support.fake_connection import FakeConnection
 from tests.support.fake_log import FakeLog
 from tests.unit.broker.consume_bench import ConsumeBench
@@ -43,11 +43,10 @@ class NameServer(RemotingClient):
 
 
 class Bench(ConsumeBench):
-    def __init__(self, context: BrokerContext, log: FakeLog) -> None:
-        super().__init__(context, log, FakeEngine())
+    def __init__(self, parts: BrokerParts, log: FakeLog) -> None:
+        super().__init__(parts, log, FakeEngine())
         self.name_server = NameServer()
-        context.remoting_client = self.name_server
-        assignment.register(context)
+        parts.add(assignment_feature(replace(parts.core, client=self.name_server)))
 
     def join(self, *client_ids: str) -> None:
         for number, client_id in enumerate(client_ids):
@@ -59,7 +58,7 @@ class Bench(ConsumeBench):
                 "subscriptionDataSet": [],
             }
             beat = parse_heartbeat(orjson.dumps({"clientID": client_id, "consumerDataSet": [consumer]}))
-            self.context.clients.beat(Client(client_id, FakeConnection(number), "JAVA", 500), beat, NOW_MS)
+            self.parts.clients.beat(Client(client_id, FakeConnection(number), "JAVA", 500), beat, NOW_MS)
 
     async def post(self, code: RequestCode, **body: object) -> RemotingCommand:
         return await self.ask(RemotingCommand(code, 1, body=orjson.dumps(body)))
@@ -90,9 +89,9 @@ class Bench(ConsumeBench):
 @pytest.fixture
 async def bench(tmp_path: Path) -> Bench:
     log = FakeLog()
-    context = make_context(tmp_path, log, FakeEngine())
-    await context.state.propose(PutTopic(TopicConfig("t", 4, 4)), PutGroup(SubscriptionGroupConfig("g")))
-    return Bench(context, log)
+    parts = make_parts(tmp_path, log, FakeEngine())
+    await parts.state.propose(PutTopic(TopicConfig("t", 4, 4)), PutGroup(SubscriptionGroupConfig("g")))
+    return Bench(parts, log)
 
 
 async def test_pullers_share_the_queues_and_poppers_have_them_all(bench: Bench) -> None:
@@ -119,7 +118,7 @@ async def test_queues_of_all_brokers_are_assigned(bench: Bench) -> None:
 async def test_the_mode_is_in_the_log_and_goes_with_its_group(bench: Bench, tmp_path: Path) -> None:
     assert await bench.set_mode("POP", 2) == 0
     log = bench.log.reopened()
-    other = make_context(tmp_path / "other", log)
+    other = make_parts(tmp_path / "other", log)
     await log.start()
     mode = other.state.request_modes.get("t", "g")
     assert mode is not None
@@ -127,10 +126,10 @@ async def test_the_mode_is_in_the_log_and_goes_with_its_group(bench: Bench, tmp_
     answer = await bench.ask(RemotingCommand(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, 1))
     assert orjson.loads(answer.body)["messageRequestModeMap"]["t"]["g"]["mode"] == "POP"
     tables = StateTables({}, {})
-    tables.load_json(bench.context.state._tables.to_json())
+    tables.load_json(bench.parts.state._tables.to_json())
     assert tables.request_modes.get("t", "g") == mode
-    await bench.context.state.propose(DeleteGroup("g"))
-    assert bench.context.state.request_modes.get("t", "g") is None
+    await bench.parts.state.propose(DeleteGroup("g"))
+    assert bench.parts.state.request_modes.get("t", "g") is None
 
 
 async def test_bad_requests_are_refused(bench: Bench) -> None:

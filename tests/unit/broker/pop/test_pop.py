@@ -1,6 +1,5 @@
 """Pops, acknowledgements and changes of invisible time, as clients send them."""
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +14,8 @@ from broker.state.topics import may_send_to
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.support.broker_context import FakeEngine
+from tests.support.broker_parts import FakeEngine
+from tests.support.polling import until
 from tests.support.pop_bench import INVISIBLE_MS, SECOND, PopBench, PoppedMessage, make_pop_bench, messages_of
 
 RETRY = "%RETRY%g_t"
@@ -154,7 +154,7 @@ async def test_only_what_is_wanted_is_popped(bench: PopBench) -> None:
     await bench.put(b"c", tag="A", price="7")
     assert [message.body for message in await bench.pop(exp="B||C")] == [b"b"]
     await bench.put(b"d", tag="A", price="8")
-    bench.context.state.propose(PutGroup(SubscriptionGroupConfig("h")))
+    bench.parts.state.propose(PutGroup(SubscriptionGroupConfig("h")))
     await bench.settle()
     found = await bench.pop(consumerGroup="h", expType="SQL92", exp="price > 6")
     assert [message.body for message in found] == [b"c", b"d"]
@@ -281,8 +281,7 @@ async def test_a_log_that_takes_nothing_delays_answers_and_loses_none(bench: Pop
     await bench.settle()
     assert bench.connection.take_answers() == []
     bench.log.next_status = PutStatus.PUT_OK
-    await asyncio.sleep(0.06)
-    await bench.settle()
+    await until(lambda: bench.connection.answers)
     assert [messages_of(answer)[0].body for answer in bench.connection.take_answers()] == [b"a"]
 
 
@@ -313,16 +312,16 @@ async def test_a_group_that_is_reset_goes_on_there_and_is_not_moved_again(bench:
     for message in await bench.pop(queueId=0):
         await bench.ack(message)
     bench.commits.reset("g", "t", {0: 1}, has_consumers=False)
-    bench.context.offset_resets.mark("g", "t", {0: 1})
+    bench.parts.consumers.resets.mark("g", "t", {0: 1})
     await bench.settle()
     assert [message.body for message in await bench.pop(queueId=0)] == [b"b"]
-    assert len(bench.context.offset_resets) == 0
+    assert len(bench.parts.consumers.resets) == 0
 
 
 async def test_the_queues_of_a_deleted_topic_are_forgotten(bench: PopBench) -> None:
     await bench.put(b"a")
     await bench.pop()
-    await bench.context.state.propose(DeleteTopic("t"))
+    await bench.parts.state.propose(DeleteTopic("t"))
     await bench.settle()
     assert bench.ledger.table is not None
     assert (bench.ledger.table.in_flight, bench.ledger.table.lanes) == (0, {})
@@ -360,8 +359,8 @@ async def test_a_notification_comes_with_a_message(bench: PopBench) -> None:
 async def test_followers_refuse_and_say_who_leads(bench: PopBench) -> None:
     bench.start(bench.pop_request(pollTime=15_000))
     await bench.settle()
-    assert isinstance(bench.context.engine, FakeEngine)
-    bench.context.engine.leader_id = "n1"
+    assert isinstance(bench.parts.engine, FakeEngine)
+    bench.parts.engine.leader_id = "n1"
     bench.log.set_writable(False)
     (held,) = bench.connection.take_answers()
     assert held.code == ResponseCode.SERVICE_NOT_AVAILABLE

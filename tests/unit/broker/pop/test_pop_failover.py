@@ -97,7 +97,7 @@ async def test_what_is_out_of_a_topic_that_was_deleted_and_made_again_is_not(ben
     await bench.put(b"a", b"b")
     await bench.pop()
     bench.log.auto_commit = False
-    done = bench.context.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t", 4, 4)))
+    done = bench.parts.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t", 4, 4)))
     await asyncio.sleep(0)
     bench.log.commit()
     assert (await done) is PutStatus.PUT_OK
@@ -116,7 +116,7 @@ async def test_what_is_out_of_a_topic_that_was_deleted_and_made_again_is_not(ben
 async def test_what_is_out_of_a_topic_made_again_at_once_is_forgotten(bench: PopBench) -> None:
     await bench.put(b"a", b"b")
     await bench.pop()
-    await bench.context.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t", 4, 4)))
+    await bench.parts.state.propose(DeleteTopic("t"), PutTopic(TopicConfig("t", 4, 4)))
     await bench.settle()
     await bench.put(b"c")
     assert [message.body for message in await bench.pop()] == [b"c"]

@@ -9,7 +9,7 @@ from broker.timer.handles import HandleError, RecallHandle, decode_handle, encod
 from broker.timer.request import TIMER_TOPIC
 from commitlog.record import Message, parse_properties
 from remoting.codes import RequestCode, ResponseCode
-from tests.support.broker_context import NOW_MS
+from tests.support.broker_parts import NOW_MS
 from tests.support.send_bench import send_request
 from tests.support.timer_bench import HOUR, SECOND, TimerBench, make_timer_bench
 

@@ -9,8 +9,8 @@ import pytest
 
 from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TopicConfig
-from broker.timer import processor as timers
 from broker.timer.delivery import BATCH_MESSAGES_MAX
+from broker.timer.feature import timer_feature
 from broker.timer.records import ALL_KEPT
 from broker.timer.request import TIMER_TOPIC
 from broker.timer.rules import TimerRules
@@ -18,7 +18,7 @@ from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
 from commitlog.record import Message, parse_properties
 from remoting.codes import ResponseCode
-from tests.support.broker_context import NOW_MS, make_context
+from tests.support.broker_parts import NOW_MS, make_parts
 from tests.support.fake_log import FakeLog
 from tests.support.send_bench import send_request
 from tests.support.timer_bench import HOUR, SECOND, TimerBench, make_timer_bench
@@ -64,7 +64,7 @@ async def test_a_delivered_message_is_as_it_was_sent_but_for_its_properties(benc
     await bench.at(2 * SECOND)
     (message,) = bench.messages
     assert (message.topic, message.queue_id, message.born_timestamp_ms) == ("t", 2, NOW_MS)
-    assert message.store_host == bench.context.store_host
+    assert message.store_host == bench.parts.store_host
     assert parse_properties(message.properties) == {
         "UNIQ_KEY": "K1",
         "KEYS": "k",
@@ -169,7 +169,7 @@ async def test_a_message_whose_topic_is_gone_is_dropped(
     bench: TimerBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     await bench.send(b"one", TIMER_DELAY_SEC=1)
-    await bench.context.state.propose(DeleteTopic("t"))
+    await bench.parts.state.propose(DeleteTopic("t"))
     with caplog.at_level(logging.WARNING):
         assert await bench.at(SECOND) == []
     assert "1 timer messages dropped" in caplog.text
@@ -354,16 +354,17 @@ async def test_small_differences_of_clocks_are_borne(bench: TimerBench) -> None:
 
 
 async def test_runtime_info_tells_of_what_waits(tmp_path: Path) -> None:
-    context = make_context(tmp_path, log := FakeLog())
+    parts = make_parts(tmp_path, log := FakeLog())
     now_ms = NOW_MS
-    context.clock = lambda: now_ms
-    timers.register(context)
-    (read,) = context.runtime_figures
+    parts.clock = lambda: now_ms
+    feature, _ = timer_feature(parts.core)
+    parts.add(feature)
+    (read,) = parts.features.runtime_figures
     assert set(read().values()) == {"0", "0.00"}
-    await context.state.propose(PutTopic(TopicConfig("t", 4, 4)))
-    for service in context.services:
+    await parts.state.propose(PutTopic(TopicConfig("t", 4, 4)))
+    for service in parts.features.services:
         await service.start()
-    rules = TimerRules(context.config, context.clock)
+    rules = TimerRules(parts.config, parts.clock)
     for seconds in (1, 9):
         message = Message("t", 0, b"", b"")
         waiting = rules.waiting(message, {"TIMER_DELAY_SEC": str(seconds)})
@@ -381,7 +382,7 @@ async def test_runtime_info_tells_of_what_waits(tmp_path: Path) -> None:
     }
     now_ms += 4 * SECOND
     assert read()["timerReadBehind"] == "3"
-    for service in reversed(context.services):
+    for service in reversed(parts.features.services):
         await service.stop()
     assert read()["timerReadBehind"] == "0"
 
@@ -390,7 +391,7 @@ async def test_a_recall_waits_for_what_was_acknowledged_before_it(recaller: Time
     """The followers have it on their disks, and the leader itself does not yet."""
     answer = await recaller.send(b"a", TIMER_DELAY_SEC=5)
     recaller.log.auto_commit = False
-    recaller.context.end_position = lambda: recaller.log._end_position
+    recaller.parts.end_position = lambda: recaller.log._end_position
     recaller.log.put([Message("other", 0, b"", b"")], ignore)
     recaller.ask_to_recall(answer.ext_fields["recallHandle"])
     await recaller.settle()

@@ -4,11 +4,11 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from broker.timer import processor as timers
+from broker.timer.feature import timer_feature
 from broker.timer.records import ALL_KEPT
 from broker.timer.request import TIMER_TOPIC
 from commitlog.record import Message
-from tests.support.broker_context import NOW_MS, FakeEngine, make_context
+from tests.support.broker_parts import NOW_MS, FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
 from tests.support.timer_bench import SECOND, TimerBench, make_timer_bench
 from tests.unit.broker.consume_bench import ignore
@@ -190,7 +190,7 @@ async def test_a_node_that_missed_deliveries_with_the_begin_of_the_log_holds_not
     queue.drop_before(3)
     await leader.stop()
     late.set_writable(False)
-    back = TimerBench(tmp_path / "away", late, make_context(tmp_path / "away", late, FakeEngine()))
+    back = TimerBench(tmp_path / "away", late, make_parts(tmp_path / "away", late, FakeEngine()))
     await late.start()
     await back.start()
     assert back.waiting == 1
@@ -201,8 +201,9 @@ async def test_a_node_that_missed_deliveries_with_the_begin_of_the_log_holds_not
 async def test_a_follower_has_the_timers_and_leaves_their_number_to_the_leader(tmp_path: Path) -> None:
     """A sum over the nodes would count them once for each."""
     log = FakeLog()
-    context = make_context(tmp_path, log)
-    timers.register(context)
-    assert context.waiting["timer"]() == 0
+    parts = make_parts(tmp_path, log)
+    feature, _ = timer_feature(parts.core)
+    parts.add(feature)
+    assert parts.features.waiting["timer"]() == 0
     log.set_writable(False)
-    assert context.waiting["timer"]() is None
+    assert parts.features.waiting["timer"]() is None

@@ -5,7 +5,7 @@ from pathlib import Path
 from broker.timer.request import TIMER_TOPIC
 from commitlog.record import Message, parse_properties
 from remoting.codes import ResponseCode
-from tests.support.broker_context import NOW_MS
+from tests.support.broker_parts import NOW_MS
 from tests.support.send_bench import make_bench
 from tests.support.sequenced import sequenced_send
 from tests.support.transaction_bench import COMMIT, SECOND, TransactionBench, make_transaction_bench
@@ -51,7 +51,7 @@ async def test_a_time_that_cannot_be_kept_is_refused_when_it_is_prepared(tmp_pat
 
 async def test_numbered_messages_wait_for_their_times(tmp_path: Path) -> None:
     bench = await make_bench(tmp_path)
-    bench.context.clock = lambda: NOW_MS
+    bench.parts.clock = lambda: NOW_MS
     times = b"KEYS\x01k\x02TIMER_DELIVER_MS\x01%d\x02" % (NOW_MS + 5_000)
     assert (await bench.answer(sequenced_send(0, [b"a"], properties=times))).code == 0
     assert (await bench.answer(sequenced_send(0, [b"a"], properties=times))).code == 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from commitlog.entry import Buffer
 from commitlog.record import Message, encode_record, tags_code
+from remoting.client.blocking import Connection
+from remoting.client.protocol import Allocate
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.errors import RemotingClosedError
-from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.connection import Connection
 from rocketmq_spark.client.queues import MessageQueue
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -118,21 +117,21 @@ class FakeConnection(Connection):
         self._broker = broker
         self._timeout_s = 1.0
         self._opaque = 0
-        self._requests: deque[RemotingCommand] = deque()
+        self._sent: deque[RemotingCommand] = deque()
 
     def close(self) -> None:
         self.is_open = False
-        self._requests.clear()
+        self._sent.clear()
 
     def send(self, command: RemotingCommand) -> int:
         self._opaque += 1
         command.opaque = self._opaque
-        self._requests.append(command)
+        self._sent.append(command)
         return self._opaque
 
-    def receive_into(self, memory: BufferPool) -> tuple[RemotingCommand, Buffer]:
+    def receive_into(self, allocate: Allocate) -> tuple[RemotingCommand, memoryview]:
         answer = self._receive_until(0.0)
-        block = memory.acquire(len(answer.body))[: len(answer.body)]
+        block = allocate(len(answer.body))[: len(answer.body)]
         block[:], answer.body = answer.body, b""
         return answer, block
 
@@ -142,7 +141,7 @@ class FakeConnection(Connection):
         if fault == "close":
             self.close()
             raise RemotingClosedError("the fake broker closed")
-        return self._broker.answer(self._requests.popleft(), fault)
+        return self._broker.answer(self._sent.popleft(), fault)
 
 
 class FakeCluster(Cluster):

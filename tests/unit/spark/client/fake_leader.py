@@ -11,12 +11,12 @@ from broker.send.sequencing import SequenceRefusedError, Sequencing
 from broker.state.writers import WriterTable
 from commitlog.log import PutStatus
 from commitlog.sequences import writer_key
+from remoting.client.blocking import Connection
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.errors import RemotingClosedError
 from remoting.headers.sequenced_send import SequencedSendRequestHeader
 from rocketmq_spark.client.cluster import Cluster
-from rocketmq_spark.client.connection import Connection
 from tests.support.fake_log import FakeLog
 
 FAULTS = ("", "busy", "refuse", "in doubt", "close before", "close after", "new leader")
@@ -105,7 +105,7 @@ class LeaderConnection(Connection):
         self.is_open = True
         self._leader = leader
         self._opaque = 0
-        self._requests: deque[RemotingCommand] = deque()
+        self._sent: deque[RemotingCommand] = deque()
         self.most_waiting_bytes = 0
 
     def close(self) -> None:
@@ -117,23 +117,23 @@ class LeaderConnection(Connection):
         self._opaque += 1
         command.opaque = self._opaque
         copy = RemotingCommand(command.code, self._opaque, ext_fields=command.ext_fields, body=command.body)
-        self._requests.append(copy)
-        self.most_waiting_bytes = max(self.most_waiting_bytes, sum(len(one.body) for one in self._requests))
+        self._sent.append(copy)
+        self.most_waiting_bytes = max(self.most_waiting_bytes, sum(len(one.body) for one in self._sent))
         return self._opaque
 
     def receive(self, timeout_s: float | None = None) -> RemotingCommand:
         leader = self._leader
         fault = leader.faults.popleft() if leader.faults else ""
         if fault == "close after":
-            while self._requests:
-                leader.take(self._requests.popleft(), "")
+            while self._sent:
+                leader.take(self._sent.popleft(), "")
         if fault == "new leader":
             leader.change()
         if fault in ("close before", "close after", "new leader"):
             self.close()
             raise RemotingClosedError("closed")
-        assert self._requests, "the client waits for an answer that nobody owes it"
-        return leader.take(self._requests.popleft(), fault)
+        assert self._sent, "the client waits for an answer that nobody owes it"
+        return leader.take(self._sent.popleft(), fault)
 
 
 class LeaderCluster(Cluster):

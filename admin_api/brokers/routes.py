@@ -1,0 +1,192 @@
+"""`/api/v1/brokers`, `/api/v1/name-server`: figures, configuration, storage, write permission, clean-up."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Body, Depends, Path
+from fastapi.responses import Response
+
+from admin_api.brokers import examples
+from admin_api.brokers.maintenance import (
+    Cleaning,
+    ItemsView,
+    ItemValue,
+    NameServerChange,
+    NameServerView,
+    WritePermission,
+)
+from admin_api.brokers.schemas import (
+    BrokerConfig,
+    BrokerRow,
+    BrokerRuntime,
+    Brokers,
+    BrokerStorage,
+    ConfigPatch,
+)
+from admin_api.routing import MakeDep, PageDep, ServicesDep, changing, problems, shown
+from admin_api.security.access import require
+from admin_api.security.actor import Role
+
+router = APIRouter(prefix="/api/v1/brokers", tags=["brokers"])
+
+Address = Annotated[
+    str, Path(min_length=1, max_length=255, description="as listed, such as `127.0.0.1:10911`")
+]
+_READ = [Depends(require(Role.READ))]
+_NO_BROKER = problems(e404="The cluster names no broker at this address.")
+
+
+@router.get("", summary="Every broker", dependencies=_READ, responses={**problems(), **examples.PAGE})
+async def get_brokers(services: ServicesDep, page: PageDep) -> Brokers:
+    """Role, version, traffic and disk of each. One that does not answer is listed as down; what only
+    LedgerMQ tells is null for RocketMQ's own brokers."""
+    return await services.brokers.find(page)
+
+
+@router.get(
+    "/{address}", summary="One broker", dependencies=_READ, responses={**_NO_BROKER, **examples.BROKER}
+)
+async def get_broker(services: ServicesDep, address: Address) -> BrokerRow:
+    """As in the list."""
+    return await services.brokers.one(address)
+
+
+@router.get(
+    "/{address}/runtime",
+    summary="All its figures",
+    dependencies=_READ,
+    responses={**_NO_BROKER, **examples.RUNTIME},
+)
+async def get_runtime(services: ServicesDep, address: Address) -> BrokerRuntime:
+    """What the broker says of itself, in RocketMQ's names."""
+    return await services.brokers.runtime(address)
+
+
+@router.get(
+    "/{address}/config",
+    summary="Its configuration",
+    dependencies=_READ,
+    responses={**_NO_BROKER, **examples.CONFIG},
+)
+async def get_config(services: ServicesDep, address: Address) -> BrokerConfig:
+    """Every key with the value in force. Secrets are masked."""
+    return await services.brokers.config(address)
+
+
+@router.patch(
+    "/{address}/config",
+    summary="Change its configuration",
+    **changing(Role.ADMIN, examples.CHANGED),
+)
+async def change_config(
+    services: ServicesDep,
+    make: MakeDep,
+    address: Address,
+    patch: Annotated[ConfigPatch, Body(openapi_examples=examples.CHANGES)],
+) -> Response:
+    """All keys or none, while it runs. The preview has each value before and after; a key the broker does
+    not have is refused with the nearest it has, and one that needs a restart by name."""
+    return await make(services.broker_changes.configure(address, patch.settings))
+
+
+@router.get(
+    "/{address}/storage", summary="Its disk", dependencies=_READ, responses={**_NO_BROKER, **examples.STORAGE}
+)
+async def get_storage(services: ServicesDep, address: Address) -> BrokerStorage:
+    """The log's files, the disk they are on, and how long messages stay."""
+    return await services.brokers.storage(address)
+
+
+maintenance_router = APIRouter(prefix="/api/v1", tags=["name server and cleaning"])
+
+_ITEMS_EXAMPLE: Final = shown(
+    ItemsView(namespace="ORDER_TOPIC_CONFIG", items={"orders": "broker-a:4;broker-b:4"})
+)
+_NAME_SERVER: Final = shown(
+    NameServerView(address="127.0.0.1:9876", config={"listenPort": "9876", "orderMessageEnable": "false"})
+)
+
+
+_SERVER = {**problems(e503="The name server does not answer."), **_NAME_SERVER}
+_ITEMS = problems(e404="It has no such namespace.", e503="The name server does not answer.")
+_NAME = r"^[^\x00-\x1f/]+$"
+Namespace = Annotated[
+    str,
+    Path(min_length=1, max_length=255, pattern=_NAME, description="such as `ORDER_TOPIC_CONFIG`"),
+]
+Key = Annotated[
+    str, Path(min_length=1, max_length=255, pattern=_NAME, description="of an item, such as a topic's name")
+]
+BrokerName = Annotated[
+    str,
+    Path(
+        alias="brokerName",
+        min_length=1,
+        max_length=255,
+        pattern=_NAME,
+        description="as the name server lists it, such as `broker-a`",
+    ),
+]
+
+
+@maintenance_router.get("/name-server", summary="Its configuration", dependencies=_READ, responses=_SERVER)
+async def get_name_server(services: ServicesDep) -> NameServerView:
+    """The name server that this service asks."""
+    return await services.name_server.view()
+
+
+@maintenance_router.patch("/name-server", summary="Change its configuration", **changing(Role.ADMIN))
+async def patch_name_server(services: ServicesDep, make: MakeDep, change: NameServerChange) -> Response:
+    """Until it starts again; which keys can change it knows itself."""
+    return await make(services.name_server.configure(change.values))
+
+
+@maintenance_router.get(
+    "/name-server/items/{namespace}",
+    summary="Key-value items",
+    dependencies=_READ,
+    responses={**_ITEMS, **_ITEMS_EXAMPLE},
+)
+async def get_items(services: ServicesDep, namespace: Namespace) -> ItemsView:
+    """The items of one namespace, such as `ORDER_TOPIC_CONFIG`."""
+    return await services.name_server.items(namespace)
+
+
+@maintenance_router.put("/name-server/items/{namespace}/{key}", summary="Set an item", **changing(Role.ADMIN))
+async def put_item(
+    services: ServicesDep,
+    make: MakeDep,
+    namespace: Namespace,
+    key: Key,
+    item: ItemValue,
+) -> Response:
+    """The order of a topic is one: its name in `ORDER_TOPIC_CONFIG`, `broker-a:4;broker-b:4`."""
+    return await make(services.name_server.put_item(namespace, key, item.value))
+
+
+@maintenance_router.delete(
+    "/name-server/items/{namespace}/{key}", summary="Delete an item", **changing(Role.ADMIN)
+)
+async def delete_item(services: ServicesDep, make: MakeDep, namespace: Namespace, key: Key) -> Response:
+    """It is gone for all that ask this name server."""
+    return await make(services.name_server.put_item(namespace, key, None))
+
+
+@maintenance_router.put(
+    "/name-server/brokers/{brokerName}/write-permission",
+    summary="Let producers leave a broker, or come back",
+    **changing(Role.ADMIN),
+)
+async def put_write_permission(
+    services: ServicesDep,
+    make: MakeDep,
+    broker_name: BrokerName,
+    permission: WritePermission,
+) -> Response:
+    """In the routes this name server gives; consumers read on. For maintenance of stock brokers above all."""
+    return await make(services.name_server.allow_writes(broker_name, allow=permission.is_writable))
+
+
+@maintenance_router.post("/brokers/clean", summary="Clean up by hand", **changing(Role.ADMIN))
+async def clean_brokers(services: ServicesDep, make: MakeDep, cleaning: Cleaning) -> Response:
+    """What retention would delete in its time, at once."""
+    return await make(services.cleaning.clean(cleaning.garbage, cleaning.addresses))

@@ -1,0 +1,143 @@
+"""`/api/v1/cluster`, once or as a stream of server-sent events, and `/api/v1/history`."""
+
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from admin_api.cluster.examples import PROBLEM_EXAMPLE
+from admin_api.cluster.feed import Feed
+from admin_api.cluster.history import GroupHistory, History, HistorySample, HistoryView
+from admin_api.cluster.schemas import ClusterView, NodeState
+from admin_api.problems import MEDIA_TYPE, ProblemError
+from admin_api.routing import answer, shown
+from admin_api.schema import Problem
+from admin_api.security.access import actor_of, require
+from admin_api.security.actor import Role
+
+router = APIRouter(prefix="/api/v1", tags=["cluster"])
+
+_UNAVAILABLE = {
+    "model": Problem,
+    "description": "The name server does not answer and no node is known yet, or too many streams are open.",
+    "content": {MEDIA_TYPE: {"example": PROBLEM_EXAMPLE}},
+}
+
+
+def feed_of(request: Request) -> Feed:
+    feed = request.app.state.feed
+    assert isinstance(feed, Feed)
+    return feed
+
+
+def known(view: ClusterView) -> ClusterView:
+    """The view, unless it knows nothing at all.
+
+    Raises: ProblemError (503).
+    """
+    if view.namesrv.state is NodeState.DOWN and not view.groups:
+        detail = f"The name server does not answer and no node is known: {view.namesrv.problem}."
+        raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+    return view
+
+
+@router.get(
+    "/cluster",
+    summary="Every group and node",
+    response_model=ClusterView,
+    responses={503: _UNAVAILABLE},
+)
+async def get_cluster(request: Request) -> Response:
+    """Roles, terms, log marks, lag and state of every node. What nobody could say is null, never 0.
+    A node that died stays listed as down. The answer may be half a second old."""
+    view = known(await feed_of(request).current())
+    return answer(view)
+
+
+@router.get(
+    "/cluster/events",
+    summary="The same, live (server-sent events)",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Events named `cluster`, whose data is the body of `GET /api/v1/cluster`; and "
+            "some named `unchanged`, with its `asOfMs`: all else is as before, but for `lastContactMs`.",
+            "content": {
+                "text/event-stream": {
+                    "example": 'event: cluster\ndata: {"version":1,...}\n\n'
+                    'event: unchanged\ndata: {"asOfMs":1790000000000}\n\n'
+                }
+            },
+        },
+        503: _UNAVAILABLE,
+    },
+)
+async def watch_cluster(request: Request) -> StreamingResponse:
+    """The whole picture at first, and again about every half second in which something changed."""
+    actor = actor_of(request)
+    is_shared = request.app.policy.is_open  # everybody is the same client then
+    client = None if is_shared else f"{actor.name}@{actor.remote}"
+    return StreamingResponse(
+        _events(feed_of(request).watch(client)),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield b"retry: 1000\n\n"
+    async for event in events:
+        yield event
+
+
+history_router = APIRouter(prefix="/api/v1", tags=["cluster"])
+
+_NOW_MS: Final = 1_767_225_600_000
+_INTERVAL_MS: Final = 5_000
+_HISTORY: Final = shown(
+    HistoryView(
+        as_of_ms=_NOW_MS,
+        interval_ms=_INTERVAL_MS,
+        keep_ms=3_600_000,
+        groups=[
+            GroupHistory(
+                broker_name="broker-a",
+                samples=[
+                    HistorySample(at_ms=_NOW_MS - 2 * _INTERVAL_MS),
+                    HistorySample(
+                        at_ms=_NOW_MS - _INTERVAL_MS,
+                        leader_id="n1",
+                        put_per_s=118.5,
+                        get_per_s=237.0,
+                        put_p99_ms=4.2,
+                        lag_entries={"n0": None, "n2": 1},
+                        lag_ms={"n0": None, "n2": 3},
+                    ),
+                ],
+            )
+        ],
+    )
+)
+
+
+@history_router.get(
+    "/history",
+    summary="The last hour of throughput, put latency and lag",
+    response_model=HistoryView,
+    responses=_HISTORY,
+    dependencies=[Depends(require(Role.READ))],
+)
+async def get_history(
+    request: Request,
+    since_ms: Annotated[
+        int | None,
+        Query(alias="sinceMs", ge=0, le=2**53, description="only what came after; Unix time in ms"),
+    ] = None,
+) -> Response:
+    """Sampled every few seconds while the admin process runs, and kept in memory: a restart begins anew.
+    What nobody could say is null."""
+    history = request.app.state.history
+    assert isinstance(history, History)
+    return answer(history.view(since_ms))

@@ -1,0 +1,435 @@
+"""Changes consumer offsets: reset, skip, clone, each previewed queue by queue.
+
+Where consumers are connected, the broker sends them the new offsets (222). Where none is, storing the offsets
+is enough. RocketMQ 4.9 refuses a reset without consumers; there the offsets are committed as the group would
+(15). Success is verified by reading each queue's offset back.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from admin_api.changes import Action, ChangeRefusedError, Outcome, Preview
+from admin_api.errors import UnavailableError, missing
+from admin_api.gateway import AskError, Gateway, Trouble
+from admin_api.groups.offset_plans import (
+    OffsetClone,
+    OffsetReset,
+    OffsetSkip,
+    PlanReader,
+    QueuePlan,
+    ResetTo,
+    TopicState,
+    clone_plans,
+    effects_of,
+)
+from admin_api.groups.overview import BROADCASTING, GroupOverview, Overview, on_masters
+from admin_api.groups.progress import RETRY_PREFIX
+from admin_api.sources.brokers import BrokerSet
+from admin_api.sources.groups import Connections, GroupSource
+from admin_api.sources.offsets import OffsetSource
+from remoting.codes import ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """A group in a topic on one broker. `is_ledgermq`: what it answers to a reset is committed, and consumers
+    that run cannot take it back.
+    """
+
+    address: str
+    group: str
+    topic: str
+    is_online: bool
+    is_ledgermq: bool
+
+
+class Mover:
+    """Knows what brokers of different kinds need."""
+
+    def __init__(self, source: OffsetSource, place: GroupPlace) -> None:
+        self._source = source
+        self._place = place
+
+    async def move(self, plans: Sequence[QueuePlan], time_ms: int | None) -> Sequence[Outcome]:
+        """One outcome a queue. `time_ms` is that of request 222 where all queues are meant, else None."""
+        errors: dict[int, AskError] = {}
+        if time_ms is None:
+            said = await self._one_by_one(plans, errors)
+        else:
+            said = await self._by_time(plans, time_ms, errors)
+            plans = [replace(plan, after=said.get(plan.queue_id, plan.after)) for plan in plans]
+        if not self._place.is_online:
+            await self._commit_where_missing(plans, errors)
+        done = {plan.queue_id for plan in plans if said.get(plan.queue_id) == plan.after}
+        outcomes = await asyncio.gather(
+            *(self._outcome(plan, errors.get(plan.queue_id), plan.queue_id in done) for plan in plans)
+        )
+        return [*outcomes, *_unplanned(plans, said)]
+
+    async def read_back(self, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
+        """Whether each queue is where it was to be."""
+        return await asyncio.gather(*(self._outcome(plan, None, False) for plan in plans))
+
+    async def _by_time(
+        self, plans: Sequence[QueuePlan], time_ms: int, errors: dict[int, AskError]
+    ) -> dict[int, int]:
+        """The offsets that the broker says it has set."""
+        place = self._place
+        try:
+            return await self._source.reset_by_time(place.address, place.group, place.topic, time_ms)
+        except AskError as error:
+            errors.update(dict.fromkeys((plan.queue_id for plan in plans), error))
+            return {}
+
+    async def _one_by_one(self, plans: Sequence[QueuePlan], errors: dict[int, AskError]) -> dict[int, int]:
+        """The same, of queues that are named."""
+        place = self._place
+        said: dict[int, int] = {}
+        if not place.is_ledgermq and not await self._can_single(plans, errors):
+            return said
+
+        async def reset(plan: QueuePlan) -> None:
+            asked = (place.address, place.group, place.topic, plan.queue_id, plan.after)
+            try:
+                said[plan.queue_id] = await self._source.reset_queue(*asked)
+            except AskError as error:
+                errors[plan.queue_id] = error
+
+        await asyncio.gather(*map(reset, plans))
+        return said
+
+    async def _can_single(self, plans: Sequence[QueuePlan], errors: dict[int, AskError]) -> bool:
+        """False with the reason in `errors`; without consumers the offsets can be committed all the same."""
+        address = self._place.address
+        words = "moves single queues only while no consumer of the group runs: stop them, or move all queues"
+        refusal = AskError(address, f"{address} {words}", ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        try:
+            if await self._source.moves_single_queues(address):
+                return True
+        except AskError as error:
+            refusal = error
+        errors.update(dict.fromkeys((plan.queue_id for plan in plans), refusal))
+        return False
+
+    async def _commit_where_missing(self, plans: Sequence[QueuePlan], errors: dict[int, AskError]) -> None:
+        """A broker that resets only with consumers, or only all queues, takes offsets as the group's own."""
+        place = self._place
+
+        async def commit(plan: QueuePlan) -> None:
+            queue = (place.address, place.group, place.topic, plan.queue_id)
+            try:
+                is_unsure = plan.after == 0 and not place.is_ledgermq  # RocketMQ 4.9 says 0 of a missing one
+                if is_unsure or await self._source.committed(*queue) != plan.after:
+                    await self._source.commit(*queue, plan.after)
+            except AskError as error:
+                errors.setdefault(plan.queue_id, error)
+            else:
+                errors.pop(plan.queue_id, None)
+
+        await asyncio.gather(*map(commit, plans))
+
+    async def _outcome(self, plan: QueuePlan, error: AskError | None, is_said: bool) -> Outcome:
+        """What went wrong when it was asked for explains more than where the queue is. A queue that the
+        broker moved may have been consumed up to where it was again by now.
+        """
+        place = self._place
+        try:
+            offset = await self._source.committed(place.address, place.group, place.topic, plan.queue_id)
+        except AskError as silence:
+            problem = f"it is not known whether it moved: {silence}"
+            return Outcome(plan.name, ok=False, problem=problem, code=silence.code)
+        if has_moved(plan, offset) or (is_said and (place.is_ledgermq or offset != plan.before)):
+            return Outcome(plan.name, ok=True)
+        if error is not None:
+            return Outcome.failed(plan.name, error)
+        there = "without an offset" if offset is None else f"at {offset}"
+        hint = "; its consumers have not gone there yet" if place.is_online else ""
+        return Outcome(plan.name, ok=False, problem=f"it is still {there}{hint}")
+
+
+def _unplanned(plans: Sequence[QueuePlan], said: Mapping[int, int]) -> Iterator[Outcome]:
+    """Queues that the broker moved besides: RocketMQ 4.9 also moves those that nobody reads, and one may have
+    come in this very moment.
+    """
+    for queue_id in sorted(said.keys() - {plan.queue_id for plan in plans}):
+        problem = f"the broker moved it too, to {said[queue_id]}: the preview did not have it"
+        yield Outcome(f"{plans[0].broker_name}/{queue_id}", ok=False, problem=problem)
+
+
+def has_moved(plan: QueuePlan, offset: int | None) -> bool:
+    """A group that consumes goes on from where it was put, so that it may be seen further on."""
+    if offset is None or offset < plan.after:
+        return False
+    return offset == plan.after or plan.before is None or plan.before <= plan.after or offset < plan.before
+
+
+TOPICS_MAX: Final = 100
+"""In one change."""
+_OTHER_QUEUES: Final = "not moved: the queues of its topic are others than those of the preview"
+
+
+class Offsets:
+    """One per process; `overview` is that of `ConsumerGroups`."""
+
+    def __init__(self, gateway: Gateway, overview: GroupOverview) -> None:
+        self._gateway = gateway
+        self._overview = overview
+
+    def reset(self, group: str, request: OffsetReset) -> "ResetOffsets":
+        """To be given to `Changes`."""
+        return ResetOffsets(Action.OFFSET_RESET, self._gateway, self._overview, group, request)
+
+    def skip(self, group: str, request: OffsetSkip) -> "ResetOffsets":
+        """A reset to the latest, of one topic or of all that the group consumes; retries stay."""
+        wanted = None if request.topic is None else OffsetReset(topic=request.topic, to=ResetTo.LATEST)
+        return ResetOffsets(Action.OFFSET_SKIP, self._gateway, self._overview, group, wanted)
+
+    def clone(self, group: str, request: OffsetClone) -> "CloneOffsets":
+        return CloneOffsets(self._gateway, self._overview, group, request)
+
+
+class _OffsetChange:
+    """What resets and clones share: who is asked, and how far the group is."""
+
+    target: str
+
+    def __init__(self, gateway: Gateway, overview: GroupOverview) -> None:
+        self._gateway = gateway
+        self._overview = overview
+        self._brokers: BrokerSet | None = None
+        self._online: dict[str, bool] = {}
+        self._groups = GroupSource(gateway)
+        self._source = OffsetSource(gateway)
+        self._reader = PlanReader(gateway, self._source)
+        self._left_out: dict[Trouble, None] = {}
+        self._unknown: list[str] = []
+        """Warnings of brokers that do not say who is connected."""
+
+    async def _look(self, group: str) -> Overview:
+        """Raises: NotFoundError, UnavailableError."""
+        self._left_out = {}
+        overview = await self._overview.look()
+        if group not in overview.names():
+            self._overview.forget()
+            overview = await self._overview.look()
+        if group not in overview.names():
+            raise missing(f"the consumer group {group}", overview.troubles)
+        self._note(overview.brokers.troubles)
+        return overview
+
+    def _note(self, troubles: Sequence[Trouble]) -> None:
+        self._left_out.update(dict.fromkeys(troubles))
+
+    async def _clients(self, brokers: BrokerSet, group: str) -> Mapping[str, Connections | None]:
+        ask = on_masters(brokers, lambda address: self._groups.connections(address, group))
+        gathered = await self._gateway.ask_each(brokers.masters, ask)
+        self._unknown = [f"who is connected is not known: {each.problem}" for each in gathered.troubles]
+        self._online = {name: each is not None for name, each in gathered.answers.items()}
+        return gathered.answers
+
+    def _address(self, broker_name: str) -> str:
+        assert self._brokers is not None, "carried out without a preview"
+        return self._brokers.masters[broker_name]
+
+    def _mover(self, topic: str, broker_name: str) -> Mover:
+        assert self._brokers is not None, "carried out without a preview"
+        address = self._address(broker_name)
+        is_online = self._online.get(broker_name, True)
+        is_ledgermq = address in self._brokers.statuses
+        return Mover(self._source, GroupPlace(address, self.target, topic, is_online, is_ledgermq))
+
+    async def _state(self, brokers: BrokerSet, group: str, topic: str) -> Mapping[str, TopicState | None]:
+        """Raises: NotFoundError, UnavailableError."""
+        gathered = await self._reader.state(brokers, group, topic)
+        self._note(gathered.troubles)
+        if all(state is None for state in gathered.answers.values()):
+            raise missing(f"the topic {topic}", self._left_out)
+        return gathered.answers
+
+    async def _topics(self, brokers: BrokerSet, group: str) -> list[str]:
+        """What the group consumes, without its retries. Raises: ChangeRefusedError."""
+        ask = on_masters(brokers, lambda address: self._source.progress(address, group))
+        gathered = await self._gateway.ask_each(brokers.masters, ask)
+        self._note(gathered.troubles)
+        rows = (key.topic for progress in gathered.answers.values() for key in progress.rows)
+        topics = sorted({topic for topic in rows if not topic.startswith(RETRY_PREFIX)})
+        if not topics:
+            raise ChangeRefusedError(f"The group {group} has no offsets: it consumed nothing yet.")
+        if len(topics) > TOPICS_MAX:
+            raise ChangeRefusedError(f"The group {group} consumes {len(topics)} topics; name one of them.")
+        return topics
+
+
+class ResetOffsets(_OffsetChange):
+    """Moves a group in a topic; without a request, behind the last message of all its topics."""
+
+    def __init__(
+        self,
+        action: Action,
+        gateway: Gateway,
+        overview: GroupOverview,
+        group: str,
+        request: OffsetReset | None,
+    ) -> None:
+        super().__init__(gateway, overview)
+        self.action = action
+        self.target = group
+        self._group = group
+        self._request = request
+        self._plans: dict[str, list[QueuePlan]] = {}
+
+    async def preview(self) -> Preview:
+        """Raises: NotFoundError, UnavailableError, ChangeRefusedError."""
+        overview = await self._look(self._group)
+        brokers = self._brokers = overview.brokers
+        clients = await self._clients(brokers, self._group)
+        self._plans = {}
+        for request in await self._requests(brokers):
+            states = await self._state(brokers, self._group, request.topic)
+            try:
+                self._plans[request.topic] = await self._reader.reset(brokers, states, request)
+            except AskError as error:
+                raise UnavailableError(f"{error}.") from error
+        plans = [plan for rows in self._plans.values() for plan in rows]
+        if not plans:
+            raise ChangeRefusedError("No queue can be reached.")
+        warnings = (*self._unknown, *_client_warnings(clients))
+        named = self._request is not None and self._request.queues is not None
+        silent = () if named else tuple(self._left_out)
+        return Preview(
+            self.action, self.target, effects_of(plans), warnings, True, self._basis(plans), silent
+        )
+
+    async def _requests(self, brokers: BrokerSet) -> list[OffsetReset]:
+        if self._request is not None:
+            return [self._request]
+        topics = await self._topics(brokers, self._group)
+        return [OffsetReset(topic=topic, to=ResetTo.LATEST) for topic in topics]
+
+    def _basis(self, plans: Sequence[QueuePlan]) -> str:
+        """What was asked for, and of which queues. The offsets move while the group consumes."""
+        wanted = None if self._request is None else self._request.model_dump_json()
+        return orjson.dumps([wanted, sorted([plan.topic, plan.name] for plan in plans)]).decode()
+
+    async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = []
+        for topic, plans in self._plans.items():
+            by_broker: dict[str, list[QueuePlan]] = {}
+            for plan in plans:
+                by_broker.setdefault(plan.broker_name, []).append(plan)
+            parts = await asyncio.gather(*(self._move(topic, rows) for rows in by_broker.values()))
+            prefix = f"{topic} " if len(self._plans) > 1 else ""
+            outcomes += [replace(each, subject=prefix + each.subject) for part in parts for each in part]
+        self._overview.forget()
+        return outcomes
+
+    async def _move(self, topic: str, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
+        time_ms = _whole_topic_time(self._request)
+        if time_ms is not None:
+            try:
+                found = await self._reader.queue_ids(self._address(plans[0].broker_name), self._group, topic)
+            except AskError as error:
+                return [Outcome.failed(plan.name, error) for plan in plans]
+            if found != {plan.queue_id for plan in plans}:
+                return [Outcome(plan.name, False, _OTHER_QUEUES, is_refused=True) for plan in plans]
+        return await self._mover(topic, plans[0].broker_name).move(plans, time_ms)
+
+
+def _whole_topic_time(request: OffsetReset | None) -> int | None:
+    """What request 222 has in place of offsets where all queues are meant; None where it has to name them."""
+    if request is None:
+        return -1
+    if request.queues is not None:
+        return None
+    match request.to:
+        case ResetTo.EARLIEST:
+            return 0
+        case ResetTo.LATEST:
+            return -1
+        case ResetTo.TIME:
+            return request.unix_ms()
+        case _:
+            return None
+
+
+def _client_warnings(clients: Mapping[str, Connections | None]) -> list[str]:
+    online = [each for each in clients.values() if each is not None]
+    if not online:
+        return []
+    if any(each.message_model == BROADCASTING for each in online):
+        return [
+            "its consumers broadcast: they keep their own offsets, and what brokers store moves none of them"
+        ]
+    return ["its consumers run: they are sent to the new offsets while they work"]
+
+
+class CloneOffsets(_OffsetChange):
+    """Has the target group go on where the source is."""
+
+    action = Action.OFFSET_CLONE
+
+    def __init__(self, gateway: Gateway, overview: GroupOverview, source: str, request: OffsetClone) -> None:
+        super().__init__(gateway, overview)
+        self.target = request.target_group
+        self._from = source
+        self._request = request
+        self._plans: dict[tuple[str, str], list[QueuePlan]] = {}
+
+    async def preview(self) -> Preview:
+        """Raises: NotFoundError, UnavailableError, ChangeRefusedError."""
+        if self._from == self.target:
+            raise ChangeRefusedError(f"{self.target} is the group itself.")
+        overview = await self._look(self._from)
+        brokers = self._brokers = overview.brokers
+        clients = await self._clients(brokers, self.target)
+        if any(each is not None for each in clients.values()):
+            raise ChangeRefusedError(
+                f"Consumers of {self.target} run and would overwrite the offsets; stop them first."
+            )
+        topics = [self._request.topic] if self._request.topic else await self._topics(brokers, self._from)
+        await self._plan(brokers, topics)
+        plans = [plan for rows in self._plans.values() for plan in rows]
+        if not plans:
+            raise ChangeRefusedError(f"The group {self._from} has no offsets there: it consumed nothing yet.")
+        warnings = list(self._unknown)
+        if self.target not in overview.names():
+            warnings.append(f"there is no group {self.target} yet")
+        overwrites = any(plan.before not in (None, plan.after) for plan in plans)
+        basis = orjson.dumps([self._from, sorted([plan.topic, plan.name] for plan in plans), overwrites])
+        effects = effects_of(plans)
+        silent = tuple(self._left_out)
+        return Preview(self.action, self.target, effects, tuple(warnings), overwrites, basis.decode(), silent)
+
+    async def _plan(self, brokers: BrokerSet, topics: Sequence[str]) -> None:
+        self._plans = {}
+        for topic in topics:
+            source, target = await asyncio.gather(
+                self._state(brokers, self._from, topic), self._state(brokers, self.target, topic)
+            )
+            for broker_name in sorted(source.keys() & target.keys()):
+                have, had = source[broker_name], target[broker_name]
+                if have is not None and had is not None:
+                    self._plans[topic, broker_name] = clone_plans(have, had)
+
+    async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
+        several = len({topic for topic, _ in self._plans}) > 1
+        outcomes: list[Outcome] = []
+        for (topic, broker_name), plans in self._plans.items():
+            if plans:
+                part = await self._clone(topic, broker_name, plans)
+                prefix = f"{topic} " if several else ""
+                outcomes += [replace(each, subject=prefix + each.subject) for each in part]
+        self._overview.forget()
+        return outcomes
+
+    async def _clone(self, topic: str, broker_name: str, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
+        mover = self._mover(topic, broker_name)
+        try:
+            await self._source.clone(self._address(broker_name), self._from, self.target, topic)
+        except AskError as error:
+            return [Outcome.failed(plan.name, error) for plan in plans]
+        return await mover.read_back(plans)

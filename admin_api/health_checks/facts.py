@@ -1,0 +1,149 @@
+"""The facts that the health checks judge, and the findings they return. Pure."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pydantic import Field
+
+from admin_api.cluster.schemas import ClusterView, GroupView, NodeView
+from admin_api.dead_letters.queues import DlqView
+from admin_api.groups.schemas import ConsumerGroupItem
+from admin_api.health_checks.listeners import Listener
+from admin_api.schema import Partial, Schema
+from admin_api.sources.broker_admin import Runtime
+from admin_api.sources.brokers import Listed
+from broker.admin.types import NodeStatusMessage
+
+SAMPLE_MS_MAX = 10_000
+
+
+class Severity(StrEnum):
+    """ERROR: something does not work, or the next failure stops it. WARNING: it will, if nothing is done.
+    INFO: worth knowing.
+    """
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Finding(Schema):
+    """One thing that is wrong, in words."""
+
+    severity: Severity
+    code: str = Field(description="which check found it, such as `node-down`; the same for ever")
+    subject: str = Field(description="what it is about: a group, node, address, consumer group")
+    sentence: str = Field(description="what is wrong")
+    remedy: str = Field(description="what to do about it")
+
+
+class DoctorReport(Partial):
+    """Everything found, the worst first. `isPartial`: something could not be checked."""
+
+    as_of_ms: int = Field(description="Unix time in ms")
+    is_well: bool = Field(description="no finding is an error")
+    findings: list[Finding]
+    looked_at: dict[str, int | None] = Field(
+        description="how many nodes, groups and so on there were to check; null: unknown"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """A broker's figures, and when by our clock (Unix ms) they were asked for and came."""
+
+    runtime: Runtime
+    asked_at_ms: int
+    answered_at_ms: int
+
+    @property
+    def clock_ahead_ms(self) -> int | None:
+        """How far its clock is ahead of ours, to half the time the answer took; None of stock brokers."""
+        clock_ms = self.runtime.integer("clockMs")
+        return None if clock_ms is None else clock_ms - (self.asked_at_ms + self.answered_at_ms) // 2
+
+    @property
+    def doubt_ms(self) -> int:
+        return (self.answered_at_ms - self.asked_at_ms) // 2 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`statuses`: by the address that was asked; None is a stock broker's, a silent one has none. `groups`
+    and `dlqs` are None where it could not be learned. `lag_before`: of the groups some time before.
+    """
+
+    view: ClusterView
+    listed: Sequence[Listed] = ()
+    statuses: Mapping[str, NodeStatusMessage | None] = field(default_factory=dict)
+    vitals: Mapping[str, Vitals] = field(default_factory=dict)
+    groups: Sequence[ConsumerGroupItem] | None = None
+    lag_before: Mapping[str, int] = field(default_factory=dict)
+    sample_ms: int = 0
+    dlqs: Sequence[DlqView] | None = None
+    hanging: Mapping[str, Listener] = field(default_factory=dict)
+    """By address: what takes connections there and does not answer."""
+
+    @property
+    def now_ms(self) -> int:
+        return self.view.as_of_ms
+
+    def replicated(self) -> list[GroupView]:
+        """The groups that keep a replicated log, as far as that is known: RocketMQ's own brokers do not."""
+        return [group for group in self.view.groups if all(n.is_ledgermq is not False for n in group.nodes)]
+
+    def clock_ahead_ms(self) -> dict[str, tuple[int, int]]:
+        """Address -> how far its clock is from the middle one, and how unsure that is."""
+        told = {at: (v.clock_ahead_ms, v.doubt_ms) for at, v in self.vitals.items()}
+        known = {at: (ahead, doubt) for at, (ahead, doubt) in told.items() if ahead is not None}
+        if not known:
+            return {}
+        middle = round(statistics.median(ahead for ahead, _ in known.values()))
+        return {at: (ahead - middle, doubt) for at, (ahead, doubt) in known.items()}
+
+
+def error(code: str, subject: str, sentence: str, remedy: str) -> Finding:
+    return Finding(severity=Severity.ERROR, code=code, subject=subject, sentence=sentence, remedy=remedy)
+
+
+def warning(code: str, subject: str, sentence: str, remedy: str) -> Finding:
+    return Finding(severity=Severity.WARNING, code=code, subject=subject, sentence=sentence, remedy=remedy)
+
+
+def info(code: str, subject: str, sentence: str, remedy: str) -> Finding:
+    return Finding(severity=Severity.INFO, code=code, subject=subject, sentence=sentence, remedy=remedy)
+
+
+def end_it(address: str, listener: Listener) -> str:
+    """What is to be done with a process that hangs, before it is started again: its ports are taken."""
+    if listener.pid is None:
+        port = address.rpartition(":")[2]
+        return (
+            f"Its process still holds its ports. Find it on its own machine (`ss -ltnp 'sport = :{port}'`), "
+            "look into its log and at its disk, and end it (kill -KILL) if it stays so."
+        )
+    pid = listener.pid
+    if listener.is_stopped:
+        return (
+            f"Its process on this machine, pid {pid}, is stopped and still holds its ports. Let it go on "
+            f"(kill -CONT {pid}), or end it (kill -KILL {pid})."
+        )
+    return (
+        f"Its process on this machine, pid {pid}, still holds its ports. Look into its log and at its disk, "
+        f"and end it (kill -KILL {pid}) if it stays so."
+    )
+
+
+def name_of(group: GroupView, node: NodeView) -> str:
+    """`n1 of broker-a`, or its address."""
+    return f"{node.id} of {group.group}" if node.id else f"{node.remoting_address} of {group.broker_name}"
+
+
+def words_of_ms(ms: float) -> str:
+    """`850 ms`, `12 s`, `3 min`, `5 h`, `2 days`."""
+    for unit, unit_ms in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if ms >= 2 * unit_ms or (unit == "s" and ms >= unit_ms):
+            return f"{ms / unit_ms:.0f} {unit}"
+    return f"{ms:.0f} ms"

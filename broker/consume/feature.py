@@ -1,0 +1,77 @@
+"""Consuming by pulls: pulls, heartbeats, consumer offsets, queue locks, queues assigned by the broker."""
+
+from broker.consume.assignment import Assignment
+from broker.consume.client_requests import ClientProcessor
+from broker.consume.consumers import Consumers, make_consumers
+from broker.consume.offsets import OffsetProcessor
+from broker.consume.pull import PullProcessor
+from broker.consume.queue_locks import LockProcessor
+from broker.consume.topic_routes import TopicRoutes
+from broker.feature import Core, Feature
+
+
+def consumers_of(core: Core) -> Consumers:
+    """Made once for each broker."""
+    return make_consumers(core.config, core.log, core.state, core.clients, core.now_ms)
+
+
+def pull_feature(core: Core, consumers: Consumers) -> Feature:
+    pulls = PullProcessor(
+        config=core.config,
+        log=core.log,
+        engine=core.engine,
+        state=core.state,
+        router=core.router,
+        now_ms=core.now_ms,
+        statistics=core.statistics,
+        reads=core.reads,
+        readiness=core.readiness,
+        consumers=consumers,
+    )
+    return Feature(
+        handlers=pulls.handlers(),
+        services=(pulls.held,),
+        waiting={"pull_request": lambda: len(pulls.held)},
+        connection_closed=(pulls.connection_closed,),
+    )
+
+
+def client_feature(core: Core, consumers: Consumers) -> Feature:
+    clients = ClientProcessor(
+        config=core.config,
+        log=core.log,
+        state=core.state,
+        clients=core.clients,
+        now_ms=core.now_ms,
+        spawn=core.tasks.spawn,
+        sql_filters=consumers.sql_filters,
+    )
+    return Feature(
+        handlers=clients.handlers(),
+        services=(clients,),
+        connection_closed=(clients.connection_closed,),
+    )
+
+
+def offset_feature(core: Core, consumers: Consumers) -> Feature:
+    offsets = OffsetProcessor(
+        config=core.config,
+        log=core.log,
+        state=core.state,
+        now_ms=core.now_ms,
+        resets=consumers.resets,
+        commits=consumers.commits,
+        readiness=core.readiness,
+    )
+    return Feature(handlers=offsets.handlers(), services=(consumers.commits,))
+
+
+def lock_feature(core: Core) -> Feature:
+    locks = LockProcessor(core.config, core.log, core.state, core.now_ms, core.readiness, core.forwarder)
+    return Feature(handlers=locks.handlers(), services=(locks,))
+
+
+def assignment_feature(core: Core) -> Feature:
+    routes = TopicRoutes(core.config, core.state, core.client, core.now_ms, core.tasks.spawn)
+    assignment = Assignment(core.config, core.state, core.clients, core.readiness, routes)
+    return Feature(handlers=assignment.handlers())

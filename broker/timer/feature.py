@@ -1,0 +1,61 @@
+"""Messages that are delivered later: after one of the delay levels, or at a time of their own."""
+
+from collections.abc import Callable
+from functools import partial
+
+from broker.feature import Core, Feature
+from broker.monitoring.rates import RateMeter
+from broker.store.retention_pins import position_at
+from broker.timer.delay import DelayDelivery
+from broker.timer.delay_levels import SCHEDULE_TOPIC
+from broker.timer.delivery import TimerDelivery
+from broker.timer.journal import TimerJournal
+from broker.timer.processor import RecallProcessor, TimerRoom, timer_figures
+from broker.timer.recalls import Recalls
+from remoting.codes import RequestCode
+
+
+def delay_feature(core: Core) -> Feature:
+    return Feature(services=(DelayDelivery(core),), retention_pins=(partial(first_delayed, core),))
+
+
+def first_delayed(core: Core) -> int | None:
+    """Position of the first delayed message, of any level, that was not delivered."""
+    progress = core.state.delay_offsets
+    levels = range(1, len(core.config.delay_levels_ms) + 1)
+    places = [
+        position_at(core.log.queues, SCHEDULE_TOPIC, level - 1, progress.get(level, 0)) for level in levels
+    ]
+    return min((position for position in places if position is not None), default=None)
+
+
+def make_recall_processor(core: Core, recalls: Recalls) -> RecallProcessor:
+    return RecallProcessor(
+        config=core.config,
+        log=core.log,
+        state=core.state,
+        router=core.router,
+        clock=core.clock,
+        end_position=core.opened.end_position,
+        readiness=core.readiness,
+        recalls=recalls,
+    )
+
+
+def timer_feature(core: Core) -> tuple[Feature, Callable[[int], bool]]:
+    """Also whether there is room for one more timer message that is due at a time."""
+    log = core.log
+    journal = TimerJournal(core)
+    recalls = Recalls(log, journal, core.clock)
+    delivery = TimerDelivery(core, journal, recalls)
+    processor = make_recall_processor(core, recalls)
+    rates = RateMeter(lambda: (journal.placed, journal.delivered))
+    feature = Feature(
+        handlers={RequestCode.RECALL_MESSAGE: processor.handle},
+        services=(journal, delivery, rates),
+        retention_pins=(journal.hold,),
+        # Every node has the whole index: only the leader reports its size, or a sum would count it often.
+        waiting={"timer": lambda: journal.index.pending.count if log.is_writable() else None},
+        runtime_figures=(partial(timer_figures, journal, delivery, rates),),
+    )
+    return feature, TimerRoom(core.config, journal.index).may_time

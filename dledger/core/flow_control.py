@@ -1,0 +1,223 @@
+"""How much a leader may push to one peer now: all that is there, what producers leave free, or a fixed quota.
+
+A peer that keeps up gets every entry at once. One that is far behind, while a quorum does without it, is
+caught up with the capacity that the producers leave free (`CatchUp`), or, where `peerPushQuota` is set, with
+so many bytes a second (`Throttle`, DLedger's Quota).
+
+`CatchUp` follows LEDBAT (RFC 6817; the pauses are LEDBAT++'s): how long callers wait for their commits shows
+how busy the leader, its disk and the peers are, whatever of them is short. While callers wait hardly longer
+than they do when no peer is caught up, the rate grows; when they wait longer, it falls. Now and then catching
+up pauses, and what callers wait in the pause is what later waits are compared with.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dledger.core.config import Config
+from dledger.core.events import PushThrottled
+from dledger.core.output import Outbox
+from dledger.core.types import LONG_AGO_MS
+
+WINDOW_MS = 100
+"""The rate is adapted at the end of each window."""
+PAUSE_MS = 200
+WINDOWS_BETWEEN_PAUSES = 50
+WAIT_RATIO = 1.15
+"""Callers may wait this many times as long as in a pause, and SLACK_MS."""
+SLACK_MS = 0.5
+GROWTH = 1.5
+SHRINKING_MIN = 0.5
+BASE_WEIGHT = 0.5
+"""What the newest quiet window counts for in the wait that others are compared with."""
+BYTES_PER_S_MAX = 1 << 32
+BURST_MS = 20
+"""So much time's bytes leave at once at most."""
+UNDER_WAY_MS = 100
+
+
+class CatchUp:
+    """The one rate for all peers of a leadership that are far behind and that no quorum waits for."""
+
+    def __init__(self, bytes_per_s_min: int) -> None:
+        self.bytes_per_s = float(bytes_per_s_min)
+        self._bytes_per_s_min = bytes_per_s_min
+        self._window_end_ms = LONG_AGO_MS
+        self._waits_ms = 0
+        self._waits = 0
+        self._base_ms: float | None = None
+        self._pause_end_ms = LONG_AGO_MS
+        self._windows_since_pause = 0
+        self._spent_bytes = 0
+        self._tokens = 0.0
+        self._filled_ms = LONG_AGO_MS
+
+    def waited(self, wait_ms: int) -> None:
+        """A caller's append was committed after so long."""
+        self._waits_ms += wait_ms
+        self._waits += 1
+
+    def end_window(self, now_ms: int, oldest_wait_ms: int | None) -> None:
+        """Adapts the rate if the window is over. `oldest_wait_ms`: of the append that waits longest now."""
+        if now_ms < self._window_end_ms:
+            return
+        wait_ms = self._waits_ms / self._waits if self._waits else None
+        # Commits that have stopped altogether complete no append, so the one still waiting has to count.
+        if oldest_wait_ms is not None and oldest_wait_ms > WINDOW_MS:
+            wait_ms = max(wait_ms or 0, oldest_wait_ms)
+        if self._spent_bytes == 0:
+            self._learn(wait_ms)
+        else:
+            self._adapt(wait_ms, now_ms)
+        self._window_end_ms = now_ms + WINDOW_MS
+        self._waits_ms = self._waits = self._spent_bytes = 0
+
+    def _learn(self, wait_ms: float | None) -> None:
+        """A quiet window, in which no peer was caught up: its waits are the base that others are compared
+        with.
+        """
+        if wait_ms is None:
+            return
+        if self._base_ms is None:
+            self._base_ms = wait_ms
+        else:
+            self._base_ms += (wait_ms - self._base_ms) * BASE_WEIGHT
+
+    def _adapt(self, wait_ms: float | None, now_ms: int) -> None:
+        """LEDBAT's controller (RFC 6817 2.4.2), with the wait above the base in the place of the queuing
+        delay.
+        """
+        self._windows_since_pause += 1
+        factor = GROWTH
+        if wait_ms is not None:
+            if self._base_ms is None or self._windows_since_pause >= WINDOWS_BETWEEN_PAUSES:
+                # Without a pause now and then the base would only ever be as old as the last idle moment, and
+                # a load that grew meanwhile would look like waits that catching up causes (LEDBAT++ 4.4).
+                self._pause_end_ms = now_ms + PAUSE_MS
+                self._windows_since_pause = 0
+            if self._base_ms is None:
+                return
+            allowed_ms = self._base_ms * WAIT_RATIO + SLACK_MS
+            if wait_ms > allowed_ms:
+                factor = max(SHRINKING_MIN, allowed_ms / wait_ms)
+        self.bytes_per_s = min(max(self.bytes_per_s * factor, self._bytes_per_s_min), BYTES_PER_S_MAX)
+
+    def blocked_until_ms(self, now_ms: int) -> int | None:
+        """When more may leave; None: now."""
+        if now_ms < self._pause_end_ms:
+            return self._pause_end_ms
+        burst = self.bytes_per_s * BURST_MS / 1000
+        filled = self._tokens + self.bytes_per_s * (now_ms - self._filled_ms) / 1000
+        self._tokens, self._filled_ms = min(burst, filled), now_ms
+        if self._tokens > 0:
+            return None
+        return now_ms + max(1, int(-self._tokens * 1000 / self.bytes_per_s) + 1)
+
+    @property
+    def under_way_bytes_max(self) -> float:
+        """Unacknowledged bytes allowed to one peer: it must come to rest within a pause, or the pause would
+        measure the catching up itself.
+        """
+        return self.bytes_per_s * UNDER_WAY_MS / 1000
+
+    def sent(self, size_bytes: int, *, is_bounded: bool) -> None:
+        """Accounts for bytes pushed to a peer that is behind. `is_bounded`: the rate applies to them; bytes
+        that a quorum needs are pushed without asking, and are not paid for later.
+        """
+        self._spent_bytes += size_bytes
+        if is_bounded:
+            self._tokens -= size_bytes
+
+
+_SECOND_MS = 1_000
+
+
+class Throttle:
+    """DLedger's Quota: counts the bytes sent in the current second."""
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._window_ms = LONG_AGO_MS
+        self._used_bytes = 0
+
+    def sample(self, size_bytes: int, now_ms: int) -> None:
+        if now_ms >= self._window_ms + _SECOND_MS:
+            self._window_ms, self._used_bytes = now_ms, 0
+        self._used_bytes += size_bytes
+
+    def blocked_until_ms(self, now_ms: int) -> int | None:
+        """When the next second begins if this one's bytes are used up, else None."""
+        until_ms = self._window_ms + _SECOND_MS
+        return until_ms if self._used_bytes >= self._bytes_per_s and now_ms < until_ms else None
+
+
+@dataclass(slots=True)
+class Push:
+    """A range that was pushed and is not acknowledged yet."""
+
+    first_index: int
+    last_index: int
+    sent_ms: int
+    size_bytes: int
+
+
+class Pace:
+    """How much one peer may get now, in one leadership. `lag_bytes` returns the bytes still to be pushed to
+    it.
+    """
+
+    def __init__(
+        self, peer: str, config: Config, catch_up: CatchUp, lag_bytes: Callable[[], int], outbox: Outbox
+    ) -> None:
+        self.is_far_behind = False
+        self.is_spare = False
+        """Enough other members keep up for a quorum: no commit waits for this peer."""
+        self.waits_until_ms: int | None = None
+        """When more may be pushed, if `may_push` refused for now."""
+        self._peer = peer
+        self._config = config
+        self._catch_up = catch_up
+        self._lag_bytes = lag_bytes
+        self._outbox = outbox
+        quota = config.throttle_bytes_per_s
+        self._throttle = None if quota is None else Throttle(quota)
+        self._reported_ms = LONG_AGO_MS
+
+    def may_push(self, now_ms: int, pending_bytes: int) -> bool:
+        """Whether the next range may be pushed now, with `pending_bytes` unacknowledged.
+
+        A peer that a quorum needs is never held back: its acknowledgements are what commits wait for.
+        """
+        self.waits_until_ms = None
+        if self._throttle is not None:
+            self.waits_until_ms = self._over_quota_until_ms(self._throttle, now_ms)
+        elif self.is_far_behind and self.is_spare:
+            if pending_bytes > self._catch_up.under_way_bytes_max:
+                return False
+            self.waits_until_ms = self._catch_up.blocked_until_ms(now_ms)
+        return self.waits_until_ms is None
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the peer gets less than all that is there for it, now or until its next quota."""
+        is_paced = self._throttle is None and self.is_far_behind and self.is_spare
+        return is_paced or self.waits_until_ms is not None
+
+    def pushed(self, size_bytes: int, now_ms: int) -> None:
+        """A new range was pushed."""
+        if self._throttle is not None:
+            self._throttle.sample(size_bytes, now_ms)
+        elif self.is_far_behind:
+            self._catch_up.sent(size_bytes, is_bounded=self.is_spare)
+
+    def update_lag(self) -> None:
+        """Judges how far behind the peer is, once everything was pushed that may be pushed now."""
+        self.is_far_behind = self._lag_bytes() >= self._config.catch_up_lag_bytes
+
+    def _over_quota_until_ms(self, throttle: Throttle, now_ms: int) -> int | None:
+        until_ms = throttle.blocked_until_ms(now_ms)
+        if until_ms is None or (lag_bytes := self._lag_bytes()) < self._config.throttle_lag_bytes:
+            return None
+        if until_ms != self._reported_ms:
+            self._reported_ms = until_ms
+            self._outbox.report(PushThrottled(self._peer, lag_bytes, until_ms))
+        return until_ms

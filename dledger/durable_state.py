@@ -1,0 +1,209 @@
+"""What a node must remember across a crash before it says anything that depends on it: term and vote, and the
+mark that some of that may be lost.
+
+Raft (section 5.1, Figure 2: persistent state) lets a node answer only after term and vote are on stable
+storage, since a vote that was forgotten can be given twice in one term, to two candidates.
+
+Two small files beside the log:
+
+    currterm   term and vote, the properties file of DLedger's MemberState. Java writes the same keys without
+    any
+               fsync; the two keys added here (`formatVersion`, `crc32`) are ignored by its reader.
+    impaired   the node may have forgotten a promise. One line of JSON, then `crc32=`.
+
+Each is replaced in four steps (`dledger.fs.replace_file`): write a temporary file, fsync it, rename it over
+the old one, fsync the directory. A crash leaves the old content or the new, never neither.
+"""
+
+import json
+import logging
+import zlib
+from operator import index
+from pathlib import Path
+
+from dledger.core.config import Config
+from dledger.core.ports import Rng
+from dledger.core.types import NO_TERM, HardState, Impairment, LogState
+from dledger.environment import Environment
+from dledger.fs import Fs, OsFs, read_replaced_file, replace_file
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+VOTE_FILE_NAME = "currterm"
+MARK_FILE_NAME = "impaired"
+REPAIR_ID_MAX = (1 << 62) - 1
+_VOTE_FILE_BYTES_MAX = 4096
+_MARK_FILE_BYTES_MAX = 8192
+_REASON_CHARACTERS_MAX = 1024
+_DAMAGED_SUFFIX = ".damaged"
+
+
+class CorruptHardStateError(ValueError):
+    """The vote file does not hold what was written: the node must not vote as if it had not voted yet."""
+
+
+class HardStateFile:
+    """Reads and replaces `<folder>/currterm`. Not thread-safe: one caller, the node's writer thread."""
+
+    def __init__(self, folder: Path, fs: Fs | None = None) -> None:
+        self._fs = fs or OsFs()
+        self._folder = folder
+        self._path = folder / VOTE_FILE_NAME
+
+    def exists(self) -> bool:
+        return VOTE_FILE_NAME in self._fs.list(self._folder)
+
+    def load(self) -> HardState:
+        """What was saved last; term 0 and no vote when there is no file. It is durable when this returns: a
+        vote that was found is repeated without another save.
+
+        Raises CorruptHardStateError when the content is damaged or of an unknown version, OSError.
+        """
+        content = read_replaced_file(self._fs, self._path, _VOTE_FILE_BYTES_MAX)
+        if content is None:
+            return HardState(term=0, voted_for=None)
+        return _parse_vote(content, self._path)
+
+    def save(self, state: HardState) -> None:
+        """Durable when it returns. Raises OSError; the node must stop then."""
+        replace_file(self._fs, self._path, _format_vote(state))
+
+
+def _format_vote(state: HardState) -> bytes:
+    lines = f"currTerm={state.term}\nvoteLeader={state.voted_for or ''}\nformatVersion={FORMAT_VERSION}\n"
+    body = lines.encode()
+    return body + b"crc32=%d\n" % zlib.crc32(body)
+
+
+def _parse_vote(content: bytes, path: Path) -> HardState:
+    body, separator, checksum = content.rpartition(b"crc32=")
+    if not separator or checksum.strip() != b"%d" % zlib.crc32(body):
+        raise CorruptHardStateError(f"{path}: the checksum does not match, so the last vote is unknown")
+    values = dict(line.partition("=")[::2] for line in body.decode(errors="replace").splitlines())
+    if values.get("formatVersion") != str(FORMAT_VERSION):
+        raise CorruptHardStateError(f"{path}: format version {values.get('formatVersion')} is not known here")
+    try:
+        return HardState(term=int(values["currTerm"]), voted_for=values["voteLeader"] or None)
+    except (KeyError, ValueError) as error:
+        raise CorruptHardStateError(f"{path}: no term and vote: {error!r}") from None
+
+
+class ImpairmentFile:
+    """Reads, writes and removes `<folder>/impaired`. One caller at a time.
+
+    The mark is on the disk before anything that was lost is overwritten, and is removed when the node is
+    healed.
+    """
+
+    def __init__(self, fs: Fs, folder: Path, rng: Rng) -> None:
+        """`rng` makes the repair ids: with a reused id, answers to an earlier impairment would count."""
+        self._fs = fs
+        self._folder = folder
+        self._path = folder / MARK_FILE_NAME
+        self._rng = rng
+
+    def load(self) -> Impairment | None:
+        """None when there is no mark. A damaged mark says that everything may be lost. Raises OSError."""
+        content = read_replaced_file(self._fs, self._path, _MARK_FILE_BYTES_MAX)
+        if content is None:
+            return None
+        return _parse_mark(content) or Impairment(self._new_id(), True, f"{MARK_FILE_NAME} is damaged")
+
+    def mark(self, reason: str, is_vote_lost: bool) -> Impairment:
+        """Durable when it returns. What an earlier mark says is lost stays lost. Raises OSError."""
+        earlier = self.load()
+        is_vote_lost = is_vote_lost or (earlier is not None and earlier.is_vote_lost)
+        impairment = Impairment(self._new_id(), is_vote_lost, reason[:_REASON_CHARACTERS_MAX])
+        replace_file(self._fs, self._path, _format_mark(impairment))
+        return impairment
+
+    def remove(self) -> None:
+        """Durable when it returns. Raises OSError."""
+        if MARK_FILE_NAME in self._fs.list(self._folder):
+            self._fs.delete(self._path)
+        self._fs.fsync_directory(self._folder)
+
+    def _new_id(self) -> int:
+        return self._rng.between(0, REPAIR_ID_MAX)
+
+
+def _format_mark(impairment: Impairment) -> bytes:
+    fields = {
+        "version": FORMAT_VERSION,
+        "repairId": impairment.repair_id,
+        "isVoteLost": impairment.is_vote_lost,
+        "reason": impairment.reason,
+    }
+    body = json.dumps(fields).encode() + b"\n"
+    return body + b"crc32=%d\n" % zlib.crc32(body)
+
+
+def _parse_mark(content: bytes) -> Impairment | None:
+    """None for what this program did not write."""
+    body, separator, checksum = content.rpartition(b"crc32=")
+    if not separator or checksum != b"%d\n" % zlib.crc32(body):
+        return None
+    try:
+        fields = json.loads(body)
+        if fields["version"] != FORMAT_VERSION:
+            return None
+        return Impairment(index(fields["repairId"]), bool(fields["isVoteLost"]), str(fields["reason"]))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+
+
+class DurableState:
+    """Both files of one node. `load` runs before the node starts; `save` and `heal` on the writer thread."""
+
+    def __init__(self, config: Config, folder: Path, environment: Environment) -> None:
+        self._config = config
+        self._folder = folder
+        self._fs = environment.fs
+        self._vote = HardStateFile(folder, environment.fs)
+        self._mark = ImpairmentFile(environment.fs, folder, environment)
+
+    def load(self, log: LogState) -> tuple[HardState, Impairment | None]:
+        """Marks the node durably when term and vote are lost, or may be.
+
+        An empty disk may belong to a new member or may have replaced a full one: both look the same, so both
+        start impaired. Raises CorruptHardStateError in a group of one, which has no peer that knows its term;
+        OSError.
+        """
+        last_term = log.epochs[-1].term if log.epochs else NO_TERM
+        reason: str | None = None
+        try:
+            state = self._vote.load()
+            if not self._vote.exists():
+                reason = "there is no vote file" if log.end_index >= 0 else "its disk is empty"
+            elif state.term < last_term:
+                reason = f"the vote file says term {state.term}, the log {last_term}"
+        except CorruptHardStateError as error:
+            if not self._config.others:
+                raise
+            state, reason = HardState(NO_TERM, None), str(error)
+        if not self._config.others:
+            return HardState(max(state.term, last_term), state.voted_for), None
+        if reason is None:
+            return state, self._mark.load()
+        logger.warning("[%s] term and vote are not known: %s", self._config.self_id, reason)
+        # The mark first: were the damaged file moved away before, a crash in between would leave a node that
+        # looks new, with a reason that no longer says what happened.
+        impairment = self._mark.mark(reason, is_vote_lost=True)
+        self._keep_damaged_vote()
+        return HardState(last_term, None), impairment
+
+    def _keep_damaged_vote(self) -> None:
+        """Renames the file that can't be believed, for an operator who searches for the cause."""
+        if self._vote.exists():
+            path = self._folder / VOTE_FILE_NAME
+            self._fs.rename(path, path.with_name(VOTE_FILE_NAME + _DAMAGED_SUFFIX))
+            self._fs.fsync_directory(self._folder)
+
+    def save(self, state: HardState) -> None:
+        """Durable when it returns. Raises OSError; the node must stop then."""
+        self._vote.save(state)
+
+    def heal(self) -> None:
+        """The mark is removed, durably, when it returns. Raises OSError."""
+        self._mark.remove()

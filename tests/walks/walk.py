@@ -1,0 +1,212 @@
+"""The path of one request through the product: which functions are called, in which files.
+
+`python -m tests.walks` prints the paths.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from httpx import ASGITransport, AsyncClient
+
+from admin_api.app import create_app
+from admin_api.settings import Settings
+from broker.app import Broker
+from broker.config import BrokerConfig, config_from
+from namesrv.config import NameServerConfig
+from namesrv.server import NameServer
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand, encode_command
+from tests.unit.broker.test_app import free_ports
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (
+    "admin_api",
+    "broker",
+    "commitlog",
+    "dledger",
+    "namesrv",
+    "native",
+    "remoting",
+    "sockets",
+    "telemetry",
+)
+PRODUCT = tuple(f"{ROOT / package}/" for package in PACKAGES)
+QUIET_MS = 600_000
+"""Longer than a test: nothing periodic runs beside a request."""
+LIMIT_S = 20.0
+AGREEING = 5
+TRIES_MAX = 60
+SEND_FIELDS = dict(zip("abcdefghi", ("p", "walked", "TBW102", "4", "0", "0", "1", "0", ""), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The Python functions that were called, in order, as `file:function`. Comprehensions are not counted."""
+
+    calls: tuple[str, ...]
+
+    @property
+    def files(self) -> list[str]:
+        """The files of these functions, in the order in which they are first entered."""
+        return list(dict.fromkeys(call.split(":")[0] for call in self.calls))
+
+    def __str__(self) -> str:
+        return "\n".join(self.calls) + f"\n{len(self.files)} files, {len(self.calls)} calls"
+
+
+async def walk(request: Callable[[], Awaitable[object]]) -> Walk:
+    """What this thread calls of the product until the request is answered."""
+    calls: list[str] = []
+
+    def on_event(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(PRODUCT) and not code.co_name.startswith("<"):
+            calls.append(f"{code.co_filename[len(str(ROOT)) + 1 :]}:{code.co_qualname}")
+
+    sys.setprofile(on_event)
+    try:
+        await request()
+    finally:
+        sys.setprofile(None)
+    return Walk(tuple(calls))
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def usual_walk(
+    request: Callable[[], Awaitable[object]], undo: Callable[[], Awaitable[object]] = _nothing
+) -> Walk:
+    """The shortest of several tries, seen at least five times: the answer of the disk may come in the same
+    turn of the loop or in a later one. The first tries fill caches. `undo` runs after each, not counted.
+    """
+    for _ in range(AGREEING):
+        await request()
+        await undo()
+    walks: list[Walk] = []
+    for _ in range(TRIES_MAX):
+        walks.append(await walk(request))
+        await undo()
+        shortest = min(walks, key=lambda each: len(each.calls))
+        if sum(len(each.calls) == len(shortest.calls) for each in walks) >= AGREEING:
+            return shortest
+    raise AssertionError(f"the tries differ: {sorted(len(each.calls) for each in walks)}")
+
+
+class Wire:
+    """One connection to a node that uses nothing of the product while a request is on its way."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def ask(self, frame: bytes) -> bytes:
+        """The answer's frame without its length."""
+        self._writer.write(frame)
+        length = int.from_bytes(await self._reader.readexactly(4))
+        return await self._reader.readexactly(length)
+
+    def request(self, code: RequestCode, body: bytes = b"", /, **ext: str) -> Callable[[], Awaitable[None]]:
+        """A request that is made ready now. An answer other than SUCCESS fails."""
+        frame = encode_command(RemotingCommand(code, 7, ext_fields=ext, body=body))
+
+        async def ask() -> None:
+            answer = await self.ask(frame)
+            assert b'"code":0,' in answer, answer
+
+        return ask
+
+
+class Node:
+    """A name server, a replica group of one node, and the admin service: in this process."""
+
+    def __init__(self, admin: AsyncClient, wire: Wire) -> None:
+        self.admin, self.wire = admin, wire
+
+    async def produce(self) -> Walk:
+        return await usual_walk(self.wire.request(RequestCode.SEND_MESSAGE_V2, b"hello", **SEND_FIELDS))
+
+    async def pull(self) -> Walk:
+        fields = {
+            "consumerGroup": "g",
+            "topic": "walked",
+            "queueId": "0",
+            "queueOffset": "0",
+            "maxMsgNums": "1",
+        } | {"sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "*"}
+        ask = self.wire.request(RequestCode.PULL_MESSAGE, b"", **fields, subVersion="0", expressionType="TAG")
+        return await usual_walk(ask)
+
+    async def create_topic(self) -> Walk:
+        fields = {"defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+        create = self.wire.request(RequestCode.UPDATE_AND_CREATE_TOPIC, b"", topic="made", **fields)
+
+        return await usual_walk(create, self._delete)
+
+    async def post_topic(self) -> Walk:
+        async def ask() -> None:
+            answer = await self.admin.post("/topics", json={"name": "made"})
+            assert answer.status_code == 200, answer.text
+
+        return await usual_walk(ask, self._delete)
+
+    async def _delete(self) -> None:
+        await self.wire.request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="made")()
+
+
+def _config(root: Path, namesrv: str) -> BrokerConfig:
+    listen, replication = free_ports(2)
+    return config_from(
+        {
+            "storePathRootDir": str(root),
+            "listenPort": listen,
+            "namesrvAddr": namesrv,
+            "dLegerPeers": f"n0-127.0.0.1:{replication}",
+            "heartbeatIntervalMs": 20,
+            "electionTimeoutMinMs": 50,
+            "electionTimeoutMaxMs": 60,
+            "mappedFileSizeCommitLog": 8 * 1024 * 1024,
+        }
+    )
+
+
+@asynccontextmanager
+async def running_node(root: Path, *, is_registered: bool = True) -> AsyncIterator[Node]:
+    """A node that takes messages, with the topic `walked` and its first message. A topic's creation is
+    answered after the name servers know it: `is_registered=False` is the broker by itself.
+    """
+    server = NameServer(NameServerConfig(port=0, expiry_check_interval_ms=QUIET_MS))
+    await server.start()
+    namesrv = f"127.0.0.1:{server.port}"
+    broker = Broker(_config(root, namesrv if is_registered else ""))
+    app = create_app(Settings(namesrv, history_interval_ms=QUIET_MS))
+    await broker.start()
+    host, port = broker.config.broker_address.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    own = {"X-LedgerMQ-Request": "1"}
+    async with (
+        app.router.lifespan_context(app),
+        AsyncClient(
+            transport=ASGITransport(app), base_url="http://127.0.0.1:8080/api/v1", headers=own
+        ) as admin,
+    ):
+        try:
+            await _first_message(Wire(reader, writer))
+            yield Node(admin, Wire(reader, writer))
+        finally:
+            writer.close()
+            await broker.stop()
+            await server.stop()
+
+
+async def _first_message(wire: Wire) -> None:
+    """Until the node leads, a send is refused."""
+    send = encode_command(RemotingCommand(RequestCode.SEND_MESSAGE_V2, 7, ext_fields=SEND_FIELDS, body=b"hi"))
+    async with asyncio.timeout(LIMIT_S):
+        while b'"code":0,' not in await wire.ask(send):
+            await asyncio.sleep(0.05)
