@@ -310,7 +310,7 @@ class RangeReader:
     def _first_answer(self, connection: Connection) -> tuple[RemotingCommand, Buffer]:
         first = self._pending[0]
         while first.answer is None:
-            answer, body = connection.receive_into(self._memory.take)
+            answer, body = connection.receive_into(self._memory.acquire)
             for stretch in self._pending:
                 if stretch.opaque == answer.opaque:
                     stretch.answer, stretch.body = answer, body
