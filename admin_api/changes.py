@@ -370,18 +370,18 @@ _OF_CONFIGS: Final = frozenset({Action.BROKER_CONFIG, Action.NAMESRV_CONFIG})
 
 @dataclass(frozen=True, slots=True)
 class FunctionChange:
-    """`look` and `do` are the `preview` and `carry_out` of admin_api.changes.Change."""
+    """`current` and `do` are the `preview` and `carry_out` of admin_api.changes.Change."""
 
     action: Action
     target: str
-    look: Callable[[], Awaitable[Preview]]
-    do: Callable[[Preview], Awaitable[Sequence[Outcome]]]
+    preview_function: Callable[[], Awaitable[Preview]]
+    execute: Callable[[Preview], Awaitable[Sequence[Outcome]]]
 
     async def preview(self) -> Preview:
-        return await self.look()
+        return await self.preview_function()
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
-        return await self.do(preview)
+        return await self.execute(preview)
 
 
 def settings_outcomes(

@@ -102,7 +102,7 @@ class Services:
             self.directory,
             self.reader,
             groups.find,
-            groups.overview.forget,
+            groups.overview.invalidate,
             dead_letters.groups,
         )
 

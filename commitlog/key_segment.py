@@ -366,7 +366,7 @@ class DamagedKeyFileError(Exception):
 
 
 class SealedSegment:
-    """A segment in its file. It keeps no file open, and in memory only what the header says."""
+    """A segment in its file. It keeps no file open, and only the header's fields in memory."""
 
     def __init__(
         self, fs: Fs, path: Path, extent: Extent, bits: int, span_count: int, spans_crc: int

@@ -85,7 +85,7 @@ class ConfigChange:
             await source.change(self.address, values)
         except AskError as error:
             return [Outcome.failed(key, error) for key in sorted(values)]
-        self.changer.brokers.forget()
+        self.changer.brokers.invalidate()
         if before.runtime_keys is not None:  # LedgerMQ refuses what it cannot use
             return [Outcome(key, ok=True) for key in sorted(values)]
         try:

@@ -123,7 +123,7 @@ class HealthChecks:
 
     async def _read_listed(self) -> tuple[Sequence[Listed], Mapping[str, NodeStatusMessage | None]]:
         """What the name server lists, and by address the status of the node there."""
-        found = await self._optional(self._directory.look, [])
+        found = await self._optional(self._directory.current, [])
         listed = () if found is None else found.listed
         asked = await self._gateway.ask_each([entry.address for entry in listed], self._directory.status_of)
         return listed, asked.answers

@@ -42,7 +42,7 @@ class Places:
     async def of_topic(self, topic: str) -> list[TopicPlace]:
         """Raises: NotFoundError, UnavailableError when the name server is silent."""
         try:
-            route, brokers = await asyncio.gather(self._source.route(topic), self._directory.look())
+            route, brokers = await asyncio.gather(self._source.route(topic), self._directory.current())
         except AskError as error:
             raise UnavailableError(f"The name server does not answer: {error}") from error
         if route is None:
@@ -77,7 +77,7 @@ class Places:
         places = [place for place in await self.of_topic(topic) if broker_name in (None, place.broker_name)]
         if not places:
             raise NotFoundError(f"The topic {topic} is not on the broker {broker_name}.")
-        masters = (await self._directory.look()).masters
+        masters = (await self._directory.current()).masters
         for place in places:
             if place.writable_queues and place.broker_name in masters:
                 return place

@@ -87,7 +87,7 @@ class Messages:
     ) -> tuple[Found | None, tuple[Trouble, ...]]:
         """Only brokers of this cluster are asked, whatever address the id holds."""
         try:
-            brokers = await self.directory.look()
+            brokers = await self.directory.current()
         except AskError as error:
             raise UnavailableError(str(error)) from error
         asked = await self.gateway.ask_each(

@@ -130,7 +130,7 @@ class Replication:
                 problem = str(error)
             else:
                 if leads(status):
-                    self._directory.forget()
+                    self._directory.invalidate()
                     return None
                 problem = f"it is {status.role}, and {status.leader_id or 'no node'} leads"
             await asyncio.sleep(LOOK_INTERVAL_S)

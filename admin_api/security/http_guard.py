@@ -189,7 +189,7 @@ class Guard:
             raise _RefusedError(HTTPStatus.TOO_MANY_REQUESTS, detail, {"Retry-After": seconds})
         token = self._policy.tokens.find(presented)
         if token is None:
-            self._failures.take(guesser)
+            self._failures.acquire(guesser)
             detail = "This token is not known."
             raise _RefusedError(HTTPStatus.UNAUTHORIZED, detail, {"WWW-Authenticate": "Bearer"})
         return Actor(token.name, token.role, remote)

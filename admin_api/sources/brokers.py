@@ -84,13 +84,13 @@ class Brokers:
         """
         return await self._list.get()
 
-    async def look(self) -> BrokerSet:
+    async def current(self) -> BrokerSet:
         """Raises: AskError when the name server says nothing and no list is known from before."""
         return await self._set.get()
 
     async def masters(self) -> Mapping[str, str]:
-        """Broker name -> the address that takes its writes. Raises: AskError as `look`."""
-        return (await self.look()).masters
+        """Broker name -> the address that takes its writes. Raises: AskError as `current`."""
+        return (await self.current()).masters
 
     async def is_ledgermq(self, address: str) -> bool:
         """Raises: AskError when it does not answer."""
@@ -110,9 +110,9 @@ class Brokers:
         self._stock_until_s[address] = self._now_s() + STOCK_REMEMBERED_S
         return None
 
-    def forget(self) -> None:
-        """Lets the next asker look again."""
-        self._set.forget()
+    def invalidate(self) -> None:
+        """The next caller reads it again."""
+        self._set.invalidate()
 
     async def _read_list(self) -> tuple[Listed, ...]:
         return await read_listed(self._gateway, self._settings)

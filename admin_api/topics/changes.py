@@ -72,9 +72,9 @@ class TopicChanger:
     def delete(self, topic: str, brokers: Sequence[str] | None = None) -> "DeleteTopic":
         return DeleteTopic(self, topic, brokers)
 
-    async def look(self, topic: str) -> Tables:
+    async def current_tables(self, topic: str) -> Tables:
         """The topics of now. Raises: ChangeRefusedError for a topic of the brokers' own, AskError."""
-        self.tables.forget()
+        self.tables.invalidate()
         tables = await self.tables.get()
         if tables.kinds.of(topic) is TopicKind.SYSTEM:
             raise ChangeRefusedError(f"{topic} is a system topic and cannot be changed.")
@@ -106,7 +106,7 @@ class PutTopic:
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, InvalidError, ChangeRefusedError, AskError."""
-        tables = await self.changer.look(self.topic)
+        tables = await self.changer.current_tables(self.topic)
         wanted = self._wanted(tables)
         known = tables.of(self.topic)
         effects: list[Effect] = []
@@ -129,7 +129,7 @@ class PutTopic:
             await _outcome(broker, source.put(planned.masters[broker], config, attributes))
             for broker, (config, attributes) in planned.changed.items()
         ]
-        self.changer.tables.forget()
+        self.changer.tables.invalidate()
         return outcomes
 
     def _wanted(self, tables: Tables) -> dict[str, tuple[TopicConfig, str]]:
@@ -195,7 +195,7 @@ class DeleteTopic:
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, InvalidError, ChangeRefusedError, AskError."""
-        tables = self._tables = await self.changer.look(self.topic)
+        tables = self._tables = await self.changer.current_tables(self.topic)
         masters = self._masters(tables)
         source, gateway = TopicSource(self.changer.gateway), self.changer.gateway
         queues = await gateway.ask_each(masters, lambda b: source.queues(masters[b], self.topic))
@@ -229,7 +229,7 @@ class DeleteTopic:
         if self._ends_route(tables, masters) and all(outcome.ok for outcome in outcomes):
             deleting = source.delete_route(namesrv, self.topic)
             outcomes.append(await _outcome(f"name server {namesrv}", deleting))
-        self.changer.tables.forget()
+        self.changer.tables.invalidate()
         return outcomes
 
     def _masters(self, tables: Tables) -> dict[str, str]:

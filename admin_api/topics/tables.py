@@ -87,12 +87,12 @@ class TopicTables:
         """At most `brokers_cache_ms` old. Raises: AskError when the name server is silent and was always."""
         return await self._tables.get()
 
-    def forget(self) -> None:
-        """Lets the next asker read again: a topic was changed."""
-        self._tables.forget()
+    def invalidate(self) -> None:
+        """The next caller reads again: a topic was changed."""
+        self._tables.invalidate()
 
     async def _read(self) -> Tables:
-        found = await self._directory.look()
+        found = await self._directory.current()
         readers = found.readers
         gathered = await self._gateway.ask_each(readers, lambda broker: self._source.configs(readers[broker]))
         kinds = TopicKinds({entry.cluster for entry in found.listed}, {e.broker_name for e in found.listed})

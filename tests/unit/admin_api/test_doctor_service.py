@@ -45,7 +45,7 @@ class FakeGroups:
     looks: Iterator[list[ConsumerGroupItem]]
     forgotten: int = 0
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         self.forgotten += 1
 
     async def find(self, query: GroupQuery, page: PageWanted) -> Page[ConsumerGroupItem]:
@@ -85,7 +85,7 @@ def doctor_of(
         directory,
         reader,
         listed.find,
-        listed.forget,
+        listed.invalidate,
         FakeDlqs().groups,
         lambda: NOW_MS,
         listener_at,
@@ -159,7 +159,7 @@ async def test_everyone_is_asked_at_the_same_time() -> None:
     gateway = Gateway(cluster, settings)
     reader = ClusterReader(gateway, settings, lambda: NOW_MS)
     groups, dlqs = MeetingGroups(cluster), MeetingDlqs(cluster)
-    lists = groups.find, groups.forget, dlqs.groups
+    lists = groups.find, groups.invalidate, dlqs.groups
     doctor = HealthChecks(gateway, Brokers(gateway, settings), reader, *lists, lambda: NOW_MS)
     report = await doctor.examine()
     assert report.looked_at == {"groups": 1, "nodes": 3, "consumerGroups": 0, "deadLetterQueues": 0}
