@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -80,7 +80,8 @@ class Reput:
         self._on_queued = on_queued
         self._on_applied = on_applied
         self._on_error = on_error
-        self._listeners: list[DispatchListener] = []
+        self._listeners: dict[DispatchListener, frozenset[str] | None] = {}
+        """With the topics that each wants; None: all."""
         self._next: asyncio.Handle | None = None
         self._is_stopped = False
         self._waits_for_index = NO_INDEX
@@ -90,12 +91,16 @@ class Reput:
         self._behind: tuple[DispatchListener, Applied] | None = None
         """A listener that is given again what the others have had already, and how far it is."""
 
-    def add_listener(self, listener: DispatchListener) -> None:
-        """Have `listener` given every stretch from now on. It may read the records: when it raises
-        DamagedRecordError it is given the same stretch again after `DAMAGE_RETRY_S`, and must skip what it
-        has handled already.
+    def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
+        """Call `listener` with every stretch from now on, or with those that hold one of these topics. It may
+        read the records: when it raises DamagedRecordError it is given the same stretch again after
+        `DAMAGE_RETRY_S`, and must skip what it has handled already.
         """
-        self._listeners.append(listener)
+        self._listeners[listener] = None if topics is None else frozenset(topics)
+
+    def remove_listener(self, listener: DispatchListener) -> None:
+        """It is given at most the stretch that is being delivered."""
+        self._listeners.pop(listener, None)
 
     def replay_from(self, index: int, position: int) -> None:
         """Begin with this entry, which is at `position`; the queues are not given again what they have."""
@@ -178,7 +183,12 @@ class Reput:
         self.applied = applied
         self._on_queued()
         if batch:
-            self._undelivered = [(listener, batch) for listener in self._listeners]
+            topics = batch.topics
+            self._undelivered = [
+                (listener, batch)
+                for listener, wanted in self._listeners.items()
+                if wanted is None or not wanted.isdisjoint(topics)
+            ]
         self._deliver()
         if not self._undelivered:
             self.seconds.observe(time.perf_counter() - begun_s)
@@ -307,9 +317,13 @@ class IndexedLog(ABC):
         """How long each stretch took to reach the queues and the listeners."""
         return self._reput.seconds
 
-    def add_listener(self, listener: DispatchListener) -> None:
+    def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
         """As MessageLog."""
-        self._reput.add_listener(listener)
+        self._reput.add_listener(listener, topics)
+
+    def remove_listener(self, listener: DispatchListener) -> None:
+        """As MessageLog."""
+        self._reput.remove_listener(listener)
 
     def give_again(self, listener: DispatchListener, index: int) -> None:
         """As MessageLog."""

@@ -5,7 +5,7 @@ group). All methods are called on the event loop's thread.
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,7 +83,7 @@ class MessageLog(Protocol):
     ) -> PutResult:
         """Append all messages or none, without waiting.
 
-        `on_done` is called once, later, when the last message is as durable as the log promises or has
+        `on_done` is called once, later, when the last message is as durable as the log guarantees or has
         failed. It is never called when the result's status is not PUT_OK. The last message, one of the
         replicated state, empties the queues of `deleted_topics`: see commitlog/dispatch.py.
         """
@@ -115,10 +115,13 @@ class MessageLog(Protocol):
     def record_at(self, position: int) -> bytes | None:
         """The whole record that begins at `position`, or None when no committed record begins there."""
 
-    def add_listener(self, listener: DispatchListener) -> None:
-        """Call `listener` with every committed message from now on; before start(): with all from the
-        start.
+    def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
+        """Call `listener` with every committed batch from now on (before start(): from the first one), or
+        only with the batches that hold a message of these topics.
         """
+
+    def remove_listener(self, listener: DispatchListener) -> None:
+        """Undo `add_listener`. A batch that is being dispatched may still be given to it."""
 
     @property
     def begin_index(self) -> int:

@@ -6,7 +6,7 @@
             unchanged, and only an AppendRequest and a FetchResponse have any; no entries are -1, -1, 0
 
 All integers are big-endian. Every field is checked for type and range before it is used; a wrong one raises
-PeerProtocolError, and its connection must be closed. See docs/formats/replication_protocol.md.
+PeerProtocolError, and its connection must be closed. See docs/formats/protocols.md.
 """
 
 import enum
@@ -306,3 +306,31 @@ def _schema_of(cls: type[Any]) -> tuple[tuple[str, Callable[[str, Any], Any]], .
 _SCHEMA: types.MappingProxyType[type[Any], tuple[tuple[str, Callable[[str, Any], Any]], ...]] = (
     types.MappingProxyType({cls: _schema_of(cls) for cls in _KINDS})
 )
+
+
+NUMBER_MAX = 1 << 62
+"""The highest index, position or term that a peer may name: counting on from there must fit into 64 bits."""
+TERM_STEP_MAX = 1 << 40
+"""How far a peer's term may be ahead: one message must not use up the terms that are left."""
+_NUMBERS = types.MappingProxyType(
+    {
+        cls: tuple(each.name for each in fields(cls) if each.name.endswith(("_index", "position")))
+        for cls in typing.get_args(Message)
+    }
+)
+
+
+def refuse_impossible(message: Message, term_max: int) -> None:
+    """Raises PeerProtocolError for numbers that no member of a group can reach, however long it runs.
+
+    A member adopts any higher term (Raft 5.1), so a broken peer could use up all terms with one message.
+    """
+    ballot_term = message.ballot_term if isinstance(message, VoteRequest | VoteResponse) else 0
+    if max(message.term, ballot_term) > term_max:
+        raise PeerProtocolError(f"a {type(message).__name__} of term {message.term}, above {term_max}")
+    for name in _NUMBERS[type(message)]:
+        if getattr(message, name) > NUMBER_MAX:
+            raise PeerProtocolError(f"a {type(message).__name__} with {name} {getattr(message, name)}")
+    entries = message.entries if isinstance(message, AppendRequest | FetchResponse) else None
+    if entries is not None and entries.last_index > NUMBER_MAX:
+        raise PeerProtocolError(f"entries up to {entries.last_index}, above {NUMBER_MAX}")

@@ -9,14 +9,12 @@ sleeps until then.
 import asyncio
 import enum
 import logging
-import types
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Protocol
 
-from dledger.codec import PROTOCOL_VERSION, Hello, PeerProtocolError
+from dledger.codec import NUMBER_MAX, PROTOCOL_VERSION, TERM_STEP_MAX, Hello, refuse_impossible
 from dledger.core.config import Config
 from dledger.core.events import (
     AppendTimedOut,
@@ -30,10 +28,7 @@ from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
     FetchMessage,
-    FetchResponse,
     Message,
-    VoteRequest,
-    VoteResponse,
 )
 from dledger.core.node import Node
 from dledger.core.output import (
@@ -56,6 +51,8 @@ from dledger.maintenance import Maintenance, ScrubLimits
 from dledger.repairer import Repairer
 from dledger.transport import Address, Transport
 from dledger.writer import Batch, DiskWriter, Durability
+
+logger = logging.getLogger(__name__)
 
 
 class DeadlineTimer:
@@ -140,8 +137,6 @@ class CommitNotifier:
             self._notify(readable)
 
 
-logger = logging.getLogger(__name__)
-
 _WARNINGS = (AppendTimedOut, EntryDamaged, Impaired, LogReset, PushMisplaced, TruncationRefused)
 """An operator may have to act, or a client got an error."""
 
@@ -171,36 +166,6 @@ class EventLog:
 
 def _plain(value: object) -> object:
     return value.name if isinstance(value, enum.Enum) else value
-
-
-NUMBER_MAX = 1 << 62
-"""Of an index, a position or a term that a peer names: what this node counts on from there still fits into
-the log's 64 bits.
-"""
-TERM_STEP_MAX = 1 << 40
-"""How far a peer's term may be ahead: one message must not use up the terms that are left."""
-_NUMBERS = types.MappingProxyType(
-    {
-        cls: tuple(each.name for each in fields(cls) if each.name.endswith(("_index", "position")))
-        for cls in typing.get_args(Message)
-    }
-)
-
-
-def refuse_absurd(message: Message, term_max: int) -> None:
-    """Raises PeerProtocolError for numbers that no member of a group can reach, however long it runs.
-
-    A member adopts any higher term (Raft 5.1), so a broken peer could use up all terms with one message.
-    """
-    ballot_term = message.ballot_term if isinstance(message, VoteRequest | VoteResponse) else 0
-    if max(message.term, ballot_term) > term_max:
-        raise PeerProtocolError(f"a {type(message).__name__} of term {message.term}, above {term_max}")
-    for name in _NUMBERS[type(message)]:
-        if getattr(message, name) > NUMBER_MAX:
-            raise PeerProtocolError(f"a {type(message).__name__} with {name} {getattr(message, name)}")
-    entries = message.entries if isinstance(message, AppendRequest | FetchResponse) else None
-    if entries is not None and entries.last_index > NUMBER_MAX:
-        raise PeerProtocolError(f"entries up to {entries.last_index}, above {NUMBER_MAX}")
 
 
 class Observer(Protocol):
@@ -340,7 +305,9 @@ class DLedgerServer:
 
     @property
     def persisted_index(self) -> int:
-        """The last index that this node's own disk has."""
+        """The last index that this node's own disk is known to have. An idle node's disk may be one batch
+        ahead: the end of a write wakes the loop only if something waits for it.
+        """
         return self._node.persisted_index
 
     @property
@@ -367,16 +334,6 @@ class DLedgerServer:
         elections = tuple(replace(one, at_ms=one.at_ms + unix_offset_ms) for one in status.elections)
         return replace(status, elections=elections)
 
-    def check_append(self, count: int) -> ResponseCode:
-        """What `handle_append` of this many entries would answer now, without side effects."""
-        return self._node.check_append(count, self._is_backlogged)
-
-    @property
-    def _is_backlogged(self) -> bool:
-        """More bytes than allowed wait for this node's disk. Commits do not wait for it while the followers'
-        disks make a quorum, so no other bound limits the memory that a stalled disk costs."""
-        return self._store.end_position - self._written_position > self._unwritten_bytes_max
-
     def handle_append(self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]) -> AppendResult:
         """Appends as leader (DLedgerServer.handleAppend with BatchAppendEntryRequest).
 
@@ -396,6 +353,12 @@ class DLedgerServer:
         if not self._is_batch_under_way(proposal.first_index):
             self._schedule_turn()
         return AppendResult(ResponseCode.SUCCESS, proposal.first_index, proposal.term, positions)
+
+    @property
+    def _is_backlogged(self) -> bool:
+        """More bytes than allowed wait for this node's disk. Commits do not wait for it while the followers'
+        disks make a quorum, so no other bound limits the memory that a stalled disk costs."""
+        return self._store.end_position - self._written_position > self._unwritten_bytes_max
 
     def _is_batch_under_way(self, first_index: int) -> bool:
         """Whether entries before it are being written and are not committed yet. Then no turn is needed now:
@@ -425,7 +388,7 @@ class DLedgerServer:
     def on_messages(self, sender: str, messages: list[Message]) -> None:
         term_max = min(self._node.term + TERM_STEP_MAX, NUMBER_MAX)
         for message in messages:
-            refuse_absurd(message, term_max)
+            refuse_impossible(message, term_max)
         if self._is_running:
             self._inbox += [(sender, message) for message in messages]
             self._schedule_turn()
@@ -461,7 +424,7 @@ class DLedgerServer:
         is_due = self._deadline_timer.is_due(now_ms)
         try:
             self._is_in_turn = True
-            writer.poll()
+            writer.poll()  # first, so that the node answers with what the disk has by now
             if not self._is_running:
                 return
             self._receive_all(now_ms)
@@ -475,6 +438,7 @@ class DLedgerServer:
             else:
                 self._carry_out(output)
             self._commit_notifier.schedule()
+            # Otherwise the end of the write is noticed by the next turn, whatever brings that.
             if writer.is_busy and node.waits_for_disk:
                 writer.await_end()
         except Exception as error:  # noqa: BLE001 (the one top loop: a broken invariant stops the node)
@@ -496,10 +460,9 @@ class DLedgerServer:
                 self._repairer.on_message(sender, message)
                 continue
             self._node.receive(sender, message, now_ms)
+            # Before the next message: the store compares the position of its entries with the log's end.
             for operation in self._node.take_log_ops():
-                self._apply(
-                    operation
-                )  # before the next message: the store compares its position with the log's end
+                self._apply(operation)
             self._append_term_start()
 
     def _append_term_start(self) -> None:

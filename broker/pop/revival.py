@@ -22,6 +22,7 @@ from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import RETRY_PREFIX, TopicConfig, dlq_topic
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import MessageLog, PutStatus
+from commitlog.log_machine import RETRY_MS
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
     CorruptRecordError,
@@ -85,8 +86,6 @@ def _properties(record: Record, topic: TopicConfig, group: str, pop_time_ms: int
 
 BATCH_MESSAGES_MAX = 200
 BATCH_BYTES_MAX = 1024 * 1024
-RETRY_S = 0.2
-"""After a put that failed."""
 DAMAGE_WAIT_MS = 500
 CREATE_WAIT_MS = 2_000
 WAIT_MAX_S = 3_600.0
@@ -199,7 +198,7 @@ class Revival:
             if not self._due:
                 return
             if not self._put(batch):
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_MS / 1000)
                 continue
             self._postpone(batch.damaged, DAMAGE_WAIT_MS)
             if not await self._create(batch.missing):

@@ -74,7 +74,7 @@ class Leader:
             self.applied = end
             if runs:
                 request = DispatchRequest(end - 1, "T", 0, 0, 0, 0, 0, MS, 0)
-                for listener in self.log._listeners:
+                for listener in list(self.log._listeners):
                     listener(DispatchBatch.of([request], runs))
 
 
