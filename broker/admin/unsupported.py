@@ -16,8 +16,8 @@ from remoting.errors import RequestError
 from remoting.router import Handlers
 
 NO_ACL = (
-    "LedgerMQ has no users and no access control lists: every client that reaches the port may do everything, "
-    "so let a firewall or a proxy say who does"
+    "LedgerMQ has no users and no access control lists: every client that reaches the port may do "
+    "everything, so let a firewall or a proxy say who does"
 )
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"
 NO_ROCKSDB = "LedgerMQ keeps nothing in RocksDB: topics and groups are in the log, queues in plain files"
