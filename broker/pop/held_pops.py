@@ -40,12 +40,13 @@ class PopHolding(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_stopped = False
-        log.add_listener(self._on_dispatch)
+        self._log = log
 
     def hold(self, held: Held[T], poll_time_ms: int) -> bool:
         """False when there is no room, or the node stops."""
         if self._is_stopped or not self.waits.hold(held, self._now_ms() + poll_time_ms):
             return False
+        self._log.add_listener(self._on_dispatch)
         self._arm()
         return True
 
@@ -89,7 +90,10 @@ class PopHolding(Generic[T]):
 
     def _on_dispatch(self, batch: DispatchBatch) -> None:
         waits = self.waits
-        if not len(waits) or not self._is_awaited(batch.topics):
+        if not len(waits):
+            self._log.remove_listener(self._on_dispatch)
+            return
+        if not self._is_awaited(batch.topics):
             return
         places: Iterable[tuple[str, int]]
         if batch.runs is not None:
