@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from broker.pop.long_polling import Held, WaitingPops
+from broker.pop.long_polling import Held, HeldPops
 from commitlog.dispatch import DispatchBatch
 from commitlog.log import MessageLog
 
@@ -15,7 +15,7 @@ SERVED_PER_TURN_MAX = 200
 T = TypeVar("T")
 
 
-class PopHolding(Generic[T]):
+class PopLongPolling(Generic[T]):
     """Holds requests. `serve` tries to answer one, and says whether it did; those of a group are tried one
     after the other until one finds nothing. `expired` gets those whose time is up.
     """
@@ -28,7 +28,7 @@ class PopHolding(Generic[T]):
         turn_ends: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
-        self.waits: WaitingPops[T] = WaitingPops()
+        self.waits: HeldPops[T] = HeldPops()
         self._serve = serve
         self._expired = expired
         self._turn_ends = turn_ends
