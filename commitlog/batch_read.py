@@ -1,6 +1,6 @@
 """The body of a pull answer in one step: a compiled function finds, checks and joins the records of all its
 units. Without the compiled module, or when anything does not agree with the units, the caller reads record by
-record, which tells what is wrong.
+record, and its error names what is wrong.
 
 Consumers of a topic read its queues in parallel, so one pull skips the records that the next pulls need.
 Stretches of the files that pulls read densely are kept for a while in blocks. A block holds only bytes before

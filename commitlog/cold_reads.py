@@ -96,7 +96,7 @@ class ColdReader:
         _, position, size, _, _ = self._checked(self._units(index, 1)[0], index)
         head = self.head_at(position)
         if head is None or (head.index, head.size) != (index, size):
-            raise DamagedEntryError(index, index, f"the index leads to position {position}, where it is not")
+            raise DamagedEntryError(index, index, f"the index points to position {position}, where it is not")
         return position + size
 
     def unit(self, index: int) -> Unit | None:
@@ -160,7 +160,7 @@ class ColdReader:
         return EntryRange(first_index, first_index + len(parts) - 1, units[0][4], b"".join(parts))
 
     def whole_entry(self, unit: Unit, index: int, term: int) -> bytes | None:
-        """The entry's bytes, when the unit leads to it and all of it is right."""
+        """The entry's bytes, when the unit points to it and all of it is right."""
         try:
             _, position, size, _, _ = self._checked(unit, index)
             data = self._data(position, size)

@@ -43,7 +43,7 @@ class UnitFiles:
         return row
 
     def read(self, directory: Path, position: int, size_bytes: int) -> bytes:
-        """Bytes that may lie in several files; shorter where they end or cannot be read."""
+        """Bytes of one or more files; shorter where they end or cannot be read."""
         start = position - position % self.file_bytes
         part_bytes = min(size_bytes, start + self.file_bytes - position)
         data = self._pread(

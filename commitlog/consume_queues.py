@@ -389,7 +389,7 @@ class ConsumeQueues:
         return True
 
     def _agree(self) -> bool:
-        """Whether the queues are of this log: those with the latest messages lead to them."""
+        """Whether the queues are of this log: those with the latest messages point to them."""
         latest = nlargest(CHECKED_QUEUES_MAX, self._extents.values(), key=lambda extent: extent.last_unit[0])
         return all(map(self._agrees, latest))
 

@@ -38,7 +38,7 @@ PROPERTY_DELETED: Final = b"LEDGERMQ_DELETED"
 """The names of the topics, with SEPARATOR between them."""
 SEPARATOR: Final = ","
 NAMES_BYTES_MAX: Final = 16 * 1024
-"""What the names in one record come to at most: a record has less than 32 KiB of properties."""
+"""Bytes of the names in one record at most: a record has less than 32 KiB of properties."""
 
 Deletion = tuple[int, str]
 """The position of the record, and the topic."""
@@ -89,7 +89,7 @@ class RecordStretch:
     """All committed records of one stretch of the log."""
 
     begin_index: int
-    """The stretch begins with this entry; where the log begins behind it, with the log."""
+    """The stretch begins with this entry, or with the log if that begins behind it."""
     last_index: int
     position: int
     """Where `data` begins in the log."""

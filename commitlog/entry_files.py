@@ -139,8 +139,8 @@ class EntryFiles:
     def load(self, begin_position: int, on_damage: Callable[[str], None] | None) -> None:
         """Open what is there of a log that begins in the file of `begin_position` or behind it.
 
-        Raises CorruptLogError for data files that do not follow each other, unless `on_damage` takes the
-        report. Index files that do not are dropped: recovery writes them again. So are those of a rebuild
+        Raises CorruptLogError for data files that do not follow each other, unless `on_damage` is there for
+        the report. Index files that do not are dropped: recovery writes them again. So are those of a rebuild
         that was interrupted, which may have holes. Until `end_recovery` what cannot be read is damage, too.
         """
         if on_damage is not None:
@@ -367,7 +367,7 @@ class EntryFiles:
 
     def lower_synced_to(self, end_index: int) -> None:
         """Durably, before entries are dropped: a crash in between must leave no checkpoint or mark that
-        counts entries which are gone, or the next start would take the missing bytes for damage.
+        counts entries which are gone, or the next start would treat the missing bytes as damage.
         """
         self.mark.lower_to(end_index)
         if end_index < self.checkpoint.end_index:

@@ -46,7 +46,7 @@ class RecoveryStart:
 
 
 def recovery_start(files: EntryFiles, begin: LogBegin, recheck_bytes: int) -> RecoveryStart:
-    """The latest place up to which the index is whole, and where it leads to an entry.
+    """The latest place up to which the index is whole, and where it points to an entry.
 
     At least `recheck_bytes` before the checkpoint's end, or with one of the last files.
     """
@@ -145,9 +145,9 @@ def recover(
 ) -> RecoveredLog:
     """Check the loaded files and leave them ready to be appended to.
 
-    `known` is what the epochs file says, if it can be read; `files.checkpoint` and `files.mark` have been
-    read. Raises CorruptLogError when what was synced is damaged or missing; with `on_damage` that is called
-    with the reason instead, and the log cut at the damage. OSError.
+    `known` is the content of the epochs file, if it can be read; `files.checkpoint` and `files.mark` have
+    been read. Raises CorruptLogError when what was synced is damaged or missing; with `on_damage` that is
+    called with the reason instead, and the log cut at the damage. OSError.
     """
     try:
         begin, is_empty = _find_begin(files, known)

@@ -362,7 +362,7 @@ class EntryStore:
         return self._disk.is_full()
 
     def close(self) -> None:
-        """Close the files. The writer thread must have come to rest."""
+        """Close the files. The writer thread must have ended."""
         self._files.close()
 
     @contextmanager

@@ -50,7 +50,7 @@ class KeyIndexConfig:
     """Keys in a segment, 8 bytes each: in memory while it grows, and twice while it is written."""
     span_bytes_max: int = 1 << 30
     """How much of the log a segment covers: what a restart after a crash reads again at most. Less than the
-    4 GiB that a unit's position can tell apart."""
+    4 GiB that a unit's position can distinguish."""
 
 
 class KeyIndex:
@@ -74,6 +74,8 @@ class KeyIndex:
         self.directory = store / DIRECTORY
         self.fs = fs
         self.log = log
+        # One task at a time may change or read the files: a search opens a file between two steps of a merge,
+        # which deletes the files that it has merged.
         self.files = asyncio.Lock()
         self.on_work: Callable[[], None] = lambda: None
         """Called when there is something to write, or to read from the log again."""

@@ -83,7 +83,7 @@ class MessageLog(Protocol):
     ) -> PutResult:
         """Append all messages or none, without waiting.
 
-        `on_done` is called once, later, when the last message is as durable as the log promises or has
+        `on_done` is called once, later, when the last message is as durable as the log guarantees or has
         failed. It is never called when the result's status is not PUT_OK. The last message, one of the
         replicated state, empties the queues of `deleted_topics`: see commitlog/dispatch.py.
         """

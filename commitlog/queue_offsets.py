@@ -31,7 +31,8 @@ class QueueOffsets:
         self._record_bytes_max = record_bytes_max
         self._next: dict[OffsetKey, int] = {}
         self._deleted: Counter[str] = Counter()
-        """By topic, how many appended records delete it that have not reached the queues."""
+        """By topic, how many appended records delete it that have not reached the queues. Until the last of
+        them has, the consume queue still holds offsets of the deleted topic, and does not count."""
         queues.on_delete(self._queues_emptied)
 
     def encode(self, messages: Sequence[Message], store_timestamp_ms: int) -> EncodedBatch:
@@ -91,7 +92,9 @@ class QueueOffsets:
         return 0 if topic in self._deleted else self._queues.next_offset(topic, queue_id)
 
     def _queues_emptied(self, topic: str) -> None:
-        """A record that deletes the topic reached the queues. What was appended behind it counts on."""
+        """A record that deletes the topic reached the queues. What was appended behind it keeps its
+        offsets.
+        """
         if self._deleted[topic] > 1:
             self._deleted[topic] -= 1
         else:

@@ -179,7 +179,7 @@ class PackedBodies(Sequence[bytes]):
         self._packed = packed
         self._count = count
         self.entry_bytes = entry_bytes
-        """What the entries come to, headers included."""
+        """Bytes of the entries, headers included."""
 
     def __len__(self) -> int:
         return self._count

@@ -203,7 +203,7 @@ def judge_stop(where: str, reason: str, is_flushed: bool, later_valid: int | Non
 def scan_records(data: Buffer, position: int, room: int, flushed_position: int) -> Scan:
     """As `scan_entries`, for the records of a plain commit log.
 
-    A record's CRC covers its body only. What a torn write left out reads as zero, and the log takes no
+    A record's CRC covers its body only. What a torn write left out reads as zero, and the log accepts no
     properties with a zero byte; so a record that was perhaps not flushed and has one is torn.
     """
     available = len(data)

@@ -1,7 +1,8 @@
 """Reads the files of a log for damage, one stretch at a time, and writes good entries over damaged ones.
 
-Both happen in the writer's thread, between batches. Units of the index and blanks are derived from the
-entries: where they are wrong and the entries right, they are written again at once.
+Both happen in the writer's thread, between batches, so that no write of the log overlaps them. Units of the
+index and blanks are derived from the entries: where they are wrong and the entries right, they are written
+again at once.
 """
 
 import errno

@@ -32,7 +32,7 @@ SEQUENCED: Final = -1
 PROPERTY_SEQUENCE: Final = b"LEDGERMQ_SEQ"
 """WRITER|PARTITION|BATCH|SEQUENCE, always the record's first property."""
 PROPERTY_DIGEST: Final = b"LEDGERMQ_SUM"
-"""The rolling digest, right behind it. Not there: the writer keeps none."""
+"""The rolling digest, right behind it; missing when the writer keeps none."""
 NO_DIGEST: Final = b""
 FIRST_DIGEST: Final = b"0" * 16
 """Before a batch's first row."""

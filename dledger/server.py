@@ -305,7 +305,9 @@ class DLedgerServer:
 
     @property
     def persisted_index(self) -> int:
-        """The last index that this node's own disk has."""
+        """The last index that this node's own disk is known to have. An idle node's disk may be one batch
+        ahead: the end of a write wakes the loop only if something waits for it.
+        """
         return self._node.persisted_index
 
     @property

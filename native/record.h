@@ -1,4 +1,4 @@
-/* The parts of an ordinary record (commitlog/record.py): V1 with IPv4 hosts. Python has to look at all others. */
+/* The parts of an ordinary record (commitlog/record.py): V1 with IPv4 hosts. All others are left to Python. */
 #ifndef LEDGERMQ_RECORD_H
 #define LEDGERMQ_RECORD_H
 

@@ -145,7 +145,9 @@ def decode_record(data: bytes | memoryview, start: int = 0, check_crc: bool = Fa
 
 
 def decode_records(data: bytes | memoryview) -> list[Record]:
-    """Records that stand back to back, as pulls and queries are answered. Raises CorruptRecordError."""
+    """Records that follow each other without a gap, as in answers to pulls and queries. Raises
+    CorruptRecordError.
+    """
     records, start = [], 0
     while start < len(data):
         record = decode_record(data, start)

@@ -11,7 +11,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import HeaderError
 from remoting.headers.fields import parse_int
 from remoting.record import CorruptRecordError, Record, decode_record, decode_records, format_properties
-from remoting.route import RouteError, TopicRoute, parse_topic_route
+from remoting.route import DEFAULT_TOPIC, RouteError, TopicRoute, parse_topic_route
 
 READER_GROUP: Final = "TOOLS_CONSUMER"
 """The group of RocketMQ's own tools; every broker has it from the start. Its offsets are never stored."""
@@ -19,7 +19,7 @@ SENDER_GROUP: Final = "ledgermq-admin"
 PULL_COUNT: Final = 32
 """What a stock broker gives at most in one answer."""
 READ_TIMEOUT_MS: Final = 1_500
-"""An answer may be some MiB from a disk; whoever looks is told of a broker that hangs within 2 s."""
+"""An answer may be some MiB from a disk; a viewer learns of a hanging broker within 2 s."""
 CHANGE_TIMEOUT_MS: Final = 5_000
 CONSUME_TIMEOUT_MS: Final = 12_000
 """The broker waits 10 s for its client."""
@@ -197,7 +197,7 @@ class MessageSource:
         ext = {
             "a": SENDER_GROUP,
             "b": message.topic,
-            "c": "TBW102",
+            "c": DEFAULT_TOPIC,
             "d": "4",
             "e": str(message.queue_id),
             "f": str(message.sys_flag),

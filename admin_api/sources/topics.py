@@ -9,7 +9,7 @@ from pydantic import Field
 from admin_api.gateway import AskError, Gateway
 from admin_api.sources.bodies import Body, by_queue, check, read_json, table_of
 from remoting.codes import RequestCode, ResponseCode
-from remoting.route import RouteError, TopicRoute, parse_topic_route
+from remoting.route import DEFAULT_TOPIC, RouteError, TopicRoute, parse_topic_route
 
 TOPICS_MAX: Final = 100_000
 QUEUES_MAX: Final = 65_536
@@ -121,7 +121,7 @@ class TopicSource:
         return sorted(names[:GROUPS_MAX])
 
     async def figures(self, address: str, stats_name: str, stats_key: str) -> Figures | None:
-        """315: one statistic; None when nothing was counted under this key, or it is forgotten."""
+        """315: one statistic; None when nothing was counted under this key, or the counter was dropped."""
         ext = {"statsName": stats_name, "statsKey": stats_key}
         accept = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
         answer = await self._gateway.ask(address, RequestCode.VIEW_BROKER_STATS_DATA, ext, accept=accept)
@@ -133,7 +133,7 @@ class TopicSource:
         """17: creates the topic or changes it; `attributes` is RocketMQ's `+key=value,-key`."""
         ext = {
             "topic": config.topic_name,
-            "defaultTopic": "TBW102",
+            "defaultTopic": DEFAULT_TOPIC,
             "readQueueNums": str(config.read_queue_nums),
             "writeQueueNums": str(config.write_queue_nums),
             "perm": str(config.perm),

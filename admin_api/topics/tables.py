@@ -11,6 +11,7 @@ from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
 from admin_api.sources.topics import TopicConfig, TopicSource
 from admin_api.topics.schemas import TopicKind
+from remoting.route import DEFAULT_TOPIC
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -18,7 +19,7 @@ _SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_")
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 _SYSTEM: Final = frozenset(
     {
-        "TBW102",
+        DEFAULT_TOPIC,
         "SCHEDULE_TOPIC_XXXX",
         "BenchmarkTest",
         "TRANS_CHECK_MAX_TIME_TOPIC",

@@ -20,7 +20,7 @@ from commitlog.record import CorruptRecordError, Record, decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers.queries import QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.headers.consume import QueryMessageRequestHeader, ViewMessageRequestHeader
 from remoting.router import Handlers
 
 RECORDS_READ_MAX: Final = 4_096

@@ -349,12 +349,13 @@ class Node:
             return
         self._timer.peer_connected(sender)
         if isinstance(message, AppendResponse) and message.term == self.term:
-            self._on_response(sender, message)
+            self._on_response(sender, message)  # by far the most frequent one
         elif isinstance(message, FetchMessage):
             self._ignore(sender, message, "not for a node")
         elif isinstance(message, VoteRequest):
-            self._on_vote_request(sender, message)
+            self._on_vote_request(sender, message)  # which adopts a higher term only if no lease refuses it
         else:
+            # Raft 5.1, rules for all servers: a higher term makes this node a follower.
             if message.term > self.term:
                 self._become_follower(message.term, None, f"term {message.term} of {sender}")
             if isinstance(message, VoteResponse):
@@ -386,9 +387,8 @@ class Node:
             self._ignore(sender, request, "the vote is lost, and not every member has answered")
             return
         if self.leader_id != sender:
-            if (
-                self.leader_id is not None
-            ):  # Raft 5.2, Election Safety: one leader a term; a second one is broken
+            # Raft 5.2, Election Safety: a term has one leader, so a second one is broken.
+            if self.leader_id is not None:
                 self._ignore(sender, request, f"{self.leader_id} leads term {self.term}")
                 return
             self._become_follower(self.term, sender, f"{sender} leads")
@@ -403,6 +403,8 @@ class Node:
             case TakeLeadershipRequest() if not self.is_electable:
                 self._ignore(leader, request, "not to lead before it is repaired")
             case TakeLeadershipRequest():
+                # Thesis 3.10: no pre-vote and no time-out, since the leader has stopped taking appends and
+                # waits.
                 self._campaign(is_transfer=True, reason=f"{leader} hands over")
             case _:
                 self._handler.on_push(leader, request, self.commit_index, self._now_ms)

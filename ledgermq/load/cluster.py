@@ -17,6 +17,8 @@ from remoting.client.routes import leaders_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, RemotingError
+from remoting.headers.consume import PullMessageRequestHeader
+from remoting.headers.topics import CreateTopicRequestHeader
 from remoting.route import DEFAULT_TOPIC, TopicRoute
 
 T = TypeVar("T")
@@ -44,7 +46,7 @@ class LoadCluster:
             return None
 
     async def leader(self) -> str | None:
-        """`host:port` of the node that takes messages."""
+        """`host:port` of the node that accepts messages."""
         route = await self.route(DEFAULT_TOPIC)
         leaders = leaders_of(route.broker_datas) if route else {}
         return next(iter(leaders.values()), None)
@@ -55,7 +57,7 @@ class LoadCluster:
         Raises: UserError when that was not possible within the limit.
         """
         end_s = asyncio.get_running_loop().time() + limit_s
-        problem = "the name server knows no broker that takes messages"
+        problem = "the name server knows no broker that accepts messages"
         while asyncio.get_running_loop().time() < end_s:
             address = await self.leader()
             if address is not None:
@@ -66,9 +68,7 @@ class LoadCluster:
         raise UserError(f"no message can be written to the topic {topic}: {problem}.")
 
     async def _try_topic(self, address: str, topic: str, queues: int) -> str:
-        ext = {"topic": topic, "defaultTopic": DEFAULT_TOPIC, "perm": "6", "topicFilterType": "SINGLE_TAG"}
-        ext |= {"readQueueNums": str(queues), "writeQueueNums": str(queues)}
-        ext |= {"topicSysFlag": "0", "order": "false", "attributes": ""}
+        ext = CreateTopicRequestHeader(topic, DEFAULT_TOPIC, queues, queues).ext_fields()
         made = await self._problem(
             address, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=ext)
         )
@@ -88,7 +88,7 @@ class LoadCluster:
         return address is not None and not await self._problem(address, send_command(topic, 0))
 
     async def node_status(self, address: str) -> dict[str, Any]:
-        """What a node of LedgerMQ says of itself, empty while it gives no answer."""
+        """The runtime information of a LedgerMQ node, empty while it does not answer."""
         try:
             answer = await self._client.invoke(address, RemotingCommand(RequestCode.LEDGERMQ_NODE_STATUS))
         except RemotingError:
@@ -97,7 +97,7 @@ class LoadCluster:
         return found
 
     async def delete_topic(self, topic: str) -> None:
-        """Forget the topic; its messages stay in the log until retention takes them."""
+        """Delete the topic; its messages stay in the log until retention deletes them."""
         address = await self.leader()
         if address is not None:
             ext = {"topic": topic}
@@ -113,7 +113,7 @@ class LoadCluster:
     async def stored_in_the_end(self, topic: str, wanted: int, limit_s: float = 5.0) -> int:
         """`stored`, asked again until it is `wanted` or more, or the limit is over.
 
-        A send is answered once it is committed; its place in the queue may show a moment later.
+        A send is answered once it is committed; its place in the queue may appear a moment later.
         """
         end_s = asyncio.get_running_loop().time() + limit_s
         while (count := await self.stored(topic)) < wanted and asyncio.get_running_loop().time() < end_s:
@@ -169,10 +169,19 @@ def send_command(topic: str, queue: int, body: bytes = b"first") -> RemotingComm
 
 
 def pull_command(topic: str, queue: int, offset: int) -> RemotingCommand:
-    ext = {"consumerGroup": READ_GROUP, "topic": topic, "queueId": str(queue), "queueOffset": str(offset)}
-    ext |= {"maxMsgNums": str(_PULL_MAX), "sysFlag": str(_PULL_BY_SUBSCRIPTION), "commitOffset": "0"}
-    ext |= {"suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
-    return RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=ext)
+    header = PullMessageRequestHeader(
+        consumer_group=READ_GROUP,
+        topic=topic,
+        queue_id=queue,
+        queue_offset=offset,
+        max_msg_nums=_PULL_MAX,
+        sys_flag=_PULL_BY_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_ms=0,
+        subscription="*",
+        expression_type="TAG",
+    )
+    return RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=header.ext_fields())
 
 
 def count_records(body: bytes) -> int:
