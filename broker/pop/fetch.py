@@ -48,7 +48,7 @@ class Pop:
 
 @dataclass(slots=True)
 class Fetched:
-    """What a pop got, and the parts of its answer. `rest` counts what is left in the queues that were read."""
+    """What a pop got, and the parts of its answer. `rest` counts what is left in those queues."""
 
     pop_time_ms: int
     count: int = 0
