@@ -11,7 +11,7 @@ A file is under `<store>/keyindex`, written once, and sorted into buckets. A buc
 begin with its number, in the order of the log. It is searched from its end, the newest first, and only as far
 as the requested times reach.
 
-    header 76 | spans, 24 each | rows, 8 each | units, 8 each             (docs/formats/key_index.md)
+    header 76 | spans, 24 each | rows, 8 each | units, 8 each             (docs/formats/files.md)
 
 A file is named by the 20-digit index of its first entry. It is not synced: each part has a CRC. A file torn
 by a power failure is dropped, and its stretch of the log is read again.

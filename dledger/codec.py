@@ -6,7 +6,7 @@
             unchanged, and only an AppendRequest and a FetchResponse have any; no entries are -1, -1, 0
 
 All integers are big-endian. Every field is checked for type and range before it is used; a wrong one raises
-PeerProtocolError, and its connection must be closed. See docs/formats/replication_protocol.md.
+PeerProtocolError, and its connection must be closed. See docs/formats/protocols.md.
 """
 
 import enum

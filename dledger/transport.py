@@ -4,7 +4,7 @@ Each node connects to every peer and sends on that connection only; it receives 
 peers opened. The first frame names group, node and protocol version: a connection of another group or version
 is closed before it can send anything else. Messages are frames of `dledger.codec`.
 
-Delivery is best effort, as Raft assumes (5.3: "servers retry RPCs"). A message for a peer that is not
+Delivery is best effort, as Raft assumes (5.1: "Servers retry RPCs"). A message for a peer that is not
 connected, or whose connection has too many unsent bytes, is dropped: the core sends again after its own
 time-outs, and a queue here would only deliver outdated messages later.
 """

@@ -65,7 +65,7 @@ metrics_router = APIRouter(tags=["health"], dependencies=[Depends(require(Role.R
     responses={200: {"content": {"text/plain": {"example": _EXAMPLE}}}},
 )
 async def get_metrics(request: Request) -> Response:
-    """Prometheus' text format; docs/metrics.md has every name. The cluster may be half a second old."""
+    """Prometheus' text format; docs/monitoring.md has every name. The cluster may be half a second old."""
     metrics = request.app.state.metrics
     assert isinstance(metrics, AdminMetrics)
     feed = feed_of(request)

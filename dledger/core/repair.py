@@ -5,12 +5,10 @@ Raft assumes that a server's persistent state survives (Figure 2); this is what 
 impaired node asks every member for its state. It keeps again what it promised when
 
 - its disk has all that the leader of its term had when it answered. Everything that was committed with the
-  help of
-  this node, or may still be, is in there; and
-- if term and vote are lost, every other member has answered: then this node's term is not below any in which
-  it may
-  have voted or acknowledged. Before that it must not even acknowledge: it could help an old leader to commit
-  what a newer one, elected with the forgotten vote, has replaced.
+  help of this node, or may still be, is in there; and
+- if term and vote are lost, every other member has answered: then this node's term is not below any in
+  which it may have voted or acknowledged. Before that it must not even acknowledge: it could help an old
+  leader to commit what a newer one, elected with the forgotten vote, has replaced.
 
 If all logs are empty, this node's too, nothing was ever committed: a new group, which needs no leader.
 """

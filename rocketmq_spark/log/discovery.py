@@ -1,4 +1,4 @@
-"""What logs stand below a path, of which format, and how far each is committed.
+"""Finds the logs below a path: their format, and up to where each is committed.
 
 A path may be a broker's store root, its `dledger-<id>` folder, the `data` folder in it, or a plain
 `commitlog` folder. A root may hold both kinds: a broker that was switched to DLedger keeps its old files.
@@ -24,7 +24,7 @@ _WORDS: Final = struct.Struct(">iI")
 
 
 class NoLogError(Exception):
-    """There is no log at a path, or not one that can be read as asked."""
+    """There is no log at a path, or not one that can be read as requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Log:
 
     kind: Kind
     name: str
-    """The path of the log's folder: what tells it from other logs."""
+    """The path of the log's folder: which identifies it."""
     storage: Storage
     data: FileRow
     index: FileRow | None
@@ -43,7 +43,7 @@ class Log:
     checkpoint: Checkpoint | None
     """DLedger's; None when there is none that can be read."""
     begin: LogBegin | None
-    """What our `epochs` file says."""
+    """The content of our `epochs` file."""
     flushed_position: int = 0
     """Of a plain log: all before it was synced, as far as its checkpoint knows."""
 
@@ -93,7 +93,7 @@ def _row_files(names: Mapping[str, int]) -> Sequence[int]:
 
 
 def _log_of_files(storage: Storage, folder: str, names: Mapping[str, int]) -> Log:
-    """The log whose data files stand in `folder` themselves: what they begin with tells the format."""
+    """The log whose data files are in `folder` itself: their first bytes show the format."""
     row = file_row(folder, names)
     for start in row.starts:
         head = _head(storage, row, start)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from commitlog.entry import Buffer
 from native import function
-from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.records.columns import (
@@ -46,7 +46,7 @@ COLUMNS: Final = {
     "flag": pa.int32(),
     "sysFlag": pa.int32(),
 }
-"""In the order of their bits in what is asked of the compiled function."""
+"""In the order of their bits in the request to the compiled function."""
 _BITS: Final = {name: 1 << place for place, name in enumerate(COLUMNS)}
 _INFLATED: Final = 1 << len(COLUMNS)
 """That compressed bodies are not ordinary."""
@@ -55,7 +55,13 @@ _record_columns = function("_log", "record_columns")
 
 
 def compiled_columns(
-    pieces: Sequence[Buffer], start: int, stop: int, names: Sequence[str], *, inflates: bool, memory: Slabs
+    pieces: Sequence[Buffer],
+    start: int,
+    stop: int,
+    names: Sequence[str],
+    *,
+    inflates: bool,
+    memory: BufferPool,
 ) -> dict[str, pa.Array] | None:
     """Those of the columns that records have, and queueOffset, of all records in the pieces, in their order.
 
@@ -69,11 +75,11 @@ def compiled_columns(
     if inflates and "body" in wanted:
         bits |= _INFLATED
     given = list(pieces)
-    block = memory.take(sum(map(len, given)))
+    block = memory.acquire(sum(map(len, given)))
     found = _record_columns(given, start, stop, bits, block)
     if isinstance(found, int):
         block.release()
-        block = memory.take(found)
+        block = memory.acquire(found)
         found = _record_columns(given, start, stop, bits, block)
     if found is None:
         return None
@@ -111,7 +117,7 @@ INFLATED_BATCH_BYTES: Final = 8 << 20
 """A batch ends where its inflated bodies exceed this: what is pulled small may become large."""
 _TIME_MS_MIN: Final = -62_135_596_800_000
 _TIME_MS_MAX: Final = 253_402_300_799_999
-"""The years 1 to 9999, which are all that a timestamp can say; producers may send anything."""
+"""The years 1 to 9999, which are all that a timestamp can hold; producers may send anything."""
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
@@ -136,9 +142,9 @@ class RowFormat:
         start: int,
         stop: int,
         check: Callable[[Ints], None] | None = None,
-        memory: Slabs | None = None,
+        memory: BufferPool | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the messages from `start` to before `stop` that stand in `pieces`, in their order.
+        """The rows of the messages from `start` to before `stop` in `pieces`, in their order.
 
         pieces: each of whole records. check: called with the queue offsets of all records in them. memory:
         where batches are put.
@@ -149,7 +155,7 @@ class RowFormat:
         if self._is_plain:
             names = self.schema.names
             columns = compiled_columns(
-                pieces, start, stop, names, inflates=self.decompress, memory=memory or Slabs(0)
+                pieces, start, stop, names, inflates=self.decompress, memory=memory or BufferPool(0)
             )
             if columns is not None:
                 if check is not None:
@@ -190,7 +196,7 @@ class RowFormat:
 
 @dataclass
 class _Rows:
-    """The columns of some records, each made when it is asked for."""
+    """The columns of some records, each made when it is used."""
 
     format: RowFormat
     queue: MessageQueue
@@ -282,7 +288,7 @@ class _Rows:
 
 
 def _constants(queue: MessageQueue, count: int, schema: pa.Schema) -> dict[str, Callable[[], pa.Array]]:
-    """The columns that are the same in all rows of a queue; properties that are not asked for are null."""
+    """The columns that are the same in all rows of a queue; properties that are not requested are null."""
     return {
         "topic": lambda: pa.repeat(pa.scalar(queue.topic), count),
         "brokerName": lambda: pa.repeat(pa.scalar(queue.broker_name), count),

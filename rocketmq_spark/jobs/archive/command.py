@@ -72,7 +72,7 @@ def archive(
         int | None, typer.Option(min=1, help="Tasks that write a batch; each one file an hour.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="Consumer group that is told how far the archive is.")
+        str | None, typer.Option(help="Consumer group to which the archive's progress is committed.")
     ] = None,
     allow_data_loss: Annotated[
         bool, typer.Option("--allow-data-loss", help="Go on when messages are gone before they were read.")
@@ -85,7 +85,7 @@ def archive(
 ) -> None:
     """Keep topics as Parquet, partitioned by topic, date and hour (UTC): every message once, provably.
 
-    Ends with what there is now unless --continuous. Killed at any moment and run again, it goes on.
+    Ends with what there is now unless --continuous. Killed at any moment and run again, it continues.
     """
     if verify is not None:
         _verify(verify, master, conf, as_json)
@@ -93,7 +93,7 @@ def archive(
     if to is None:
         raise typer.BadParameter("where to? Give --to PATH, or --verify PATH to prove an archive.")
     if every is not None and not continuous:
-        raise typer.BadParameter("--every says how often a job that is --continuous adds a batch.")
+        raise typer.BadParameter("--every is the interval of batches and needs --continuous.")
     from rocketmq_spark.jobs.archive.job import ArchiveOptions, check, run_archive
     from rocketmq_spark.jobs.progress import progress_on
     from rocketmq_spark.jobs.words import bytes_words, parse_bytes, parse_seconds

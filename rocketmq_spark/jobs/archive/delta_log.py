@@ -75,7 +75,7 @@ class DeltaLog:
         )
 
     def holds(self, batch: Batch) -> bool:
-        """Whether the table has taken the batch."""
+        """Whether the table has the batch."""
         version = self._version()
         return version is not None and version >= batch.head.sequence
 
@@ -89,7 +89,7 @@ class DeltaLog:
 
 
 def partition_values(file: DataFile) -> dict[str, str | None]:
-    """What the folders of a file say."""
+    """The partition values in the folder names of a file."""
     parts = dict(part.split("=", 1) for part in file.name.split("/")[:-1])
     return {name: unquote(parts[name]) for name in PARTITION_COLUMNS}
 

@@ -53,7 +53,7 @@ def test_an_old_java_is_told_with_its_version(tmp_path: Path) -> None:
     home = java_saying(tmp_path, 'openjdk version "11.0.2"')
     with pytest.raises(SetupError, match=r"java is Java 11; Spark needs 17 or newer.* let JAVA_HOME"):
         require_java({"JAVA_HOME": str(home)})
-    with pytest.raises(SetupError, match="does not say its version"):
+    with pytest.raises(SetupError, match="does not print its version"):
         require_java({"JAVA_HOME": str(tmp_path / "nowhere")})
 
 
@@ -105,5 +105,5 @@ def test_what_is_given_wins_and_java_options_are_joined() -> None:
 
 def test_settings_are_read_and_wrong_ones_named() -> None:
     assert parse_conf(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
-    with pytest.raises(JobError, match="this is none: novalue, =x"):
+    with pytest.raises(JobError, match="these are not: novalue, =x"):
         parse_conf(["a=b", "novalue", "=x"])
