@@ -22,7 +22,7 @@ NICE_MAX: Final = 19
 _AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 
-def give_way(nice: int) -> None:
+def lower_priority(nice: int) -> None:
     """Lowers this process's share of the CPU by `nice` (0: not at all, 19: what others leave).
 
     Linux desktops weigh whole sessions against one another (sched(7), autogroup) and a process only within
@@ -52,7 +52,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     log_to_stderr(args.log_format, args.log_level, Whereabouts("admin"))
-    give_way(args.nice)
+    lower_priority(args.nice)
     try:
         tokens = load_tokens(args.tokens, os.environ)
         policy = policy_for(args.host, tokens, args.allowed_host)

@@ -89,7 +89,7 @@ _ROUTERS = (
 _DESCRIPTION = """Reads and changes a cluster over the brokers' own protocol. A change that loses something is
 first previewed (`dryRun`), and made with the `confirmation` that the preview gives.
 
-Errors are `application/problem+json` (RFC 9457). A number nobody knows is null, never 0."""
+Errors are `application/problem+json` (RFC 9457). An unknown number is null, never 0."""
 
 
 class AdminApp(FastAPI):

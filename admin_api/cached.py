@@ -32,8 +32,8 @@ class Cached(Generic[T]):
             self._reading.add_done_callback(retrieve)
         return await asyncio.shield(self._reading)
 
-    def forget(self) -> None:
-        """Lets the next asker read again: something was changed."""
+    def invalidate(self) -> None:
+        """The next caller reads again: something was changed."""
         self._kept = None
         self._reading = None
 

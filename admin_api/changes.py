@@ -187,7 +187,7 @@ class UnconfirmedError(Exception):
 
 class ChangeFailedError(Exception):
     """No part of the change was done; `result` has the outcomes. `is_refused`: the brokers will not do it as
-    things stand; otherwise they could not, or gave no answer."""
+    things stand; otherwise they could not, or did not answer."""
 
     def __init__(self, reason: str, result: ChangeResult, *, is_refused: bool) -> None:
         super().__init__(reason)
@@ -292,7 +292,7 @@ def _left_out(trouble: Trouble) -> Outcome:
 
 
 def _essence(preview: Preview) -> object:
-    """Who is silent matters, in which words it is told does not."""
+    """Which brokers are silent matters, the words of their problem do not."""
     effects = [[effect.subject, effect.before, effect.after] for effect in preview.effects]
     return [
         preview.action.value,
@@ -369,19 +369,19 @@ _OF_CONFIGS: Final = frozenset({Action.BROKER_CONFIG, Action.NAMESRV_CONFIG})
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """`look` and `do` are the `preview` and `carry_out` of admin_api.changes.Change."""
+class FunctionChange:
+    """`current` and `do` are the `preview` and `carry_out` of admin_api.changes.Change."""
 
     action: Action
     target: str
-    look: Callable[[], Awaitable[Preview]]
-    do: Callable[[Preview], Awaitable[Sequence[Outcome]]]
+    preview_function: Callable[[], Awaitable[Preview]]
+    execute: Callable[[Preview], Awaitable[Sequence[Outcome]]]
 
     async def preview(self) -> Preview:
-        return await self.look()
+        return await self.preview_function()
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
-        return await self.do(preview)
+        return await self.execute(preview)
 
 
 def settings_outcomes(
@@ -390,12 +390,12 @@ def settings_outcomes(
     """One a key, by its value then and now: RocketMQ's own processes say yes to a value that they cannot use,
     and stay at the one they had. A value may be written in another way than it was given.
     """
-    problem = "it said yes, and has the value that it had before: it can make nothing of this one"
+    problem = "the broker accepted the request but kept the old value"
     ignored = {key for key, value in wanted.items() if before.get(key) == after.get(key) != value}
     return [Outcome(key, key not in ignored, problem if key in ignored else None) for key in sorted(wanted)]
 
 
 def unread_outcomes(wanted: Mapping[str, str], silence: AskError) -> list[Outcome]:
-    """The same where the values of now are not to be had: nobody knows, and it is not said to have failed."""
-    problem = f"it said yes; whether it has the value now is not known: {silence}"
+    """The same where the current values cannot be read: the result is unknown, not failed."""
+    problem = f"the broker accepted the request; whether the value changed is unknown: {silence}"
     return [Outcome(key, ok=False, problem=problem) for key in sorted(wanted)]

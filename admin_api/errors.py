@@ -21,7 +21,7 @@ class NotFoundError(ServiceError):
 
 
 class UnavailableError(ServiceError):
-    """Nobody could say: the name server or the brokers that would know give no answer."""
+    """The name server or the brokers that would know do not answer."""
 
 
 class InvalidError(ServiceError):
@@ -37,7 +37,7 @@ class PartialFields(TypedDict):
 
 
 def partial_fields(*troubles: Iterable[Trouble]) -> PartialFields:
-    """The fields of a `Partial` schema; the same trouble is told once."""
+    """The fields of a `Partial` schema; each trouble once."""
     seen = dict.fromkeys(trouble for each in troubles for trouble in each)
     views = [TroubleView(address=trouble.address, problem=trouble.problem) for trouble in seen]
     return {"is_partial": bool(views), "problems": views}
@@ -57,9 +57,9 @@ class PageWanted:
 
 
 def missing(what: str, *troubles: Iterable[Trouble]) -> NotFoundError | UnavailableError:
-    """What to raise when nobody that answered knows the thing: not there, or nobody can say."""
+    """What to raise when no broker that answered knows the thing: NotFoundError if all answered."""
     silent = list(dict.fromkeys(trouble for each in troubles for trouble in each))
     if not silent:
         return NotFoundError(f"{what} does not exist.")
     reasons = "; ".join(trouble.problem for trouble in silent[:3])
-    return UnavailableError(f"Whether {what} exists cannot be said: {reasons}.")
+    return UnavailableError(f"Whether {what} exists is unknown: {reasons}.")

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NoReturn, Protocol, TypeVar
 
 from admin_api.settings import Settings
 from remoting.codes import RequestCode, ResponseCode
@@ -28,24 +28,21 @@ class Breaker:
     """
 
     def __init__(self) -> None:
+        self.is_silent = False
+        """Whether asking would most likely only cost time."""
         self._heard_at_s = float("-inf")
-        self._silent_since_s: float | None = None
+        self._silent_since_s = 0.0
         self._asked_again_at_s = 0.0
         self._pause_s = 0.0
 
-    @property
-    def is_silent(self) -> bool:
-        """Whether asking would most likely only cost time."""
-        return self._silent_since_s is not None
-
     def pause_left_s(self, now_s: float) -> float:
-        """How long it is left alone yet; 0 when it may be looked at again."""
+        """How long it is not asked yet; 0 when it may be probed again."""
         return max(0.0, self._asked_again_at_s - now_s) if self.is_silent else 0.0
 
     def heard(self, now_s: float) -> None:
         """It answered, whatever it said, or refused the connection at once."""
         self._heard_at_s = now_s
-        self._silent_since_s = None
+        self.is_silent = False
         self._pause_s = 0.0
 
     def timed_out(self, asked_at_s: float, now_s: float) -> None:
@@ -56,8 +53,9 @@ class Breaker:
         """
         if self._heard_at_s >= asked_at_s:
             return
-        if self._silent_since_s is not None and asked_at_s < self._silent_since_s:
+        if self.is_silent and asked_at_s < self._silent_since_s:
             return
+        self.is_silent = True
         self._silent_since_s = now_s
         self._pause_s = min(PAUSE_MAX_S, max(PAUSE_MIN_S, 2 * self._pause_s))
         self._asked_again_at_s = now_s + self._pause_s
@@ -164,13 +162,21 @@ class Gateway:
         line = self._line_of(address)
         command = RemotingCommand(code=code, ext_fields=dict(ext or {}), body=body)
         timeout_s = (self._settings.ask_timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        self._refuse_if_silent(address, line)
+        if line.breaker.is_silent:
+            self._refuse_silent(address, line)
         if line.unsupported_until_s.get(code, 0.0) > self._now_s():
             answer = RemotingCommand(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"no request code {code:d}"
             )
         else:
-            answer = await self._wait_and_send(address, line, command, timeout_s)
+            line.users += 1
+            try:
+                async with line.places, self._places:
+                    if line.breaker.is_silent:
+                        self._refuse_silent(address, line)
+                    answer = await self._send(address, line, command, timeout_s)
+            finally:
+                line.users -= 1
         if answer.code not in accept:
             problem = f"{address} answered code {answer.code}: {answer.remark or 'no remark'}"
             raise AskError(address, problem, answer.code)
@@ -181,7 +187,7 @@ class Gateway:
         return self._line_of(address).version
 
     def is_silent(self, address: str) -> bool:
-        """Whether it gave no answer in time when it was last asked; not where it refused the connection."""
+        """Whether it did not answer in time when it was last asked; not where it refused the connection."""
         return self._line_of(address).breaker.is_silent
 
     async def ask_each(self, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> Gathered[K, T]:
@@ -220,24 +226,12 @@ class Gateway:
             if not line.users and line.probe is None:
                 del self._lines[address]
 
-    async def _wait_and_send(
-        self, address: str, line: _Line, command: RemotingCommand, timeout_s: float
-    ) -> RemotingCommand:
-        line.users += 1
-        try:
-            async with line.places, self._places:
-                self._refuse_if_silent(address, line)
-                return await self._send(address, line, command, timeout_s)
-        finally:
-            line.users -= 1
-
-    def _refuse_if_silent(self, address: str, line: _Line) -> None:
-        if not line.breaker.is_silent:
-            return
+    def _refuse_silent(self, address: str, line: _Line) -> NoReturn:
+        """Raises: AskError. Starts a probe when the pause is over."""
         left_s = line.breaker.pause_left_s(self._now_s())
         if left_s == 0.0 and line.probe is None:
             line.probe = asyncio.create_task(self._probe(address, line))
-        raise AskError(address, f"{address} gave no answer in time and is left alone for a moment")
+        raise AskError(address, f"{address} did not answer in time and is not asked for a moment")
 
     async def _probe(self, address: str, line: _Line) -> None:
         """Any answer will do; stock brokers refuse this request, and thereby live."""

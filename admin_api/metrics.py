@@ -88,7 +88,7 @@ def _cluster(view: ClusterView) -> Iterator[Metric]:
         return [((each.group, _name(node)), read(node)) for each, node in members]
 
     up = rows(lambda node: None if node.state is NodeState.UNKNOWN else node.state is NodeState.UP)
-    yield gauges("cluster_node_up", "1: the node answers; no sample where nobody could say.", _MEMBER, up)
+    yield gauges("cluster_node_up", "1: the node answers; no sample where it is unknown.", _MEMBER, up)
     text = "1: it holds what is committed, or nearly."
     yield gauges("cluster_node_in_sync", text, _MEMBER, rows(lambda node: node.is_in_sync))
     entries = rows(lambda node: node.lag_entries)

@@ -27,9 +27,9 @@ _SERVICE_STATUS = {
     ServiceError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 RETRY_AFTER_S = 2
-"""What a 503 advises: a silent broker is looked at again after one to eight seconds."""
+"""What a 503 advises: a silent broker is probed again after one to eight seconds."""
 _ERRORS_MAX = 20
-"""Faults of one body or its parameters that are told."""
+"""Faults of one body or its parameters that are reported."""
 _SAID_MAX = 500
 """Characters of one: a key that does not fit stands in it."""
 _log = logging.getLogger(__name__)

@@ -22,13 +22,14 @@ from admin_api.security.actor import Role
 from admin_api.services import Services
 
 
-def services_of(request: Request) -> Services:
+async def services_of(request: Request) -> Services:
+    """A coroutine, as all dependencies here: FastAPI calls plain functions in a thread."""
     services = request.app.state.services
     assert isinstance(services, Services)
     return services
 
 
-def page_wanted(
+async def page_wanted(
     page: Annotated[int, Query(ge=1, le=PAGE_MAX, description="counted from 1")] = 1,
     page_size: Annotated[
         int, Query(alias="pageSize", ge=1, le=PAGE_SIZE_MAX, description="items of one page")
@@ -52,7 +53,7 @@ def answer(view: Schema) -> Response:
 
 def problems(**said: str) -> dict[int | str, dict[str, Any]]:
     """`problems(e404="No such topic.")` for a route's `responses=`; 503 is in all of them."""
-    told = {"e503": "The name server or the brokers that would know give no answer.", **said}
+    told = {"e503": "The name server or the brokers that would know do not answer.", **said}
     return {int(key[1:]): {"model": Problem, "description": text} for key, text in told.items()}
 
 
@@ -88,13 +89,13 @@ CHANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "content": {"application/json": {"example": _RESULT_EXAMPLE.model_dump(mode="json", by_alias=True)}}
     },
-    400: _problem("It makes no sense, however the cluster is."),
+    400: _problem("The request is invalid in any state of the cluster."),
     403: _problem("The token's role is not enough."),
     404: _problem("It does not exist."),
     409: _problem("The situation changed since the preview, or brokers refuse the change.", ChangeProblem),
     428: _problem("It is destructive and not confirmed; `result` has the preview.", ChangeProblem),
     502: _problem("Brokers failed, nothing was done; `result` has the reasons.", ChangeProblem),
-    503: _problem("Nobody who could do it gives an answer."),
+    503: _problem("The brokers that could do it do not answer."),
 }
 
 
@@ -139,7 +140,7 @@ class Make:
         return answer(result)
 
 
-def _make(
+async def _make(
     request: Request,
     dry_run: Annotated[
         bool | None,

@@ -39,7 +39,7 @@ class TroubleView(Schema):
 class Partial(Schema):
     """An answer put together from several brokers."""
 
-    is_partial: bool = Field(default=False, description="a broker that had to be asked gave no answer")
+    is_partial: bool = Field(default=False, description="a broker that had to be asked did not answer")
     problems: list[TroubleView] = Field(default=[], description="who gave none, and why")
 
 

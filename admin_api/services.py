@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from admin_api.groups.offset_changes import Offsets
     from admin_api.groups.producers import Producers
     from admin_api.groups.service import ConsumerGroups
-    from admin_api.health_checks.service import Doctor
+    from admin_api.health_checks.service import HealthChecks
     from admin_api.messages.service import Messages
     from admin_api.replication.service import Replication
     from admin_api.topics.changes import TopicChanger
@@ -93,11 +93,17 @@ class Services:
         return Offsets(self.gateway, self.consumer_groups.overview)
 
     @cached_property
-    def doctor(self) -> "Doctor":
-        from admin_api.health_checks.service import Doctor
+    def health_checks(self) -> "HealthChecks":
+        from admin_api.health_checks.service import HealthChecks
 
-        return Doctor(
-            self.gateway, self.directory, self.reader, lambda: self.consumer_groups, lambda: self.dlq_queues
+        groups, dead_letters = self.consumer_groups, self.dlq_queues
+        return HealthChecks(
+            self.gateway,
+            self.directory,
+            self.reader,
+            groups.find,
+            groups.overview.invalidate,
+            dead_letters.groups,
         )
 
     @cached_property
@@ -150,7 +156,7 @@ class Services:
         return BrokerChanger(self.gateway, self.directory, self.brokers)
 
     def make_all(self) -> None:
-        """Imports and makes every service now, for a process that answers whoever asks first."""
+        """Imports and makes every service now, so that the first request does not wait for it."""
         for name, part in vars(type(self)).items():
             if isinstance(part, cached_property):
                 getattr(self, name)

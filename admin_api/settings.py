@@ -22,7 +22,7 @@ class Settings:
     cache_ms: int = 500
     """Answers younger than this are given again."""
     watch_interval_ms: int = 500
-    """How often the cluster is looked at while event streams are open."""
+    """How often the cluster is read while event streams are open."""
     unchanged_interval_ms: int = 1500
     """How often an event stream says that nothing changed."""
     ask_timeout_ms: int = 1000

@@ -25,6 +25,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RemotingError, RequestTimeoutError
+from remoting.headers.namesrv import BrokerIdentityRequestHeader, RegisterBrokerRequestHeader
 
 RETRY_S = 1.0
 """Between attempts, and between checks of the connection."""
@@ -89,16 +90,15 @@ class Registration:
     def _register_command(self) -> RemotingCommand:
         config = self._config
         body = self._register_body()
-        ext = {
-            "brokerName": config.broker_name,
-            "brokerAddr": config.broker_address,
-            "clusterName": config.broker_cluster_name,
-            "haServerAddr": f"{config.broker_ip}:{min(config.listen_port + 1, 65535)}",
-            "brokerId": str(self.broker_id),
-            "compressed": "false",
-            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
-        }
-        return RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=ext, body=body)
+        header = RegisterBrokerRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=config.broker_address,
+            cluster_name=config.broker_cluster_name,
+            broker_id=self.broker_id,
+            ha_server_addr=f"{config.broker_ip}:{min(config.listen_port + 1, 65535)}",
+            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+        )
+        return RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=header.ext_fields(), body=body)
 
     def _register_body(self) -> bytes:
         topics = self._state.topics
@@ -124,13 +124,11 @@ class Registration:
         return topic, b"%s:%s" % (orjson.dumps(shown.name), orjson.dumps(shown.to_json()))
 
     def _unregister_command(self) -> RemotingCommand:
-        ext = {
-            "brokerName": self._config.broker_name,
-            "brokerAddr": self._config.broker_address,
-            "clusterName": self._config.broker_cluster_name,
-            "brokerId": str(self.broker_id),
-        }
-        return RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields=ext)
+        config = self._config
+        header = BrokerIdentityRequestHeader(
+            config.broker_name, config.broker_address, config.broker_cluster_name, self.broker_id
+        )
+        return RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields=header.ext_fields())
 
 
 class _Link:

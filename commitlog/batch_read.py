@@ -1,10 +1,11 @@
-"""The body of a pull answer in few steps: the records that all its units lead to, found, checked and put
-together by a compiled function. Where there is none, or anything is not as the units say, the reader goes
-record by record.
+"""The body of a pull answer in one step: a compiled function finds, checks and joins the records of all its
+units. Without the compiled module, or when anything does not agree with the units, the caller reads record by
+record, and its error names what is wrong.
 
-Consumers of a topic read its queues side by side, so what one pull passes over the next ones want. Stretches
-of the files that pulls read densely are kept for a while in blocks. Only bytes before the readable end are:
-those never change again, whatever happens to the log behind them.
+Consumers of a topic read its queues in parallel, so one pull skips the records that the next pulls need.
+Stretches of the files that pulls read densely are kept for a while in blocks. A block holds only bytes before
+the readable end: these are committed and never change again, so a block needs no invalidation when the log
+behind them is truncated.
 """
 
 from bisect import bisect_left
@@ -23,13 +24,13 @@ GAP_BYTES_MAX: Final = 8 * 1024
 """Records no farther apart than this are read from the files in one go."""
 BLOCK_BYTES: Final = 256 * 1024
 OVERLAP_BYTES: Final = 16 * 1024
-"""How far a block reaches into the next one: smaller records are whole in one of the two."""
+"""How far a block reaches into the next one: every smaller record is whole in one of the two."""
 BLOCKS_MAX: Final = 32
 SPREAD_MAX: Final = 16
 """Blocks are used for records that are at least one in so many of the bytes between them."""
 RUN_BYTES_MIN: Final = 64 * 1024
-"""Records that stand in runs as long as this, on the average, are read as they stand, without blocks: those
-of producers that send many at once.
+"""When the wanted records are in runs of at least this average length, as of producers that send batches, the
+runs are read themselves, without blocks.
 """
 
 _spans_of = function("_remoting", "spans_of")
@@ -116,15 +117,13 @@ class BatchReader:
 
 
 def _position(units: bytes, at: int) -> int:
-    """Where the record of the unit stands that is `at` bytes behind the first."""
+    """The position of the record whose unit is at byte `at` of `units`."""
     position: int = UNIT.unpack_from(units, at)[0]
     return position
 
 
 def _bytes_before(position: int, units: bytes, start: int = 0) -> int:
-    """How many bytes the units take, from the first on, whose records stand before a position; `start` of
-    them are known to.
-    """
+    """How many bytes of `units` belong to records before a position; the first `start` are known to."""
     if start < len(units) and _position(units, len(units) - UNIT_BYTES) < position:
         return len(units)  # the usual answer
     numbers = range(start, len(units), UNIT_BYTES)

@@ -2,13 +2,13 @@
 
 `checkpoint` is DLedger's own properties file. `epochs` holds the leader epochs and where the log begins; it
 can be rebuilt from the log. `format` names the version and the file sizes, which every replica of a group
-shares. `synced` says up to which entry the data files are known to be on the disk:
+shares. `synced` holds up to which entry the data files are known to be on the disk:
 
     slot: sequence 8 | end index 8 | CRC-32 of both 4         two slots, 512 bytes apart, written in turn
 
 It is written after every sync of the data but not synced itself, so that it costs no wait: it is exact after
 a killed process; after a power failure it is at worst that of the last checkpoint, with which it is synced.
-It never says more than what was synced. Before entries are dropped it is lowered durably, in both slots.
+It never exceeds what was synced. Before entries are dropped it is lowered durably, in both slots.
 """
 
 import re
@@ -49,8 +49,8 @@ class Checkpoint:
 
 
 def decode_checkpoint(content: bytes | None) -> Checkpoint:
-    """The checkpoint; one that says nothing when the file is missing, has not both numbers, or has a CRC
-    that is not theirs. Java writes none.
+    """The checkpoint; an empty one when the file is missing, lacks a number, or has a wrong CRC. Java writes
+    no CRC.
     """
     content = content or b""
     numbers = {name: int(value) for name, value in _NUMBER.findall(content)}
@@ -72,6 +72,8 @@ class LogBegin:
 
     def moved_to(self, index: int, position: int) -> "LogBegin":
         """The begin of the same log without the entries before `index`, which it has."""
+        assert index >= self.begin_index, (index, self.begin_index)
+        assert position >= self.begin_position, (position, self.begin_position)
         behind = tuple(epoch for epoch in self.epochs if epoch.first_index > index)
         first = Epoch(self.epochs[len(self.epochs) - len(behind) - 1].term, index)
         return LogBegin(index, position, (first, *behind))
@@ -131,7 +133,7 @@ def encode_format(kind: str, data_file_bytes: int, index_file_bytes: int) -> byt
 
 
 def check_format(path: Path, found: bytes, expected: bytes) -> bool:
-    """Whether the `format` file at `path` is whole; a damaged one says nothing.
+    """Whether the `format` file at `path` is whole; a damaged one is ignored.
 
     Raises CorruptLogError when the store was made in another way than this one reads. A file of one line,
     without a CRC, is one of an earlier version.
@@ -170,7 +172,7 @@ class SyncMark:
         self._is_synced = True
 
     def load(self) -> None:
-        """Open and read the file, made if missing. Damaged slots say nothing."""
+        """Open and read the file, made if missing. Damaged slots are ignored."""
         self._is_name_synced = self._path.name in self._fs.list(self._path.parent)
         self._fd = self._fs.open(self._path)
         content = read_file(self._fs, self._path, FILE_BYTES) or b""
@@ -186,8 +188,8 @@ class SyncMark:
             self._write_next()
 
     def step_to(self, end_index: int) -> tuple[int, int, list[bytes]] | None:
-        """As `raise_to`, but as (descriptor, place, bytes) for somebody else to write; None when it need not
-        be raised.
+        """As `raise_to`, but as (descriptor, place, bytes), for the caller to write; None when it need not be
+        raised.
         """
         if end_index <= self.end_index or self._fd is None:
             return None
@@ -195,15 +197,17 @@ class SyncMark:
         return self._fd, *self._next()
 
     def lower_to(self, end_index: int) -> None:
-        """Promise no more than this, durably."""
+        """Entries behind `end_index` will be dropped: lower the mark durably first."""
         if end_index < self.end_index:
             self.end_index = end_index
+            # Both slots: after a power failure the older one may be the only whole one, and it must not name
+            # entries that are gone.
             self._write_next()
             self._write_next()
             self.sync()
 
     def sync(self) -> None:
-        """Put it on the disk."""
+        """Sync the file and, once, its name."""
         if self._fd is not None and not self._is_synced:
             self._fs.fdatasync(self._fd)
             self._is_synced = True

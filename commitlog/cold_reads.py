@@ -1,7 +1,6 @@
 """Reading entries that are in the files only, checked: wrong bytes are an error that names the entries.
 
-Nothing here vouches for itself: the index has no CRC, so what it says counts only as far as the entry that
-it leads to, which has one, agrees.
+The index has no CRC, the entries have: an index unit is only trusted when the entry that it points to agrees.
 """
 
 import errno
@@ -15,7 +14,7 @@ from commitlog.recovery import EntryHead, entry_head
 from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange
 
 UNITS_PER_READ = 4096
-UNITS_LOOKED_BACK = 64
+UNITS_SEARCHED_BACK = 64
 
 Unit = tuple[int, int, int, int, int]
 """As in the index: magic, position, size, index, term."""
@@ -35,6 +34,8 @@ class ColdReader:
         file_end = start - start % file_bytes + file_bytes
         limit = min(start + bytes_max, file_end)
         end = start + size
+        # The last unit of the same term and file within the limit. Units may be damaged: the search then ends
+        # anywhere, and `verify_entries` decides.
         low, high = 0, len(raw) // UNIT_BYTES
         while high - low > 1:
             middle = (low + high) // 2
@@ -54,7 +55,7 @@ class ColdReader:
     def read_bodies(
         self, units: Sequence[tuple[int, int]], begin_index: int, end_index: int
     ) -> list[memoryview]:
-        """The bodies that stand at (position, size), which ascend and lie close together, in one read.
+        """The bodies at (position, size), which ascend and are close together, in one read.
 
         Raises DamagedEntryError; PositionError when the log is whole there but no body begins at one of them.
         The indexes bound the search for the damaged entry.
@@ -64,7 +65,7 @@ class ColdReader:
         try:
             data = memoryview(self._data(start, last + last_size - start))
         except (CorruptLogError, OSError) as error:
-            self._accuse(units[0][0] - HEADER_BYTES, units[0][1], begin_index, end_index, error)
+            self._raise_damaged(units[0][0] - HEADER_BYTES, units[0][1], begin_index, end_index, error)
         bodies = []
         for position, size in units:
             at = position - start
@@ -72,28 +73,30 @@ class ColdReader:
             is_entry = head is not None and head.size == size + HEADER_BYTES
             if not is_entry or not has_right_crcs(data, at - HEADER_BYTES, size + HEADER_BYTES):
                 reason = CorruptRangeError("header or body do not have their CRCs")
-                self._accuse(position - HEADER_BYTES, size, begin_index, end_index, reason)
+                self._raise_damaged(position - HEADER_BYTES, size, begin_index, end_index, reason)
             bodies.append(data[at : at + size])
         return bodies
 
     def raw(self, position: int, size_bytes: int) -> bytes:
-        """Bytes as they stand in the files, unchecked. Raises CorruptLogError, OSError."""
+        """Bytes of the files, unchecked. Raises CorruptLogError, OSError."""
         return self._data(position, size_bytes)
 
     def position_of(self, index: int, begin_index: int, begin_position: int) -> int:
-        """Where an entry stands; when its unit is damaged, where one before it does."""
-        for candidate in range(index, max(begin_index, index - UNITS_LOOKED_BACK) - 1, -1):
+        """The position of an entry; when its unit is damaged, of one before it."""
+        for candidate in range(index, max(begin_index, index - UNITS_SEARCHED_BACK) - 1, -1):
             unit = self.unit(candidate)
             if unit is not None:
                 return unit[1]
         return begin_position
 
     def end_of(self, index: int) -> int:
-        """First byte after an entry, sure enough to cut there. Raises DamagedEntryError."""
+        """First byte after an entry; index and entry agree, so the log may be cut there. Raises
+        DamagedEntryError.
+        """
         _, position, size, _, _ = self._checked(self._units(index, 1)[0], index)
         head = self.head_at(position)
         if head is None or (head.index, head.size) != (index, size):
-            raise DamagedEntryError(index, index, f"the index leads to position {position}, where it is not")
+            raise DamagedEntryError(index, index, f"the index points to position {position}, where it is not")
         return position + size
 
     def unit(self, index: int) -> Unit | None:
@@ -104,7 +107,7 @@ class ColdReader:
             return None
 
     def head_at(self, position: int) -> EntryHead | None:
-        """The header of the entry that stands at a position; None when none can be read there."""
+        """The header of the entry at a position; None when none can be read there."""
         try:
             return entry_head(self._data(position, HEADER_BYTES), position)
         except CorruptLogError:
@@ -157,7 +160,7 @@ class ColdReader:
         return EntryRange(first_index, first_index + len(parts) - 1, units[0][4], b"".join(parts))
 
     def whole_entry(self, unit: Unit, index: int, term: int) -> bytes | None:
-        """The entry's bytes, when the unit leads to it and all of it is right."""
+        """The entry's bytes, when the unit points to it and all of it is right."""
         try:
             _, position, size, _, _ = self._checked(unit, index)
             data = self._data(position, size)
@@ -170,10 +173,10 @@ class ColdReader:
         head = entry_head(data, position)
         return data if head is not None else None
 
-    def _accuse(
+    def _raise_damaged(
         self, position: int, size: int, begin_index: int, end_index: int, error: Exception
     ) -> NoReturn:
-        """Say which entry is damaged where a record could not be read."""
+        """Raise which entry is damaged where a record could not be read."""
         if isinstance(error, OSError):
             _raise_unless_unreadable(error)
         low, high = begin_index, end_index + 1

@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from commitlog.dispatch import Applied, DispatchBatch, Dispatcher, RecordStretch, deletions_of, stamp
+from commitlog.dispatch import (
+    Applied,
+    DispatchBatch,
+    Dispatcher,
+    RecordStretch,
+    deletions_of,
+    stamp_deletions,
+)
 from commitlog.entry import BLANK_BYTES, Buffer, place_entry
 from commitlog.errors import CorruptLogError, PositionError
 from commitlog.indexed_log import STRETCH_BYTES_MAX, IndexedLog, MessageLogConfig
@@ -44,7 +51,7 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 FILES_WALKED: Final = 3
 CHECKPOINT_BYTES: Final = 4096
 FLUSHED_AT: Final = 24
-"""masterFlushedOffset in the checkpoint page; before it stand three times of which the first is kept."""
+"""masterFlushedOffset in the checkpoint page. Three times are before it; only the first is kept."""
 
 _INT64: Final = struct.Struct(">q")
 
@@ -57,7 +64,7 @@ class RecordStoreConfig:
     reserve_bytes: int = 16 * 1024 * 1024
     """Blocks are reserved ahead of the writing in steps of this size."""
     unsynced_bytes_max: int = 64 * 1024 * 1024
-    """A sync is made before more than this would stand unsynced; recovery relies on it."""
+    """A sync is made before more than this is unsynced; recovery relies on it."""
     pending_messages_max: int = 10_000
     """Messages that wait for their sync at most; then OS_PAGE_CACHE_BUSY."""
     checkpoint_interval_ms: int = 3_000
@@ -172,12 +179,12 @@ class RecordFiles:
         return int(_INT64.unpack_from(page, FLUSHED_AT)[0]) if len(page) >= FLUSHED_AT + 8 else 0
 
     def _recover(self, flushed_position: int) -> int:
-        """The end of the whole records; what stood behind it is cut off."""
+        """The end of the whole records; what is behind it is cut off."""
         starts = self._segments.starts()
         if not starts:
             if flushed_position > 0:
                 raise CorruptLogError(
-                    f"{self._segments.directory}: no files, the checkpoint says {flushed_position} bytes"
+                    f"{self._segments.directory}: no files, the checkpoint has {flushed_position} bytes"
                 )
             return 0
         position = end_position = self._walk_start(starts)
@@ -234,7 +241,7 @@ def _record_starts(data: bytes) -> tuple[list[int], int]:
 
 @dataclass(slots=True)
 class _Round:
-    """What goes to the disk with one sync."""
+    """What one sync brings to the disk."""
 
     parts: list[Part] = field(default_factory=list)
     callbacks: list[Callable[[PutStatus], None]] = field(default_factory=list)
@@ -307,7 +314,7 @@ class CommitLog(IndexedLog):
         return True
 
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:
-        """Nothing to tell: it ends only with the node."""
+        """Never called: it is writable until the node stops."""
 
     def put(
         self,
@@ -318,13 +325,14 @@ class CommitLog(IndexedLog):
         """As MessageLog."""
         assert messages, "a put without a message"
         if deleted_topics:
-            stamp(messages[-1], deleted_topics)
+            stamp_deletions(messages[-1], deleted_topics)
         if self._has_failed or self._disk.is_full():
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, [], [], 0)
         if self._pending_messages + len(messages) > self._config.pending_messages_max:
             return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, [], [], 0)
         if any(0 in message.properties for message in messages):
-            # Recovery takes a zero byte there for what a torn write left out.
+            # A record's CRC covers its body only: recovery recognizes a torn write by zero bytes in the
+            # properties.
             return PutResult(PutStatus.MESSAGE_ILLEGAL, [], [], 0)
         now_ms = self._clock()
         try:
@@ -332,7 +340,7 @@ class CommitLog(IndexedLog):
         except MessageIllegalError:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, [], [], 0)
         positions = self._lay_out(batch.bodies)
-        self._offsets.take(batch, deleted_topics)
+        self._offsets.assign(batch, deleted_topics)
         gathering = self._gathering
         gathering.callbacks.append(on_done)
         gathering.messages += len(messages)
@@ -405,6 +413,7 @@ class CommitLog(IndexedLog):
             parts.append(
                 (position, body[:PHYSICAL_OFFSET_AT] + own_position + body[PHYSICAL_OFFSET_AT + 8 :])
             )
+            assert position % file_bytes + len(body) + BLANK_BYTES <= file_bytes, (position, len(body))
             positions.append(position)
             end = position + len(body)
         self._end_position = end
@@ -422,6 +431,7 @@ class CommitLog(IndexedLog):
                 for callback in current.callbacks + self._gathering.callbacks:
                     callback(PutStatus.UNKNOWN_ERROR)
                 break
+            # Dispatch comes before the answers: a producer that was answered finds its message in the queue.
             self._pending_messages -= current.messages
             size_bytes = sum(len(data) for _, data in current.parts)
             self.write_metrics.written(current.took_s, current.messages, size_bytes)

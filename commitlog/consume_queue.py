@@ -43,7 +43,7 @@ class UnitFiles:
         return row
 
     def read(self, directory: Path, position: int, size_bytes: int) -> bytes:
-        """Bytes that may lie in several files; shorter where they end or cannot be read."""
+        """Bytes of one or more files; shorter where they end or cannot be read."""
         start = position - position % self.file_bytes
         part_bytes = min(size_bytes, start + self.file_bytes - position)
         data = self._pread(
@@ -91,7 +91,7 @@ class UnitFiles:
             view = view[len(part) :]
 
     def clear_from(self, directory: Path, position: int) -> None:
-        """Make all units from a byte number on read as zero. Nobody relies on that: it is not synced."""
+        """Make all units from a byte number on read as zero. Not synced: no reader depends on it."""
         for start in reversed(self.starts(directory)):
             if start >= position:
                 self._fs.delete(directory / file_name(start))
@@ -119,13 +119,13 @@ class UnitFiles:
             self._fs.delete(directory / name)
         return len(ended)
 
-    def forget_before(self, directory: Path, position: int) -> None:
-        """Close what is open of a queue's files before a byte number."""
+    def close_before(self, directory: Path, position: int) -> None:
+        """Close the open files of a queue before a byte number."""
         for key in [key for key in self._fds if key[0] == directory and key[1] < position]:
             self._fs.close(self._fds.pop(key))
 
-    def forget(self, directory: Path) -> None:
-        """Close what is open of a queue."""
+    def close_queue(self, directory: Path) -> None:
+        """Close the open files of a queue."""
         for key in [key for key in self._fds if key[0] == directory]:
             self._fs.close(self._fds.pop(key))
 
@@ -141,7 +141,7 @@ class UnitFiles:
             while len(self._fds) >= self._open_files_max:
                 self._fs.close(self._fds.pop(next(iter(self._fds))))
             fd = self._fs.open(directory / file_name(start))
-        self._fds[key] = fd  # the last used stands last
+        self._fds[key] = fd  # the last used is the last
         return fd
 
     def _write_file(self, directory: Path, start: int, at: int, data: Buffer, is_synced: bool) -> None:
@@ -164,11 +164,11 @@ UNIT: Final = struct.Struct(">qiq")
 UNIT_BYTES: Final = 20
 _POSITION: Final = struct.Struct(">q")
 HOLE_SIZE: Final = 2**31 - 1
-"""The size in a unit that stands for no message."""
+"""The size in a unit without a message."""
 PREFIX_UNIT: Final = UNIT.pack(0, HOLE_SIZE, 0)
 """Java's unit for the offsets below a queue's first message, in the first file."""
 HOLE_TAGS_CODE: Final = -1
-"""Tells a hole inside a queue from the units before its first message."""
+"""Distinguishes a hole inside a queue from the units before its first message."""
 HOLES_MAX: Final = 300_000
 
 Unit = tuple[int, int, int]
@@ -201,7 +201,7 @@ class UnitWrites:
 
     queue: "ConsumeQueue"
     life: int
-    """How often the queue had begun anew."""
+    """How often the queue had been restarted."""
     is_new: bool
     """Whether files of an earlier life of the queue are to be dropped first."""
     first_offset: int
@@ -226,7 +226,7 @@ class ConsumeQueue:
         self.begin_offset = 0
         self.max_offset = 0
         self.last_position = -1
-        """Position of the last message; what stands at or before it is a repeat."""
+        """Position of the last message; one at or before it is a repeat."""
         self._files = files
         self._log = log
         self._on_damage = on_damage
@@ -239,7 +239,7 @@ class ConsumeQueue:
         self._floor_offset = 0
 
     def restore(self, begin_offset: int, max_offset: int, last_position: int) -> None:
-        """Take over what the files hold."""
+        """Continue with what the files hold."""
         self.begin_offset = begin_offset
         self.max_offset = max_offset
         self._tail_offset = max_offset
@@ -247,11 +247,12 @@ class ConsumeQueue:
         self.last_position = last_position
 
     def put(self, queue_offset: int, position: int, size: int, tags_code: int) -> None:
-        """Add a message; one that is already here is passed over."""
+        """Add a message; one that is already here is skipped."""
         if position <= self.last_position:
             return
         if queue_offset != self.max_offset:
             self._continue_at(queue_offset)
+        assert queue_offset == self.max_offset, (queue_offset, self.max_offset)
         self._tail += UNIT.pack(position, size, tags_code)
         self.max_offset += 1
         self.last_position = position
@@ -286,7 +287,7 @@ class ConsumeQueue:
         return found
 
     def packed_units(self, start: int, count: int) -> bytes:
-        """As `units`, as they are stored, whatever they say: a hole has HOLE_SIZE."""
+        """As `units`, as they are stored and unchecked: a hole has HOLE_SIZE."""
         if not self.begin_offset <= start < self.max_offset:
             return b""
         end = min(start + count, self.max_offset)
@@ -327,14 +328,16 @@ class ConsumeQueue:
             self._min_for_position = -1
 
     def cut_files(self) -> int | None:
-        """The files of units before `min_offset` go: where the others begin, None when none goes."""
+        """Give up the files of units before `min_offset`: the offset where the others begin, None when there
+        are none to give up.
+        """
         per_file = self._files.file_bytes // UNIT_BYTES
         last = max(self.begin_offset, self._tail_offset - 1)
         begin = min(self.min_offset, last) // per_file * per_file
         if begin <= self.begin_offset or self._is_new:
             return None
         self.begin_offset = begin
-        self._files.forget_before(self.directory, begin * UNIT_BYTES)
+        self._files.close_before(self.directory, begin * UNIT_BYTES)
         return begin
 
     def offset_by_time(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
@@ -354,7 +357,7 @@ class ConsumeQueue:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much is not yet in the files."""
+        """Bytes that are not in the files yet."""
         return len(self._tail)
 
     def take_writes(self) -> UnitWrites | None:
@@ -364,20 +367,21 @@ class ConsumeQueue:
         return UnitWrites(self, self._life, self._is_new, self._tail_offset, bytes(self._tail))
 
     def is_current(self, writes: UnitWrites) -> bool:
-        """Whether the queue has not begun anew since."""
+        """Whether the queue has not been restarted since."""
         return writes.life == self._life
 
     def written(self, writes: UnitWrites) -> None:
         """These units are in the files."""
         if not self.is_current(writes):
             return
+        assert self._tail_offset == writes.first_offset, (self._tail_offset, writes.first_offset)
         del self._tail[: len(writes.units)]
         self._tail_offset += len(writes.units) // UNIT_BYTES
         self._is_new = False
 
     def begin_at(self, queue_offset: int) -> None:
-        """Forget all units; the next message has this offset."""
-        self._files.forget(self.directory)
+        """Drop all units; the next message has this offset."""
+        self._files.close_queue(self.directory)
         self._tail.clear()
         self.begin_offset = self.max_offset = self._tail_offset = queue_offset
         self.last_position = -1
@@ -394,8 +398,8 @@ class ConsumeQueue:
             self._tail += UNIT.pack(self.last_position, HOLE_SIZE, HOLE_TAGS_CODE) * missing
             self.max_offset = queue_offset
         else:
-            # The topic was deleted and made again, or the log was begun anew behind what this queue knows.
-            logger.warning("%s queue %d: ends at %d, begins anew at %d", *self._place(queue_offset))
+            # The topic was deleted and made again, or the log was reset to a begin behind this queue's end.
+            logger.warning("%s queue %d: ends at %d, restarts at %d", *self._place(queue_offset))
             self.begin_at(queue_offset)
 
     def _place(self, queue_offset: int) -> tuple[str, int, int, int]:

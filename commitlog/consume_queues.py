@@ -48,7 +48,7 @@ CHECKED_QUEUES_MAX: Final = 64
 SYNCED_EACH_MAX: Final = 32
 """A flush of more queues than this syncs the file system once instead of each of their files."""
 TAKEN_PER_TURN: Final = 1_000
-"""Queues that a flush looks at in one turn of the loop."""
+"""Queues whose units a flush collects in one turn of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ class ConsumeQueueConfig:
 
 @dataclass(frozen=True, slots=True)
 class QueueWrites:
-    """A flush on its way to the files. Without `applied` the files are not to be trusted any more."""
+    """A flush on its way to the files. Without `applied` the files are not trusted any more."""
 
     deleted: Sequence[Path]
     units: Sequence[UnitWrites]
     applied: Applied | None
     cut: Sequence[tuple[Path, int]] = ()
-    """Queues of which the files before an offset go."""
+    """Queues whose files before an offset are deleted."""
 
 
 class ConsumeQueues:
@@ -95,7 +95,7 @@ class ConsumeQueues:
         log: QueuedLog,
         on_damage: Callable[[DamagedQueueError], None] = lambda error: None,
     ) -> None:
-        """`on_damage` is told of units that cannot have been written so, before they are an error."""
+        """`on_damage` is called with units that cannot have been written so, before they are raised."""
         self.config = config
         self._on_damage = on_damage
         self._is_distrusted = False
@@ -117,7 +117,7 @@ class ConsumeQueues:
         self._delete_callbacks: list[Callable[[str], None]] = []
 
     def load(self, end_index: int, end_position: int) -> Applied:
-        """Take over what the files hold of a log that ends here; returns up to where that is complete.
+        """Continue with what the files hold of a log that ends here; returns up to where that is complete.
 
         When they do not agree with the log all of them are dropped, and it is nothing.
         """
@@ -180,7 +180,7 @@ class ConsumeQueues:
                     queue = self._queue(request.topic, request.queue_id)
                     buffered[queue] = None
                     queue.put(request.queue_offset, request.position, request.size, request.tags_code)
-            assert not deletions, deletions  # each stands in a record of the batch
+            assert not deletions, deletions  # each is in a record of the batch
         self._buffered_bytes += len(batch) * UNIT_BYTES
 
     def delete(self, topic: str) -> None:
@@ -197,13 +197,13 @@ class ConsumeQueues:
         self._delete_callbacks.append(callback)
 
     def raise_to(self, topic: str, queue_id: int, next_offset: int, position: int) -> None:
-        """What is missing before this offset is gone from the log, unless the queue has later ones."""
+        """The messages before this offset are gone from the log; no change when the queue has later ones."""
         queue = self._queue(topic, queue_id)
         if queue.max_offset < next_offset and queue.last_position < position:
             queue.begin_at(next_offset)
 
     def cut_files(self, queue: ConsumeQueue) -> bool:
-        """Whether files of the queue go with the next flush, because what they lead to is gone."""
+        """Whether the next flush deletes files of the queue, because the messages of their units are gone."""
         begin = queue.cut_files()
         if begin is not None:
             self._cut[queue.directory] = begin
@@ -231,10 +231,11 @@ class ConsumeQueues:
         return writes
 
     def take_writes_in_parts(self, applied: Applied) -> Generator[QueueWrites | None]:
-        """As `take_writes`, in several turns of the loop if need be: what it yields last counts.
+        """As `take_writes`, in several turns of the loop if there are many queues: the last value counts.
 
-        Queues looked at later may hold messages behind `applied` already. A start passes those over. What is
-        deleted or begins anew meanwhile is left to the next flush.
+        Between the turns messages are dispatched, so queues collected later may hold messages behind
+        `applied`. That is harmless: the next start skips them. A queue that is deleted or restarted meanwhile
+        is left to the next flush.
         """
         if applied == self._flushed and not (self._deleted or self._cut or self._is_distrusted):
             self._count_buffered()
@@ -253,7 +254,11 @@ class ConsumeQueues:
         yield QueueWrites(deleted, units, None if self._is_distrusted else applied, cut)
 
     def write(self, writes: QueueWrites) -> None:
-        """Any one thread: put units and checkpoint on the disk. After an OSError the node must stop."""
+        """One thread at a time: put units and checkpoint on the disk. After an OSError the node must stop.
+
+        The order matters: units are synced before the checkpoint that counts them is written, and files are
+        deleted only after a checkpoint that no longer counts them.
+        """
         self._drop_deleted(writes)
         is_synced_each = len(writes.units) <= SYNCED_EACH_MAX
         for part in writes.units:
@@ -269,8 +274,8 @@ class ConsumeQueues:
             self._sweep()
 
     def _drop_deleted(self, writes: QueueWrites) -> None:
-        """First the checkpoint stops to speak of these queues, then their files go: a start in between meets
-        what deletes them once more, since that is behind what was flushed.
+        """First the checkpoint drops these queues, then their files are deleted. A start in between deletes
+        them again: the record that deletes them is behind what was flushed, so it is dispatched once more.
         """
         known = [self._extents.pop(directory, None) for directory in writes.deleted]
         if any(known):
@@ -286,8 +291,8 @@ class ConsumeQueues:
                 self._fs.delete_directory(directory)
 
     def _sweep(self) -> None:
-        """Delete what the checkpoint does not speak of: a crash left it, or a power failure brought it
-        back.
+        """Delete the files of queues that are not in the checkpoint: left over by a crash, or brought back by
+        a power failure, since deletions are not synced.
         """
         topics = [self._root / name for name in self._topic_names()]
         for topic in topics:
@@ -297,7 +302,7 @@ class ConsumeQueues:
         self._drop_empty(topics)
 
     def _cut_extent(self, directory: Path, begin: int) -> bool:
-        """Whether the queue has files before this offset, and goes on there."""
+        """Whether the queue has files before this offset, and continues there."""
         extent = self._extents.get(directory)
         if extent is None or not extent.begin_offset < begin < extent.end_offset:
             return False
@@ -317,7 +322,7 @@ class ConsumeQueues:
         self._files.close()
 
     def distrust(self) -> None:
-        """Promise nothing any more: with the next flush the checkpoint goes, and the next start builds all
+        """The files are damaged: the next flush empties the checkpoint, so that the next start builds all
         queues again.
         """
         self._is_distrusted = True
@@ -361,7 +366,7 @@ class ConsumeQueues:
         )
 
     def _load_queue(self, extent: QueueExtent) -> bool:
-        """Take over what the files hold of a queue; whether they are as the checkpoint says."""
+        """Load a queue from its files; False when they are not as in the checkpoint."""
         directory = self._root / extent.topic / str(extent.queue_id)
         last = extent.end_offset - 1
         per_file = self._files.file_bytes // UNIT_BYTES
@@ -384,7 +389,7 @@ class ConsumeQueues:
         return True
 
     def _agree(self) -> bool:
-        """Whether the queues are of this log: those with the latest messages lead to them."""
+        """Whether the queues are of this log: those with the latest messages point to them."""
         latest = nlargest(CHECKED_QUEUES_MAX, self._extents.values(), key=lambda extent: extent.last_unit[0])
         return all(map(self._agrees, latest))
 
@@ -396,7 +401,7 @@ class ConsumeQueues:
         try:
             data = self._log.record_at(position)
         except DamagedRecordError:
-            return False  # dispatching waits at this record until it is mended
+            return False  # dispatch waits at this record until it is repaired
         if data is None or len(data) != size:
             return False
         try:
@@ -413,7 +418,7 @@ class ConsumeQueues:
         self._files.close()
         self._queues.clear()
         self._extents.clear()
-        # First the promise goes, then the files.
+        # First the checkpoint, then the files: it must never name files that are gone.
         self._write_checkpoint(None)
         for topic in self._topic_names():
             for name in self._fs.list(self._root / topic):
@@ -481,7 +486,8 @@ class QueueFlusher:
                 await asyncio.sleep(0)
         if writes is None:
             return
-        # Not cancelled half way: the last flush must not meet this one in the files.
+        # A cancelled task does not stop its thread: wait for it, so that the last flush, in `stop`, does not
+        # write the same files at the same time.
         work = asyncio.ensure_future(asyncio.to_thread(self._queues.write, writes))
         try:
             await asyncio.shield(work)

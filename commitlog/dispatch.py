@@ -11,7 +11,6 @@ the record's place in the log only.
 """
 
 import logging
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, overload
@@ -20,11 +19,8 @@ import native
 from commitlog.consume_queue import UNIT
 from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
 from commitlog.record import (
-    BORN_HOST_V6,
-    MAGIC_V1,
     PROPERTY_DELAY,
     PROPERTY_TAGS,
-    STORE_HOST_V6,
     CorruptRecordError,
     Message,
     Record,
@@ -34,6 +30,7 @@ from commitlog.record import (
 )
 from commitlog.sequences import SequenceRun, sequence_runs
 from dledger.core.types import NO_INDEX
+from remoting.record_layout import BORN_HOST_V6, MAGIC_V1, STORE_HOST_V6, TOPIC_AT, fields_struct
 
 STATE_TOPIC: Final = "rmq_sys_LEDGERMQ_STATE"
 """The only topic whose records can delete topics."""
@@ -41,13 +38,13 @@ PROPERTY_DELETED: Final = b"LEDGERMQ_DELETED"
 """The names of the topics, with SEPARATOR between them."""
 SEPARATOR: Final = ","
 NAMES_BYTES_MAX: Final = 16 * 1024
-"""What the names in one record come to at most: a record has less than 32 KiB of properties."""
+"""Bytes of the names in one record at most: a record has less than 32 KiB of properties."""
 
 Deletion = tuple[int, str]
 """The position of the record, and the topic."""
 
 
-def stamp(message: Message, topics: Sequence[str]) -> None:
+def stamp_deletions(message: Message, topics: Sequence[str]) -> None:
     """Make the message a record that deletes these topics."""
     assert message.topic == STATE_TOPIC, message.topic
     assert not any(SEPARATOR in topic for topic in topics), topics
@@ -64,7 +61,7 @@ def topics_deleted_by(properties: bytes) -> list[str]:
 
 def deletions_in(data: Buffer, position: int, places: Sequence[tuple[int, int]]) -> Iterator[Deletion]:
     """What the records of STATE_TOPIC at these places, (position, size), delete, in their order; `data` is
-    the part of the log that stands at `position`.
+    the part of the log that begins at `position`.
     """
     view = memoryview(data)
     for at, size in places:
@@ -89,16 +86,16 @@ class Applied:
 
 @dataclass(slots=True)
 class RecordStretch:
-    """Committed records that stand together in the log, all of a stretch of it."""
+    """All committed records of one stretch of the log."""
 
     begin_index: int
-    """The stretch begins with this entry; where the log begins behind it, with the log."""
+    """The stretch begins with this entry, or with the log if that begins behind it."""
     last_index: int
     position: int
-    """Where `data` stands in the log."""
+    """Where `data` begins in the log."""
     data: Buffer
     header_bytes: int = HEADER_BYTES
-    """Of the entry around each record; 0: the records stand back to back."""
+    """Of the entry around each record; 0: the records are back to back."""
 
     @property
     def end_position(self) -> int:
@@ -141,7 +138,7 @@ units of its consume queue. A plain tuple: with thousands of queues there is one
 
 
 class DispatchBatch(Sequence[DispatchRequest]):
-    """Messages in log order. Where they came as runs, each one is made only for whoever looks at it."""
+    """Messages in log order. When they came as runs, the requests are made on the first access to one."""
 
     def __init__(
         self,
@@ -217,10 +214,11 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 """Where delayed messages wait; the tags code of one of these is the time it is due."""
 TOPIC_FORBIDDEN: Final = frozenset("/\\\0")
 NAMES_KNOWN_MAX: Final = 100_000
-"""Topics and tags remembered at most; then all are forgotten and learnt anew."""
+"""Topics and tags cached at most; then the cache is emptied."""
 
-# size magic . queueId . queueOffset . sysFlag . . storeTime . . . bodySize, with two IPv4 hosts
-_FIELDS: Final = struct.Struct(">iI4xi4xq8xi8x8xq8x4x8xi")
+_FIELDS: Final = fields_struct(
+    "size", "magic", "queue_id", "queue_offset", "sys_flag", "store_timestamp_ms", "body_bytes"
+)
 _TAGS_KEY: Final = PROPERTY_TAGS + b"\x01"
 _TAGS_KEY_INSIDE: Final = b"\x02" + _TAGS_KEY
 _HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
@@ -234,7 +232,7 @@ def is_topic_name(topic: str) -> bool:
 
 
 def deletions_of(requests: Sequence[DispatchRequest], data: Buffer, position: int) -> list[Deletion]:
-    """The topics that these records delete; `data` is the part of the log that stands at `position`."""
+    """The topics that these records delete; `data` is the part of the log that begins at `position`."""
     places = [(each.position, each.size) for each in requests if each.topic == STATE_TOPIC]
     return list(deletions_in(data, position, places)) if places else []
 
@@ -249,8 +247,9 @@ def _state_places(runs: Sequence[QueueRun]) -> list[tuple[int, int]]:
 
 
 class Dispatcher:
-    """Parses records. Remembers the names it has met, so that each is decoded once; those of topics without
-    rules of their own."""
+    """Parses records. Topics and tags are cached, so that each is decoded once; not the topics that have
+    rules of their own.
+    """
 
     def __init__(self, delay_levels_ms: Sequence[int] = ()) -> None:
         self._delay_levels_ms = tuple(delay_levels_ms)
@@ -258,7 +257,7 @@ class Dispatcher:
         self._codes: dict[bytes, int] = {b"": 0}
 
     def parse_entries(self, data: Buffer, first_index: int, last_index: int, position: int) -> DispatchBatch:
-        """The messages in verified entries that stand at `position` in the log."""
+        """The messages in verified entries that begin at `position` in the log."""
 
         def parse_each() -> list[DispatchRequest]:
             raw = bytes(data)
@@ -281,9 +280,9 @@ class Dispatcher:
     def parse(
         self, data: bytes, starts: Sequence[int], position: int, indexes: Sequence[int]
     ) -> list[DispatchRequest]:
-        """Requests for the records at data[start], where data[0] stands at `position` in the log.
+        """Requests for the records at data[start], where data[0] is at `position` in the log.
 
-        What is no record, or has a topic that can be none, is logged and left out.
+        What is no record, or has an impossible topic, is logged and left out.
         """
         found = []
         fields_at = _FIELDS.unpack_from
@@ -291,7 +290,7 @@ class Dispatcher:
         codes = self._codes
         for start, index in zip(starts, indexes, strict=True):
             size, magic, queue_id, queue_offset, sys_flag, stored_ms, body_bytes = fields_at(data, start)
-            topic_at = start + 89 + body_bytes
+            topic_at = start + TOPIC_AT + body_bytes
             if magic != MAGIC_V1 or sys_flag & _HOSTS_V6 or body_bytes < 0 or topic_at > len(data):
                 request = self._parse_other(data, start, position, index)
                 if request is not None:
@@ -330,10 +329,12 @@ class Dispatcher:
         try:
             record = decode_record(data, start)
         except CorruptRecordError as error:
-            logger.warning("entry %d, position %d: no record: %s", index, position + start, error)
+            logger.warning("entry %d, position %d: not a record: %s", index, position + start, error)
             return None
         if not is_topic_name(record.topic):
-            logger.warning("entry %d, position %d: topic %r", index, position + start, record.topic)
+            logger.warning(
+                "entry %d, position %d: impossible topic %r", index, position + start, record.topic
+            )
             return None
         if len(self._topics) >= NAMES_KNOWN_MAX:
             self._topics.clear()

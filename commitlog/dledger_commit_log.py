@@ -12,7 +12,7 @@ from typing import Final
 
 import orjson
 
-from commitlog.dispatch import Applied, DispatchBatch, Dispatcher, stamp
+from commitlog.dispatch import Applied, DispatchBatch, Dispatcher, stamp_deletions
 from commitlog.entry import HEADER_BYTES, Buffer, entry_position, write_physical_offset
 from commitlog.entry_store import EntryStore
 from commitlog.errors import DamagedRecordError
@@ -142,7 +142,7 @@ class DLedgerCommitLog(IndexedLog):
         """As MessageLog."""
         assert messages, "a put without a message"
         if deleted_topics:
-            stamp(messages[-1], deleted_topics)
+            stamp_deletions(messages[-1], deleted_topics)
         # Only the log knows whether it has applied all that earlier leaders wrote: before that it would give
         # their queue offsets out a second time. Everything else about an append is the core's decision.
         if not self.is_writable():
@@ -152,12 +152,13 @@ class DLedgerCommitLog(IndexedLog):
             batch = self._offsets.encode(messages, now_ms)
         except MessageIllegalError:
             return _refused(PutStatus.MESSAGE_ILLEGAL)
-        # From here to `take` nothing else runs. The offsets in the records count as assigned only after the
+        # From here to `assign` nothing else runs. The offsets in the records count as assigned only after the
         # append succeeded: a refused put uses none up, and no other put can be given the same ones.
         result = self.handle_append(batch.bodies, lambda code: on_done(put_status(code)))
         if result.code is not ResponseCode.SUCCESS:
             return _refused(put_status(result.code))
-        self._offsets.take(batch, deleted_topics)
+        assert len(result.positions) == len(messages), (len(result.positions), len(messages))
+        self._offsets.assign(batch, deleted_topics)
         positions = [position + HEADER_BYTES for position in result.positions]
         return PutResult(
             PutStatus.PUT_OK, positions, batch.queue_offsets, now_ms, result.first_index, result.term

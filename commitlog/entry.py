@@ -8,8 +8,8 @@
 All integers are big-endian; `size` counts the whole entry. Both CRCs are the CRC-32 of zip and zlib
 (polynomial 0xEDB88320): chainCrc over the header's fields before it, bodyCrc over the body as stored, after
 the append hook. Their 32 bits are written as they are, so Java reads them as a signed int. Java writes 0 in
-both and never looks: 0 is read as "no CRC", but beside a chainCrc every bodyCrc counts. Sources: DLedger's
-DLedgerEntry, DLedgerEntryCoder, DLedgerMmapFileStore. Pure: bytes in, values out.
+both and never checks them: 0 is read as "no CRC", but beside a chainCrc every bodyCrc counts. Sources:
+DLedger's DLedgerEntry, DLedgerEntryCoder, DLedgerMmapFileStore. Pure: bytes in, values out.
 """
 
 import struct
@@ -45,7 +45,7 @@ _ENCODE_UNITS: Final = native.function("_log", "encode_units")
 Buffer = bytes | memoryview
 AppendHook = Callable[[bytearray, int, int], None]
 """hook(buffer, entry_start, position) may change an entry's body in place while it is laid out: the entry
-begins at buffer[entry_start] and will stand at `position` in the log."""
+begins at buffer[entry_start] and will be at `position` in the log."""
 
 
 def write_physical_offset(buffer: bytearray, entry_start: int, position: int) -> None:
@@ -54,8 +54,9 @@ def write_physical_offset(buffer: bytearray, entry_start: int, position: int) ->
 
 
 def place_entry(end_position: int, entry_bytes: int, file_bytes: int) -> int:
-    """Where an entry goes in a log that ends at `end_position`: there, or at the start of the next data file
-    when it and a blank do not fit into what is left of this one."""
+    """The position of a new entry in a log that ends at `end_position`: there, or at the start of the next
+    data file when it and a blank do not fit into what is left of this one.
+    """
     room = file_bytes - end_position % file_bytes
     return end_position if entry_bytes + BLANK_BYTES <= room else end_position + room
 
@@ -96,7 +97,7 @@ def encode_entries(
 def verify_entries(entries: EntryRange) -> None:
     """Check every header field and CRC of a range against each other and against the range's own claims.
 
-    Raises CorruptRangeError. Whether the range fits a log is not looked at.
+    Raises CorruptRangeError. Whether the range fits a log is not checked.
     """
     data, first_index, last_index = entries.data, entries.first_index, entries.last_index
     if _VERIFY_ENTRIES is None or not _VERIFY_ENTRIES(data, first_index, last_index, entries.term):
@@ -104,7 +105,7 @@ def verify_entries(entries: EntryRange) -> None:
 
 
 def verify_each(entries: EntryRange) -> None:
-    """As `verify_entries`, entry by entry: it can tell what is wrong."""
+    """As `verify_entries`, entry by entry: its error names what is wrong."""
     data = entries.data
     view = memoryview(data)
     end = len(data)
@@ -149,7 +150,7 @@ def has_right_crcs(data: Buffer, at: int, size: int) -> bool:
 
 
 def entry_position(data: Buffer) -> int:
-    """The position that the first entry of `data` says it stands at. Raises CorruptRangeError."""
+    """The position in the header of the first entry of `data`. Raises CorruptRangeError."""
     if len(data) < HEADER_BYTES:
         raise CorruptRangeError(f"{len(data)} bytes are no entry")
     return int(HEADER.unpack_from(data)[4])

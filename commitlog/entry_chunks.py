@@ -90,17 +90,18 @@ class EntryCache:
 
     @property
     def first_position(self) -> int | None:
-        """Where the first entry that is here stands."""
+        """The position of the first entry that is here."""
         return self._positions[0] if self._positions else None
 
     def append(self, chunk: Chunk) -> None:
         """Add the chunk that follows the last one."""
         assert not self._chunks or self._chunks[-1].last_index + 1 == chunk.first_index, chunk.first_index
+        assert not self._chunks or self._chunks[-1].end_position <= chunk.position, chunk.position
         self._chunks.append(chunk)
         self._first_indexes.append(chunk.first_index)
         self._positions.append(chunk.position)
         self._bytes += len(chunk.data) + len(chunk.units)
-        # A quarter over the bound before anything goes: dropping from a list's head is better done rarely.
+        # Evicted only at a quarter over the bound: deleting from the head of a list costs its whole length.
         if self._bytes > self._bytes_max + self._bytes_max // 4:
             self.evict()
 

@@ -28,7 +28,7 @@ from dledger.fs import Fs, OsFs, read_replaced_file, replace_file
 logger = logging.getLogger(__name__)
 
 REBUILDING: Final = "index.rebuilding"
-"""A file that is there while the index is written anew."""
+"""Exists while the index is being rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class EntryStoreConfig:
     reserve_bytes: int = 64 * 1024 * 1024
     """Blocks are reserved ahead of the writing in steps of this size."""
     direct_bytes_min: int = 256 * 1024
-    """What a follower writes in one go goes past the page cache from this size on: nobody reads it there."""
+    """From this size on a follower's write bypasses the page cache: clients read from the leader."""
     unsynced_bytes_max: int = 64 * 1024 * 1024
-    """A sync is made before more than this would stand unsynced; recovery relies on it. Larger than
-    anything that is appended in one piece: a chunk of new entries, a push."""
+    """A sync is made before more than this is unsynced; recovery relies on it. Larger than anything that is
+    appended in one piece: a chunk of new entries, a push."""
     recheck_bytes: int = 64 * 1024 * 1024
     """So much of what the checkpoint counts is read and checked again when the store is opened."""
     disk_full_ratio: float = 0.90
@@ -65,7 +65,7 @@ class EntryStoreConfig:
         if self.index_file_bytes % UNIT_BYTES != 0:
             raise ValueError(f"index files hold whole units of {UNIT_BYTES} bytes")
         if self.unsynced_bytes_max < self.chunk_bytes_max:
-            raise ValueError("more may stand in one chunk than may be unsynced")
+            raise ValueError("a chunk may be larger than what may be unsynced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class TruncateOp:
 
 @dataclass(frozen=True, slots=True)
 class ResetOp:
-    """Drop everything; the log begins anew."""
+    """Drop everything; the log begins again, somewhere else."""
 
     begin_index: int
     begin_position: int
@@ -124,7 +124,7 @@ class EntryFiles:
         """Whether the `format` file is whole. One that is missing or damaged can be written again when the
         files themselves bear out the sizes.
 
-        Raises CorruptLogError when they do not, or when a whole one says something else.
+        Raises CorruptLogError when they do not, or when a whole one has other values.
         """
         path = self._directory / "format"
         found = self.read_small("format")
@@ -139,9 +139,9 @@ class EntryFiles:
     def load(self, begin_position: int, on_damage: Callable[[str], None] | None) -> None:
         """Open what is there of a log that begins in the file of `begin_position` or behind it.
 
-        Raises CorruptLogError for data files that do not follow each other, if there is no `on_damage` to
-        tell. Index files that do not are dropped: recovery writes them again. So are those of a rebuild that
-        was interrupted, which may have holes. Until `end_recovery` what cannot be read is damage, too.
+        Raises CorruptLogError for data files that do not follow each other, unless `on_damage` is there for
+        the report. Index files that do not are dropped: recovery writes them again. So are those of a rebuild
+        that was interrupted, which may have holes. Until `end_recovery` what cannot be read is damage, too.
         """
         if on_damage is not None:
             self.data.on_unreadable = on_damage
@@ -172,7 +172,7 @@ class EntryFiles:
         self._fs.fsync_directory(self.index.directory)
 
     def begin_rebuild(self) -> None:
-        """Remember durably, once, that units are being written which the next start might not look at."""
+        """Record durably, once, that units are being written which the next start might not check."""
         if REBUILDING not in self._fs.list(self._directory):
             self._fs.close(self._fs.open(self._directory / REBUILDING))
             self._fs.fsync_directory(self._directory)
@@ -188,7 +188,7 @@ class EntryFiles:
         self.mark.raise_to(end_index)
 
     def end_recovery(self) -> None:
-        """From now on whoever reads deals with what cannot be read."""
+        """From now on what cannot be read is an OSError of the read."""
         self.data.on_unreadable = self.index.on_unreadable = None
 
     def read_small(self, name: str) -> bytes | None:
@@ -228,7 +228,7 @@ class EntryFiles:
     def steps_of(self, ops: Sequence[Op], sync: bool) -> list[Any] | None:
         """As `write`, but as steps that `native._log.Writer` carries out; then `stepped` is to be called.
 
-        None when it takes more than to append to open files, or the descriptors are not the system's own.
+        None when more than an append to open files is needed, or the descriptors are not the system's own.
         """
         run = [op for op in ops if isinstance(op, AppendOp) and op.units]
         if not self._has_system_files or not run or len(run) < len(ops):
@@ -265,6 +265,7 @@ class EntryFiles:
         assert isinstance(first, AppendOp), first
         assert isinstance(last, AppendOp), last
         data_bytes = last.position + len(last.data) - first.position
+        assert first.first_index == self.written_end_index + 1, (first.first_index, self.written_end_index)
         self._unsynced_bytes = 0 if sync else self._unsynced_bytes + data_bytes
         self.data.was_written(first.position, sync)
         self.index.was_written(first.first_index * UNIT_BYTES, False)
@@ -272,7 +273,7 @@ class EntryFiles:
         self.written_end_index = last.last_index
 
     def save_checkpoint(self, end_index: int, committed_index: int) -> None:
-        """Sync both rows of files, then say so in `checkpoint`."""
+        """Sync data and index files, then record that in `checkpoint`."""
         self.sync_data()
         self.index.sync()
         self.mark.sync()
@@ -317,14 +318,15 @@ class EntryFiles:
     def _append(self, run: Sequence[AppendOp]) -> None:
         position = run[0].position
         if position % self.data.file_bytes == 0:
-            # A full file is behind us: recovery may begin with the new one, so all before it must hold.
+            # The file before is full. Recovery may begin with the new one, so everything before it must be on
+            # the disk before anything of it is.
             self.sync_data()
             self.index.sync()
         limit = self._config.unsynced_bytes_max
         part: list[AppendOp] = []
         part_bytes = 0
         for op in run:
-            # One entry may be larger: recovery looks for none inside it.
+            # One entry may be larger: recovery searches for no other entry inside it.
             assert len(op.data) <= limit or len(op.units) <= UNIT_BYTES, (len(op.data), limit)
             unsynced_bytes = self._unsynced_bytes + part_bytes
             if unsynced_bytes > 0 and unsynced_bytes + len(op.data) > limit:
@@ -337,6 +339,7 @@ class EntryFiles:
         units = [op.units for op in run if op.units]
         if units:
             first_index = next(op.first_index for op in run if op.units)
+            assert first_index == self.written_end_index + 1, (first_index, self.written_end_index)
             self.index.write(first_index * UNIT_BYTES, units)
             self.written_end_index = first_index + sum(map(len, units)) // UNIT_BYTES - 1
 
@@ -356,19 +359,21 @@ class EntryFiles:
         if isinstance(op, ResetOp):
             self._reset(op)
             return
-        self.promise_no_more_than(op.index - 1)
+        self.lower_synced_to(op.index - 1)
         self.data.truncate(op.position)
         self.index.truncate(op.index * UNIT_BYTES)
         self.written_end_index = min(self.written_end_index, op.index - 1)
         self._data_end_index = min(self._data_end_index, op.index - 1)
 
-    def promise_no_more_than(self, end_index: int) -> None:
-        """Durably, before entries go: first the promise, then what it is about."""
+    def lower_synced_to(self, end_index: int) -> None:
+        """Durably, before entries are dropped: a crash in between must leave no checkpoint or mark that
+        counts entries which are gone, or the next start would treat the missing bytes as damage.
+        """
         self.mark.lower_to(end_index)
         if end_index < self.checkpoint.end_index:
             self._replace_checkpoint(Checkpoint(end_index, min(self.checkpoint.committed_index, end_index)))
 
-    def begin_anew(self, begin: LogBegin) -> None:
+    def restart_at(self, begin: LogBegin) -> None:
         """Drop everything, durably; the log is empty and begins there."""
         self._reset(ResetOp(begin.begin_index, begin.begin_position))
 

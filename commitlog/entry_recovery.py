@@ -35,33 +35,35 @@ FILES_WALKED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class WalkStart:
-    """The entry that the walk begins with, the term of the one before it or its own, and its position."""
+class RecoveryStart:
+    """The entry that the walk begins with: its index, the term of the one before it or its own, its
+    position.
+    """
 
     index: int
     term: int
     position: int
 
 
-def find_start(files: EntryFiles, begin: LogBegin, recheck_bytes: int) -> WalkStart:
-    """The latest place up to which the index is whole, and where it leads to an entry.
+def recovery_start(files: EntryFiles, begin: LogBegin, recheck_bytes: int) -> RecoveryStart:
+    """The latest place up to which the index is whole, and where it points to an entry.
 
     At least `recheck_bytes` before the checkpoint's end, or with one of the last files.
     """
-    files_start = first_walked(files)
+    files_start = first_file_read(files)
     near = _before_checkpoint(files, begin, recheck_bytes)
     if near is not None and near.position >= files_start:
         return near
-    return next(_file_starts(files, begin), WalkStart(begin.begin_index, 0, begin.begin_position))
+    return next(_file_starts(files, begin), RecoveryStart(begin.begin_index, 0, begin.begin_position))
 
 
-def first_walked(files: EntryFiles) -> int:
-    """Where the first data file begins that a start without a checkpoint looks at."""
+def first_file_read(files: EntryFiles) -> int:
+    """Where the first data file begins that a start without a checkpoint reads."""
     starts = files.data.starts()
     return starts[-FILES_WALKED] if len(starts) >= FILES_WALKED else 0
 
 
-def _before_checkpoint(files: EntryFiles, begin: LogBegin, recheck_bytes: int) -> WalkStart | None:
+def _before_checkpoint(files: EntryFiles, begin: LogBegin, recheck_bytes: int) -> RecoveryStart | None:
     first, last = begin.begin_index, files.checkpoint.end_index
     if last <= first or not _has_units(files, first, last):
         return None
@@ -71,16 +73,16 @@ def _before_checkpoint(files: EntryFiles, begin: LogBegin, recheck_bytes: int) -
     head = _head_at(files, position)
     if head is None or head.index != index or position <= begin.begin_position:
         return None
-    return WalkStart(index, head.term, position)
+    return RecoveryStart(index, head.term, position)
 
 
-def _file_starts(files: EntryFiles, begin: LogBegin) -> Iterator[WalkStart]:
+def _file_starts(files: EntryFiles, begin: LogBegin) -> Iterator[RecoveryStart]:
     for start in files.data.starts()[-FILES_WALKED::-1]:
         if start <= begin.begin_position:
             return
         head = _head_at(files, start)
         if head is not None and _index_leads_to(files, begin.begin_index, head.index, start):
-            yield WalkStart(head.index, head.term, start)
+            yield RecoveryStart(head.index, head.term, start)
 
 
 def _index_leads_to(files: EntryFiles, begin_index: int, index: int, file_start: int) -> bool:
@@ -108,7 +110,7 @@ def _head_at(files: EntryFiles, position: int) -> EntryHead | None:
     try:
         return entry_head(files.data.read(position, HEADER_BYTES), position)
     except CorruptLogError:
-        return None  # nowhere in the log
+        return None  # not in the log
 
 
 logger = logging.getLogger(__name__)
@@ -127,7 +129,7 @@ class RecoveredLog:
 
 @dataclass(slots=True)
 class _Walk:
-    """Where the walk stands: the next entry expected, and where the last whole one ended."""
+    """How far the walk is: the next entry expected, and where the last whole one ended."""
 
     index: int
     term: int
@@ -143,16 +145,16 @@ def recover(
 ) -> RecoveredLog:
     """Check the loaded files and leave them ready to be appended to.
 
-    `known` is what the epochs file says, if it can be read; `files.checkpoint` and `files.mark` have been
-    read. Raises CorruptLogError when what was synced is damaged or missing; with `on_damage` that is called
-    with the reason instead, and the log cut at the damage. OSError.
+    `known` is the content of the epochs file, if it can be read; `files.checkpoint` and `files.mark` have
+    been read. Raises CorruptLogError when what was synced is damaged or missing; with `on_damage` that is
+    called with the reason instead, and the log cut at the damage. OSError.
     """
     try:
         begin, is_empty = _find_begin(files, known)
     except CorruptLogError as error:
         begin = known or LogBegin()
-        _tell(on_damage, error)
-        files.begin_anew(LogBegin(begin.begin_index, begin.begin_position))
+        _report(on_damage, error)
+        files.restart_at(LogBegin(begin.begin_index, begin.begin_position))
         is_empty = True
     files.write_leading_blank(begin.begin_position)
     if is_empty:
@@ -161,26 +163,28 @@ def recover(
         return RecoveredLog(
             LogBegin(begin.begin_index, begin.begin_position), begin.begin_index - 1, begin.begin_position
         )
-    start = find_start(files, begin, limits.recheck_bytes)
+    start = recovery_start(files, begin, limits.recheck_bytes)
     walk = _Walk(start.index, start.term, start.position, start.position)
     try:
         _walk_entries(files, walk, limits.unsynced_bytes_max)
     except CorruptLogError as error:
-        _tell(on_damage, error)
-        files.promise_no_more_than(walk.index - 1)
+        _report(on_damage, error)
+        files.lower_synced_to(walk.index - 1)
     # The process before this one may have left units in the page cache that only it knew to be unsynced.
     files.index.sync_from(start.index * UNIT_BYTES)
-    files.data.sync()  # what the walk wrote again may stand in files before the last, which is cut and synced
+    files.data.sync()  # what the walk wrote again may be in files before the last one, which _cut syncs
     _cut(files, walk.index, walk.end_position)
     files.end_rebuild()
     files.recovered(walk.index - 1)
+    assert walk.index >= begin.begin_index, (walk, begin)
+    assert begin.begin_position <= walk.end_position <= walk.position, (walk, begin)
     epochs = _epochs(files, known, begin.begin_index, walk.index - 1)
     return RecoveredLog(
         LogBegin(begin.begin_index, begin.begin_position, epochs), walk.index - 1, walk.end_position
     )
 
 
-def _tell(on_damage: Callable[[str], None] | None, error: CorruptLogError) -> None:
+def _report(on_damage: Callable[[str], None] | None, error: CorruptLogError) -> None:
     if on_damage is None:
         raise error
     logger.error("the log is cut at the damage: %s", error)
@@ -188,7 +192,7 @@ def _tell(on_damage: Callable[[str], None] | None, error: CorruptLogError) -> No
 
 
 def _find_begin(files: EntryFiles, known: LogBegin | None) -> tuple[LogBegin, bool]:
-    """Where the log begins, and whether no entry stands there. Raises CorruptLogError."""
+    """Where the log begins, and whether it is empty. Raises CorruptLogError."""
     expected = known or LogBegin()
     starts = files.data.starts()
     if not starts:
@@ -209,7 +213,7 @@ def _find_begin(files: EntryFiles, known: LogBegin | None) -> tuple[LogBegin, bo
     if head is not None and (known is None or head.index == known.begin_index):
         return LogBegin(head.index, position), False
     if starts[0] <= expected.begin_position < starts[0] + files.data.file_bytes:
-        return expected, False  # the walk judges what stands there
+        return expected, False  # the walk judges what is there
     if files.synced_index < 0 and _find_later(files, position, 0) is None:
         return LogBegin(), True
     raise CorruptLogError(
@@ -218,7 +222,7 @@ def _find_begin(files: EntryFiles, known: LogBegin | None) -> tuple[LogBegin, bo
 
 
 def _walk_entries(files: EntryFiles, walk: _Walk, unsynced_bytes_max: int) -> None:
-    """Move `walk` to the end of the whole entries, mending index and blanks on the way.
+    """Move `walk` to the end of the whole entries, repairing index and blanks on the way.
 
     Raises CorruptLogError when what follows was synced.
     """
@@ -232,15 +236,15 @@ def _walk_entries(files: EntryFiles, walk: _Walk, unsynced_bytes_max: int) -> No
         room = file_bytes - walk.position % file_bytes
         data = files.data.read(walk.position, min(window_bytes, room))
         scan = scan_entries(data, walk.position, walk.index, walk.term, room)
-        doubt = _mend_index(files, walk.index, scan.units, data)
+        doubt = _repair_index(files, walk.index, scan.units, data)
         if doubt is not None:
-            _stand_before(walk, doubt, scan.units)
+            _end_before(walk, doubt, scan.units)
             raise CorruptLogError(
                 f"{files.data.path_of(walk.position)}: position {walk.position}: {doubt[1]}"
             )
         if scan.next_index - 1 > files.synced_index and scan.size_bytes > 0:
-            # Maybe the process before this one stopped because a sync failed. What was to be synced then can
-            # still be read, but no later sync brings it to the disk, nor does one fail: it is written again.
+            # The process before this one may have stopped because a sync failed. Its pages can still be read,
+            # but the kernel marked them clean: no later sync writes them or fails. So they are written again.
             files.data.write(walk.position, [memoryview(data)[: scan.size_bytes]])
         walk.position += scan.size_bytes
         if scan.size_bytes > 0:
@@ -249,7 +253,7 @@ def _walk_entries(files: EntryFiles, walk: _Walk, unsynced_bytes_max: int) -> No
         walk.term = scan.last_term
         if scan.stop == MORE:
             window_bytes = max(WINDOW_BYTES, scan.bytes_needed)
-        elif scan.stop == BLANK_STOP or _mend_blank(files, walk):
+        elif scan.stop == BLANK_STOP or _repair_blank(files, walk):
             walk.position += file_bytes - walk.position % file_bytes
         else:
             _judge(files, walk, scan.stop, unsynced_bytes_max)
@@ -260,7 +264,7 @@ _Doubt = tuple[int, str]
 """Which of some units is in doubt, and why."""
 
 
-def _mend_index(files: EntryFiles, first_index: int, units: bytes, data: Buffer) -> _Doubt | None:
+def _repair_index(files: EntryFiles, first_index: int, units: bytes, data: Buffer) -> _Doubt | None:
     """Write the units of the entries in `data` where the index differs, unless one of those is in doubt."""
     if not units:
         return None
@@ -279,7 +283,7 @@ def _mend_index(files: EntryFiles, first_index: int, units: bytes, data: Buffer)
     logger.info("%s: writing the units of %d entries again", files.index.directory, len(units) // UNIT_BYTES)
     counted_bytes = max(0, (files.checkpoint.end_index - first_index + 1) * UNIT_BYTES)
     is_counted = found[:counted_bytes] != units[:counted_bytes]
-    if is_counted or UNIT.unpack_from(units)[1] < first_walked(files):
+    if is_counted or UNIT.unpack_from(units)[1] < first_file_read(files):
         files.begin_rebuild()
     files.index.write(at, [units])
     return None
@@ -301,7 +305,7 @@ def _doubtful_term(found: bytes, units: bytes, data: Buffer, synced_index: int) 
     return None
 
 
-def _stand_before(walk: _Walk, doubt: _Doubt, units: bytes) -> None:
+def _end_before(walk: _Walk, doubt: _Doubt, units: bytes) -> None:
     """Put the end of the walk before the doubtful one of the entries just scanned."""
     walk.position = UNIT.unpack_from(units, doubt[0] * UNIT_BYTES)[1]
     walk.index += doubt[0]
@@ -309,10 +313,10 @@ def _stand_before(walk: _Walk, doubt: _Doubt, units: bytes) -> None:
         walk.end_position = walk.position
 
 
-def _mend_blank(files: EntryFiles, walk: _Walk) -> bool:
-    """Whether the walk stands at a damaged blank: the next file begins with the very entry that is next.
+def _repair_blank(files: EntryFiles, walk: _Walk) -> bool:
+    """Whether the walk is at a damaged blank: the next file begins with the very entry that is expected.
 
-    That file was begun after all before it was synced, so nothing else can have stood here.
+    That file was begun after all before it was synced, so nothing else can have been here.
     """
     start = walk.position - walk.position % files.data.file_bytes + files.data.file_bytes
     if not files.data.has(start) or start - walk.position < BLANK_BYTES:
@@ -357,9 +361,9 @@ def _cut(files: EntryFiles, index: int, position: int) -> None:
 
 
 def _epochs(files: EntryFiles, known: LogBegin | None, begin_index: int, end_index: int) -> tuple[Epoch, ...]:
-    """The epochs of the entries that are there, as those say themselves.
+    """The epochs of the entries that are there, by the terms in the entries themselves.
 
-    The index only leads to them. Where it does not, `known` is asked, which has a CRC.
+    The index only points to them. Where it does not, `known` decides, which has a CRC.
     """
 
     def term_of(index: int) -> int:
@@ -382,5 +386,5 @@ def _head_by_index(files: EntryFiles, index: int) -> EntryHead | None:
     try:
         head = entry_head(files.data.read(position, HEADER_BYTES), position)
     except CorruptLogError:
-        return None  # nowhere in the log
+        return None  # not in the log
     return head if head is not None and head.index == index else None

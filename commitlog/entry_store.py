@@ -3,7 +3,7 @@
 
 Appending happens in memory, on the loop's thread: entries are laid out once and the same bytes go to the
 cache, to the peers and to the files. `take_writes` hands what has gathered to the writer thread, which
-carries it out in `write`; then `written` says so to the loop. Entries not yet written are read from the
+carries it out in `write`; then the loop is notified by `written`. Entries not yet written are read from the
 cache. After a failed write nothing is written any more: what the disk holds is then unknown, and the node
 must stop.
 """
@@ -41,7 +41,7 @@ from dledger.fs import DiskWatch, Fs, OsFs, replace_file
 
 
 class StoreFailedError(OSError):
-    """An earlier write failed; this store takes no more."""
+    """An earlier write failed; this store accepts no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class EntryStore:
 
     @property
     def begin_position(self) -> int:
-        """Where the first entry stands or will stand."""
+        """The position of the first entry, or of the next one in an empty log."""
         return self._begin.begin_position
 
     @property
@@ -151,7 +151,7 @@ class EntryStore:
         return LogState(self.begin_index, self._end_index, self._begin.epochs, commit_index)
 
     def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:
-        """Lay out new entries in memory; returns where each stands.
+        """Lay out new entries in memory; returns their positions.
 
         Raises ValueError, with nothing appended, for a body that no data file can hold.
         """
@@ -162,11 +162,13 @@ class EntryStore:
         return positions
 
     def verify_range(self, entries: EntryRange) -> None:
-        """Check all that the bytes say of themselves. Raises CorruptRangeError."""
+        """Check the entries' headers and CRCs against each other. Raises CorruptRangeError."""
         verify_entries(entries)
 
     def continues(self, entries: EntryRange, after: EntryRange | None) -> bool:
-        """Whether `append_range` takes these verified entries, by their place, when it has taken `after`."""
+        """Whether `append_range` accepts these verified entries, by their position, after it accepted
+        `after`.
+        """
         end = self._end_position if after is None else entry_position(after.data) + len(after.data)
         file_bytes, data = self.config.data_file_bytes, entries.data
         position = place_entry(end, HEADER.unpack_from(data)[1], file_bytes)
@@ -204,7 +206,7 @@ class EntryStore:
         self._cache.truncate_from(index)
         self._end_index = index - 1
         self._end_position = end_position
-        self._take_epochs(tuple(epoch for epoch in self._begin.epochs if epoch.first_index < index))
+        self._set_epochs(tuple(epoch for epoch in self._begin.epochs if epoch.first_index < index))
         self._ops.append(TruncateOp(index, end_position))
 
     def reset(self, begin_index: int, begin_position: int) -> None:
@@ -220,7 +222,7 @@ class EntryStore:
         self._ops.append(ResetOp(begin_index, begin_position))
 
     def begin_at(self, begin_index: int) -> None:
-        """The entries before this one, which are in the files, belong to the log no more."""
+        """The log begins with this entry, which is in the files; those before it are no longer part of it."""
         assert self.begin_index <= begin_index <= self._end_index, (begin_index, self._end_index)
         self._begin = self._removal = self._begin.moved_to(begin_index, self.position_of(begin_index))
 
@@ -235,7 +237,7 @@ class EntryStore:
         self._files.close_removed()
 
     def old_files(self) -> Iterator[tuple[int, int | None]]:
-        """The end of each data file but the last, and the entry that stands there, if it can be read."""
+        """The end of each data file but the last, and the entry that is there, if it can be read."""
         for end in self._files.data.starts()[1:]:
             head = self._cold.head_at(end)
             yield end, None if head is None else head.index
@@ -279,6 +281,8 @@ class EntryStore:
 
     def written(self, writes: Writes) -> None:
         """Loop thread: the files hold these changes now."""
+        # Only now: a chunk that is not in the files must stay in the cache, whatever its size. A retired
+        # descriptor is closed here, on the thread that reads, so that no read can be using it.
         for chunk in writes.chunks:
             chunk.is_written = True
         self._cache.evict()
@@ -296,7 +300,9 @@ class EntryStore:
             self._scrubber.replace(self._begin, entries)
 
     def scrub(self, bytes_max: int) -> Scrubbed:
-        """Writer thread: read and check the next stretch of committed entries, going round for ever."""
+        """Writer thread: read and check the next stretch of committed entries; after the last, the first
+        again.
+        """
         with self._failing():
             return self._scrubber.scrub(self._begin, bytes_max)
 
@@ -325,10 +331,9 @@ class EntryStore:
         return self._cold.read_range(first_index, last_index, bytes_max)
 
     def read_bodies(self, units: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """The bodies that stand before `cached_from` at (position, size), close together, read at once and
-        checked.
+        """The bodies at (position, size) before `cached_from`, close together, read at once and checked.
 
-        Raises DamagedEntryError; PositionError when the log is whole there, but no body stands at one.
+        Raises DamagedEntryError; PositionError when the log is whole there, but no body is at one of them.
         """
         cached_from = self._cache.first_index
         end_index = self._end_index if cached_from is None else cached_from - 1
@@ -353,11 +358,11 @@ class EntryStore:
         return self.begin_position if index < self.begin_index else self._end_of(index)
 
     def is_disk_full(self) -> bool:
-        """Whether the file system is fuller than the configured ratio; looked at once a second at most."""
+        """Whether the file system is fuller than the configured ratio; checked once a second at most."""
         return self._disk.is_full()
 
     def close(self) -> None:
-        """Close the files. The writer thread must have come to rest."""
+        """Close the files. The writer thread must have ended."""
         self._files.close()
 
     @contextmanager
@@ -368,12 +373,12 @@ class EntryStore:
         try:
             yield
         except CorruptRangeError:
-            raise  # found before anything was written
+            raise  # raised before anything was written
         except BaseException:
             self._has_failed = True
             raise
 
-    def _take_epochs(self, epochs: tuple[Epoch, ...]) -> None:
+    def _set_epochs(self, epochs: tuple[Epoch, ...]) -> None:
         if epochs != self._begin.epochs:
             self._begin = dataclasses.replace(self._begin, epochs=epochs)
             self._has_new_epochs = True
@@ -382,6 +387,7 @@ class EntryStore:
         if chunk.position != self._end_position:
             gap = blank(chunk.position - self._end_position)
             self._ops.append(AppendOp(self._end_position, gap, NO_INDEX, b""))
+        assert chunk.first_index == self._end_index + 1, (chunk.first_index, self._end_index)
         self._ops.append(AppendOp(chunk.position, chunk.data, chunk.first_index, chunk.units, is_replica))
         self._new_chunks.append(chunk)
         self._cache.append(chunk)
@@ -390,7 +396,7 @@ class EntryStore:
         epochs = self._begin.epochs
         if not epochs or epochs[-1].term != chunk.term:
             assert not epochs or epochs[-1].term < chunk.term, (epochs[-1], chunk.term)
-            self._take_epochs((*epochs, Epoch(chunk.term, chunk.first_index)))
+            self._set_epochs((*epochs, Epoch(chunk.term, chunk.first_index)))
 
     def _end_of(self, index: int) -> int:
         chunk = self._cache.chunk_of(index)

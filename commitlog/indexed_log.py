@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,15 +22,10 @@ from commitlog.dispatch import Applied, DispatchBatch
 from commitlog.entry import Buffer
 from commitlog.errors import DamagedQueueError, DamagedRecordError, PositionError
 from commitlog.log import DispatchListener
-from commitlog.record import (
-    BORN_HOST_V6,
-    RECORD_BYTES_MIN,
-    CorruptRecordError,
-    own_words,
-    record_size,
-)
+from commitlog.record import CorruptRecordError, own_words, record_size
 from dledger.core.types import NO_INDEX
 from dledger.fs import Fs
+from remoting.record_layout import AT, BORN_HOST_V6, HOST_V4_BYTES, HOST_V6_BYTES, RECORD_BYTES_MIN
 from telemetry.histogram import Histogram
 
 logger = logging.getLogger(__name__)
@@ -54,7 +49,9 @@ class MessageLogConfig:
 
 def store_timestamp_of(head: bytes) -> int:
     """storeTimestamp of the record that begins with these bytes, at least RECORD_BYTES_MIN."""
-    at = 68 if head[39] & BORN_HOST_V6 else 56
+    at = AT["store_timestamp_ms"]
+    if head[AT["sys_flag"] + 3] & BORN_HOST_V6:
+        at += HOST_V6_BYTES - HOST_V4_BYTES
     return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 
@@ -83,7 +80,8 @@ class Reput:
         self._on_queued = on_queued
         self._on_applied = on_applied
         self._on_error = on_error
-        self._listeners: list[DispatchListener] = []
+        self._listeners: dict[DispatchListener, frozenset[str] | None] = {}
+        """With the topics that each wants; None: all."""
         self._next: asyncio.Handle | None = None
         self._is_stopped = False
         self._waits_for_index = NO_INDEX
@@ -93,12 +91,16 @@ class Reput:
         self._behind: tuple[DispatchListener, Applied] | None = None
         """A listener that is given again what the others have had already, and how far it is."""
 
-    def add_listener(self, listener: DispatchListener) -> None:
-        """Have `listener` given every stretch from now on. It may read the records: when it raises
-        DamagedRecordError it is given the same stretch again after `DAMAGE_RETRY_S`, and must skip what it
-        has handled already.
+    def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
+        """Call `listener` with every stretch from now on, or with those that hold one of these topics. It may
+        read the records: when it raises DamagedRecordError it is given the same stretch again after
+        `DAMAGE_RETRY_S`, and must skip what it has handled already.
         """
-        self._listeners.append(listener)
+        self._listeners[listener] = None if topics is None else frozenset(topics)
+
+    def remove_listener(self, listener: DispatchListener) -> None:
+        """It is given at most the stretch that is being delivered."""
+        self._listeners.pop(listener, None)
 
     def replay_from(self, index: int, position: int) -> None:
         """Begin with this entry, which is at `position`; the queues are not given again what they have."""
@@ -181,7 +183,12 @@ class Reput:
         self.applied = applied
         self._on_queued()
         if batch:
-            self._undelivered = [(listener, batch) for listener in self._listeners]
+            topics = batch.topics
+            self._undelivered = [
+                (listener, batch)
+                for listener, wanted in self._listeners.items()
+                if wanted is None or not wanted.isdisjoint(topics)
+            ]
         self._deliver()
         if not self._undelivered:
             self.seconds.observe(time.perf_counter() - begun_s)
@@ -310,9 +317,13 @@ class IndexedLog(ABC):
         """How long each stretch took to reach the queues and the listeners."""
         return self._reput.seconds
 
-    def add_listener(self, listener: DispatchListener) -> None:
+    def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
         """As MessageLog."""
-        self._reput.add_listener(listener)
+        self._reput.add_listener(listener, topics)
+
+    def remove_listener(self, listener: DispatchListener) -> None:
+        """As MessageLog."""
+        self._reput.remove_listener(listener)
 
     def give_again(self, listener: DispatchListener, index: int) -> None:
         """As MessageLog."""

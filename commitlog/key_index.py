@@ -16,9 +16,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
-from commitlog.dispatch import Applied, DispatchBatch, RecordStretch
+from commitlog.dispatch import DispatchBatch, RecordStretch
 from commitlog.errors import DamagedRecordError
 from commitlog.key_segment import (
     DIRECTORY,
@@ -29,13 +29,14 @@ from commitlog.key_segment import (
     load_segments,
     write_segment,
 )
+from commitlog.log import MessageLog
 from dledger.core.types import NO_INDEX
 from dledger.fs import Fs
 
 logger = logging.getLogger(__name__)
 
 HITS_PER_STEP: Final = 64
-"""So many are looked for at a time, in a thread."""
+"""Hits that one step in a thread searches for."""
 UNWRITTEN_MAX: Final = 2
 """Full segments that wait in memory for their file; beyond that the oldest is given up, and its part of the
 log is read again later."""
@@ -49,35 +50,23 @@ class KeyIndexConfig:
     """Keys in a segment, 8 bytes each: in memory while it grows, and twice while it is written."""
     span_bytes_max: int = 1 << 30
     """How much of the log a segment covers: what a restart after a crash reads again at most. Less than the
-    4 GiB that a unit's position can tell apart."""
-
-
-class KeyedLog(Protocol):
-    """What the key index asks of the log."""
-
-    @property
-    def min_position(self) -> int: ...
-
-    @property
-    def applied_index(self) -> int: ...
-
-    def batch_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]: ...
-
-    def end_of(self, index: int) -> int: ...
+    4 GiB that a unit's position can distinguish."""
 
 
 class KeyIndex:
-    """The segments. All methods are for the loop's thread; whoever changes or reads files holds `files`."""
+    """The segments. All methods are for the loop's thread; code that changes or reads files holds the lock
+    `files`.
+    """
 
     def __init__(
         self,
         fs: Fs,
         store: Path,
-        log: KeyedLog,
+        log: MessageLog,
         config: KeyIndexConfig | None = None,
         end_position: int | None = None,
     ) -> None:
-        """Takes over what the files hold of this log, which ends at `end_position`, if that is known.
+        """Continues with the files of this log, which ends at `end_position`, if that is known.
 
         Raises OSError.
         """
@@ -85,20 +74,22 @@ class KeyIndex:
         self.directory = store / DIRECTORY
         self.fs = fs
         self.log = log
+        # One task at a time may change or read the files: a search opens a file between two steps of a merge,
+        # which deletes the files that it has merged.
         self.files = asyncio.Lock()
         self.on_work: Callable[[], None] = lambda: None
-        """Called when there is something to write or to read again."""
+        """Called when there is something to write, or to read from the log again."""
         self.unwritten: list[OpenSegment] = []
         """Full, the oldest first."""
         self.live: OpenSegment | None = None
         fs.make_directory(self.directory, is_durable=False)
         self.sealed = load_segments(fs, self.directory)
         """By where they begin."""
-        self._drop_strange(end_position)
+        self._drop_foreign(end_position)
         self._floor_index = 0
 
     def on_batch(self, batch: DispatchBatch) -> None:
-        """Take what was dispatched; a DispatchListener."""
+        """Add what was dispatched; a DispatchListener."""
         stretch = batch.stretch
         if stretch is None:
             return
@@ -156,7 +147,7 @@ class KeyIndex:
                 continue
             async with self.files:
                 if self._newest_before(before_index + 1) is not segment:
-                    before_index += 1  # it has become another one while others had the files
+                    before_index += 1  # replaced while the lock was held by another task
                     continue
                 found = segment.newest(word, begin_ms, end_ms)
                 positions = await self._begin(segment, found)
@@ -165,22 +156,22 @@ class KeyIndex:
                     yield position
                 positions = await asyncio.to_thread(_some, found)
 
-    def take(self, segment: SealedSegment) -> None:
+    def add(self, segment: SealedSegment) -> None:
         """This segment is in its file now."""
         insort(self.sealed, segment, key=lambda each: each.extent.begin_index)
 
-    def forget(self, segment: SealedSegment) -> None:
-        """Look into a file no more, and delete it. Raises OSError."""
+    def delete(self, segment: SealedSegment) -> None:
+        """Drop a segment and delete its file. Raises OSError."""
         if segment in self.sealed:
             self.sealed.remove(segment)
             if segment.path.name in self.fs.list(self.directory):
                 self.fs.delete(segment.path)
 
     def drop_before(self, position: int) -> None:
-        """Delete the files of what stands before a position of the log, as a whole. Raises OSError."""
+        """Delete the files that cover nothing from a position of the log on. Raises OSError."""
         while self.sealed and self.sealed[0].extent.end_position <= position:
             self._floor_index = self.sealed[0].extent.last_index + 1
-            self.forget(self.sealed[0])
+            self.delete(self.sealed[0])
 
     @property
     def last_update(self) -> tuple[int, int]:
@@ -193,8 +184,8 @@ class KeyIndex:
         )
 
     def _live_for(self, stretch: RecordStretch) -> OpenSegment | None:
-        """A new segment for a stretch that does not follow the one in memory; None when it has been taken, if
-        only in part.
+        """A new segment for a stretch that does not follow the one in memory; None when the index has any
+        part of it already.
         """
         if stretch.begin_index <= max((last for _, last in self._covered()), default=NO_INDEX):
             return None
@@ -228,19 +219,19 @@ class KeyIndex:
         except DamagedKeyFileError as error:
             logger.warning("%s; it will be built again from the log", error)
             assert isinstance(segment, SealedSegment), segment
-            self.forget(segment)
+            self.delete(segment)
             self.on_work()
             return ()
 
-    def _drop_strange(self, end_position: int | None) -> None:
+    def _drop_foreign(self, end_position: int | None) -> None:
         """Delete files of what this log does not have."""
         for segment in list(self.sealed):
             if end_position is not None and segment.extent.end_position > end_position:
-                self.forget(segment)
+                self.delete(segment)
         if self.sealed and not self._is_of_log(self.sealed[-1]):
             logger.warning("%s: not of this log, building all of it again", self.directory)
             for segment in list(self.sealed):
-                self.forget(segment)
+                self.delete(segment)
 
     def _is_of_log(self, segment: SealedSegment) -> bool:
         extent = segment.extent
@@ -259,7 +250,7 @@ def _some(found: Iterator[int]) -> list[int]:
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-LOOK_S: Final = 10.0
+CHECK_INTERVAL_S: Final = 10.0
 REST_PER_WORK: Final = 4.0
 """A pause is so many times as long as the reading before it: a fifth of the loop's time at most."""
 REST_MIN_S: Final = 0.001
@@ -267,7 +258,7 @@ MERGED_UNITS_SHARE: Final = 2
 """Files are made one when the keys of one of them are at most this fraction of a full one's."""
 
 
-class KeyUpkeep:
+class KeyMaintenance:
     """A Service: started with the broker, stopped before its log."""
 
     def __init__(self, index: KeyIndex) -> None:
@@ -278,7 +269,7 @@ class KeyUpkeep:
 
     async def start(self) -> None:
         """Begin."""
-        self._task = asyncio.create_task(self._run(), name="key index upkeep")
+        self._task = asyncio.create_task(self._run(), name="key index maintenance")
 
     async def stop(self) -> None:
         """Write what is in memory, so that the next start need not read it from the log again."""
@@ -299,11 +290,11 @@ class KeyUpkeep:
                 await self.work()
             except DamagedRecordError as error:
                 logger.warning("the key index waits for the repair of the log: %s", error)
-            except Exception:  # a top loop: what can be built again takes no node from its group
-                logger.exception("the key index cannot be kept up, it will be tried again")
-                await asyncio.sleep(LOOK_S)
+            except Exception:  # a top loop: a derived file is no reason to stop the node
+                logger.exception("maintenance of the key index failed, it will be tried again")
+                await asyncio.sleep(CHECK_INTERVAL_S)
             try:
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(CHECK_INTERVAL_S):
                     await self._wanted.wait()
             except TimeoutError:
                 pass
@@ -325,7 +316,7 @@ class KeyUpkeep:
             for begin_index, last_index in gaps:
                 await self._fill(begin_index, last_index)
             if index.gaps() == gaps:
-                break  # nothing to gain: the log goes on, and the listener with it
+                break  # no progress: the log was cut there meanwhile, and the listener continues
 
     async def _write_full(self) -> None:
         index = self._index
@@ -338,7 +329,7 @@ class KeyUpkeep:
     async def _write(self, segment: OpenSegment) -> None:
         index = self._index
         async with index.files:
-            index.take(await _finished(write_segment, index.fs, index.directory, segment))
+            index.add(await _finished(write_segment, index.fs, index.directory, segment))
 
     async def _fill(self, begin_index: int, last_index: int) -> None:
         """Read entries that are in no segment."""
@@ -379,11 +370,11 @@ class KeyUpkeep:
             except DamagedKeyFileError as error:
                 logger.warning("%s; it will be built again from the log", error)
                 for each in pair:
-                    index.forget(each)
+                    index.delete(each)
                 return False
             index.sealed.remove(pair[0])
-            index.take(merged)
-            index.forget(pair[1])
+            index.add(merged)
+            index.delete(pair[1])
             return True
 
     def _small_pair(self) -> tuple[SealedSegment, SealedSegment] | None:
@@ -411,12 +402,14 @@ def _merged(index: KeyIndex, one: SealedSegment, next_one: SealedSegment) -> Sea
 
 
 async def _finished(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Have work done in a thread, to its end: who comes next must not meet it in the files."""
+    """Run `work` in a thread, to its end even when cancelled: the next user of the files must not overlap
+    it.
+    """
     job = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
     try:
         return await asyncio.shield(job)
     except asyncio.CancelledError:
         await asyncio.wait([job])
         if not job.cancelled():
-            job.exception()  # seen: whoever is cancelled has no use for it, and asyncio would report it
+            job.exception()  # retrieved, or asyncio would report it: the cancelled caller cannot use it
         raise

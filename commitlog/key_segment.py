@@ -11,7 +11,7 @@ A file is under `<store>/keyindex`, written once, and sorted into buckets. A buc
 begin with its number, in the order of the log. It is searched from its end, the newest first, and only as far
 as the requested times reach.
 
-    header 76 | spans, 24 each | rows, 8 each | units, 8 each             (docs/formats/key_index.md)
+    header 76 | spans, 24 each | rows, 8 each | units, 8 each             (docs/formats/files.md)
 
 A file is named by the 20-digit index of its first entry. It is not synced: each part has a CRC. A file torn
 by a power failure is dropped, and its stretch of the log is read again.
@@ -30,19 +30,17 @@ from isal import isal_zlib
 
 import native
 from commitlog.dispatch import RecordStretch
-from commitlog.record import (
+from commitlog.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK, CorruptRecordError, Record, decode_record
+from commitlog.segments import file_name
+from dledger.fs import Buffer, Fs
+from remoting.record_layout import (
     BORN_HOST_V6,
     MAGIC_V1,
     RECORD_BYTES_MIN,
     STORE_HOST_V6,
-    TRANSACTION_MASK,
-    TRANSACTION_ROLLBACK,
-    CorruptRecordError,
-    Record,
-    decode_record,
+    TOPIC_AT,
+    fields_struct,
 )
-from commitlog.segments import file_name
-from dledger.fs import Buffer, Fs
 
 UNIT_BYTES: Final = 8
 HASH_BYTES: Final = 4
@@ -53,8 +51,7 @@ PROPERTY_KEYS: Final = b"KEYS"
 PROPERTY_UNIQUE: Final = b"UNIQ_KEY"
 _UNIQUE: Final = PROPERTY_UNIQUE + b"\x01"
 _KEYS: Final = PROPERTY_KEYS + b"\x01"
-# size magic . sysFlag . storeTime . bodySize; with two IPv4 hosts
-_FIELDS: Final = struct.Struct(">iI28xi16xq20xi")
+_FIELDS: Final = fields_struct("size", "magic", "sys_flag", "store_timestamp_ms", "body_bytes")
 _HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 _FIND: Final = native.function("_log", "key_units")
 
@@ -75,7 +72,7 @@ def key_units(stretch: RecordStretch) -> KeyUnits:
 
 
 def units_of(data: bytes, starts: Iterable[int], position: int) -> KeyUnits:
-    """The keys of the records at data[start], where data[0] stands at `position` in the log."""
+    """The keys of the records at data[start], where data[0] is at `position` in the log."""
     units = bytearray()
     earliest_ms, latest_ms = NEVER
     for start in starts:
@@ -113,7 +110,7 @@ def _keyed_parts(data: bytes, start: int) -> tuple[bytes, bytes, int]:
     if len(data) - start < RECORD_BYTES_MIN:
         return b"", b"", 0
     size, magic, sys_flag, stored_ms, body_bytes = _FIELDS.unpack_from(data, start)
-    topic_at = start + _FIELDS.size + 1 + body_bytes
+    topic_at = start + TOPIC_AT + body_bytes
     end = start + size
     if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         return b"", b"", stored_ms
@@ -127,7 +124,7 @@ def _keyed_parts(data: bytes, start: int) -> tuple[bytes, bytes, int]:
     try:
         record = decode_record(data, start)
     except CorruptRecordError:
-        return b"", b"", stored_ms  # the dispatching says so
+        return b"", b"", stored_ms  # dispatch logs it
     return record.topic.encode(), record.properties, record.store_timestamp_ms
 
 
@@ -191,7 +188,7 @@ class OpenSegment:
         self._earliest_ms, self._latest_ms = NEVER
 
     def add(self, last_index: int, end_position: int, found: KeyUnits) -> None:
-        """Take the keys of all entries up to one that ends there."""
+        """Add the keys of all entries up to `last_index`, which ends at `end_position`."""
         units, earliest_ms, latest_ms = found
         self.last_index = last_index
         self.end_position = end_position
@@ -206,11 +203,11 @@ class OpenSegment:
             self._tail = bytearray()
 
     def skip(self, last_index: int, end_position: int) -> None:
-        """Take entries up to one that ends there and has no key."""
+        """Cover entries without a key up to `last_index`, which ends at `end_position`."""
         self.add(last_index, end_position, (b"", *NEVER))
 
     def absorb(self, extent: Extent, spans: Sequence[Span], units: bytes) -> None:
-        """Take a whole segment that follows this one."""
+        """Append a whole segment that follows this one."""
         assert extent.begin_index == self.last_index + 1, (extent, self.last_index)
         self.last_index = extent.last_index
         self.end_position = max(self.end_position, extent.end_position)
@@ -272,7 +269,7 @@ def _newest_in(pieces: Sequence[bytes], word: bytes, base: int, window: tuple[in
 
 
 def window_of(extent: Extent, spans: Sequence[Span], begin_ms: int, end_ms: int) -> tuple[int, int]:
-    """From which position to before which the records stored between these times stand, and few others."""
+    """A range of positions that holds all records stored between these times, and few others."""
     if extent.is_within(begin_ms, end_ms):
         return extent.begin_position, extent.end_position
     low, high = extent.end_position, extent.begin_position
@@ -288,7 +285,7 @@ def window_of(extent: Extent, spans: Sequence[Span], begin_ms: int, end_ms: int)
 def newest(units: bytes, word: bytes, base: int, window: tuple[int, int]) -> Iterator[int]:
     """Positions in the window that units with this hash have, the last unit first.
 
-    The units stand in the order of the log; `base` is a position before all theirs, less than 4 GiB before.
+    The units are in the order of the log; `base` is a position before all theirs, less than 4 GiB before.
     """
     low, high = window
 
@@ -319,7 +316,9 @@ def bucket_of(word: bytes, bits: int) -> int:
 
 
 def bucket_crc(bucket: int, units: bytes) -> int:
-    """What a bucket's row says of its units; an empty one has one too, so that zeros are never right."""
+    """The CRC in a bucket's row. An empty bucket has one that is not 0, so that a zeroed row is never
+    right.
+    """
     return isal_zlib.crc32(units, bucket + 1)
 
 
@@ -367,7 +366,7 @@ class DamagedKeyFileError(Exception):
 
 
 class SealedSegment:
-    """A segment in its file. It keeps no file open, and in memory only what the header says."""
+    """A segment in its file. It keeps no file open, and only the header's fields in memory."""
 
     def __init__(
         self, fs: Fs, path: Path, extent: Extent, bits: int, span_count: int, spans_crc: int
@@ -429,12 +428,12 @@ class SealedSegment:
         return [Span(*each) for each in _SPAN.iter_unpack(data)]
 
     def _bucket(self, fd: int, bucket: int) -> bytes:
-        # The row before says where the bucket begins. What stands before the first row means nothing here.
+        # The row before names the begin of the bucket. The bytes before the first row are no row.
         data = self._read(fd, self._rows_at + bucket * ROW_BYTES - ROW_BYTES, 2 * ROW_BYTES)
         (before, _), (end, crc) = _ROW.iter_unpack(data)
         begin = before if bucket else 0
         if not begin <= end <= self.extent.unit_count:
-            raise self._damage(f"bucket {bucket} goes from unit {begin} to {end}")
+            raise self._damage(f"bucket {bucket} is from unit {begin} to {end}")
         units = self._read(fd, self._units_at + begin * UNIT_BYTES, (end - begin) * UNIT_BYTES)
         if bucket_crc(bucket, units) != crc:
             raise self._damage(f"bucket {bucket} does not have its CRC")

@@ -1,21 +1,18 @@
-"""What the broker knows of a log: put messages, read committed ones, hear of them in order.
+"""The log as the broker uses it: put messages, read committed ones, listen to them in order.
 
 Two logs keep this contract: `CommitLog` (one node, RocketMQ's own files) and `DLedgerCommitLog` (a replicated
 group). All methods are called on the event loop's thread.
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from commitlog.dispatch import DispatchBatch
+from commitlog.consume_queues import ConsumeQueues
+from commitlog.dispatch import Applied, DispatchBatch
 from commitlog.record import Message
-
-if TYPE_CHECKING:
-    from commitlog.consume_queues import ConsumeQueues
-    from commitlog.dispatch import Applied
-    from dledger.core.status import NodeStatus
+from dledger.core.status import NodeStatus
 
 
 class PutStatus(enum.Enum):
@@ -43,15 +40,15 @@ class PutResult:
     queue_offsets: list[int]
     store_timestamp_ms: int
     first_index: int = -1
-    """The first entry of the put in a group's log: its name in what is said of it. -1: the log has none."""
+    """Index of the put's first entry in a group's log; -1 in a plain log."""
     term: int = 0
 
 
 DispatchListener = Callable[[DispatchBatch], None]
 """Called on the loop, in log order, after the consume queues hold the messages; committed ones only.
 
-An empty batch is never given. After `replay_from` a listener sees messages again that it saw in an earlier
-life of the process; it tells them by their index.
+An empty batch is never given. After `replay_from` a listener gets messages again that it got before the
+process restarted; it recognizes them by their index.
 """
 
 
@@ -59,7 +56,7 @@ class MessageLog(Protocol):
     """A log of messages with its consume queues."""
 
     @property
-    def queues(self) -> "ConsumeQueues":
+    def queues(self) -> ConsumeQueues:
         """The consume queues, which hold all messages up to `applied_index`."""
 
     @property
@@ -86,7 +83,7 @@ class MessageLog(Protocol):
     ) -> PutResult:
         """Append all messages or none, without waiting.
 
-        `on_done` is called once, later, when the last message is as durable as the log promises or has
+        `on_done` is called once, later, when the last message is as durable as the log guarantees or has
         failed. It is never called when the result's status is not PUT_OK. The last message, one of the
         replicated state, empties the queues of `deleted_topics`: see commitlog/dispatch.py.
         """
@@ -95,9 +92,9 @@ class MessageLog(Protocol):
         """Whether a put may succeed now: this node leads and has applied all that earlier leaders wrote."""
 
     def shows_all_committed(self) -> bool:
-        """Whether every message that anybody may know to be committed is in the queues. A leader whose own
-        disk is slow may be behind: its followers commit without it, and have shown to clients what it cannot
-        show yet. So may one that hands over, or does not hear from a majority: another may lead already.
+        """Whether every message that a client may know to be committed is in the queues. A leader whose own
+        disk is slow may be behind: its followers commit without it, and may have served what it cannot serve
+        yet. So may one that transfers leadership or hears from no majority: another node may lead already.
         """
 
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:
@@ -118,27 +115,32 @@ class MessageLog(Protocol):
     def record_at(self, position: int) -> bytes | None:
         """The whole record that begins at `position`, or None when no committed record begins there."""
 
-    def add_listener(self, listener: DispatchListener) -> None:
-        """Have `listener` given every committed message from now on; before start(): all from the start."""
+    def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
+        """Call `listener` with every committed batch from now on (before start(): from the first one), or
+        only with the batches that hold a message of these topics.
+        """
+
+    def remove_listener(self, listener: DispatchListener) -> None:
+        """Undo `add_listener`. A batch that is being dispatched may still be given to it."""
 
     @property
     def begin_index(self) -> int:
         """The first entry; 0 in a plain log, which keeps everything."""
 
     def hold_back(self, is_held_back: bool) -> None:
-        """While this is so nothing is put: a listener has not got all that it needs for that."""
+        """While it is held back it is not writable: a listener still lacks messages that puts depend on."""
 
     def give_again(self, listener: DispatchListener, index: int) -> None:
-        """For a listener while it is told: it alone gets the messages from entry `index` on again, before
-        there is anything new, and until then nothing is put. Raises DamagedRecordError.
+        """From within a call of `listener`: it alone gets the messages from entry `index` on again, before
+        any new ones, and until then the log is not writable. Raises DamagedRecordError.
         """
 
     def replay_from(self, index: int) -> None:
         """Before start(): give the listeners the messages from `index` on again, dispatched before or not."""
 
-    def batch_from(self, index: int, last_index: int) -> "tuple[DispatchBatch, Applied]":
-        """Messages that were dispatched, from one entry to at most another, for what is built from them anew:
-        a bounded stretch, and where it ends. Raises DamagedRecordError.
+    def batch_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
+        """Messages that were dispatched already, from one entry to at most another, to build derived data
+        again: a bounded stretch, and where it ends. Raises DamagedRecordError.
         """
 
     def end_of(self, index: int) -> int:
@@ -150,5 +152,5 @@ class MessageLog(Protocol):
     async def stop(self) -> None:
         """Stop serving, with the queues on disk and a checkpoint that a quick start needs."""
 
-    def status(self) -> "NodeStatus | None":
+    def status(self) -> NodeStatus | None:
         """The replication engine's view of itself; None for a log without one."""

@@ -1,4 +1,4 @@
-"""Deleting a log's oldest data files: which there are, how old what they hold is, and that they go."""
+"""Deletes a log's oldest data files: lists them with the age of their messages, and removes them."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class LogRemoval:
         return self._entries.config.data_file_bytes
 
     def position_of(self, index: int) -> int:
-        """Where an entry stands; the log's begin for what is before it, its end for what is behind."""
+        """The position of an entry; the log's begin for one before it, its end for one behind."""
         if index > self._entries.end_index:
             return self._entries.end_position
         return self._entries.position_of(max(index, self._entries.begin_index))

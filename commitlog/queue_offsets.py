@@ -11,7 +11,7 @@ from commitlog.record import Message, MessageIllegalError, OffsetKey, encode_ord
 
 @dataclass(slots=True)
 class EncodedBatch:
-    """Records with their queue offsets, which count as assigned only after `QueueOffsets.take`."""
+    """Records with their queue offsets, which count as assigned only after `QueueOffsets.assign`."""
 
     bodies: Sequence[bytes]
     queue_offsets: list[int]
@@ -31,7 +31,8 @@ class QueueOffsets:
         self._record_bytes_max = record_bytes_max
         self._next: dict[OffsetKey, int] = {}
         self._deleted: Counter[str] = Counter()
-        """By topic, how many appended records delete it that have not reached the queues."""
+        """By topic, how many appended records delete it that have not reached the queues. Until the last of
+        them has, the consume queue still holds offsets of the deleted topic, and does not count."""
         queues.on_delete(self._queues_emptied)
 
     def encode(self, messages: Sequence[Message], store_timestamp_ms: int) -> EncodedBatch:
@@ -44,7 +45,7 @@ class QueueOffsets:
         return self._encode_any(messages, store_timestamp_ms)
 
     def _encode_any(self, messages: Sequence[Message], store_timestamp_ms: int) -> EncodedBatch:
-        taken: dict[OffsetKey, int] = {}
+        next_offsets: dict[OffsetKey, int] = {}
         bodies = []
         queue_offsets = []
         for message in messages:
@@ -55,9 +56,9 @@ class QueueOffsets:
             offset = 0
             if not message.sys_flag & NOT_QUEUED:
                 key = (message.topic, message.queue_id)
-                known = taken.get(key)
+                known = next_offsets.get(key)
                 offset = self._next_of(key) if known is None else known
-                taken[key] = offset + 1
+                next_offsets[key] = offset + 1
             body = encode_record(message, offset, store_timestamp_ms)
             if len(body) > self._record_bytes_max:
                 raise MessageIllegalError(
@@ -65,10 +66,10 @@ class QueueOffsets:
                 )
             bodies.append(body)
             queue_offsets.append(offset)
-        return EncodedBatch(bodies, queue_offsets, taken)
+        return EncodedBatch(bodies, queue_offsets, next_offsets)
 
-    def take(self, batch: EncodedBatch, deleted_topics: Sequence[str] = ()) -> None:
-        """The batch was appended: its offsets are used. Behind it these topics' queues begin at 0."""
+    def assign(self, batch: EncodedBatch, deleted_topics: Sequence[str] = ()) -> None:
+        """The batch was appended: its offsets are used. Behind it the queues of these topics begin at 0."""
         self._next.update(batch.next_offsets)
         if deleted_topics:
             self._deleted.update(deleted_topics)
@@ -77,7 +78,7 @@ class QueueOffsets:
                 del self._next[key]
 
     def clear(self) -> None:
-        """Forget what was appended: leadership is lost, or newly won."""
+        """Drop the table: leadership was lost or won, so only what is in the queues counts."""
         self._next.clear()
         self._deleted.clear()
 
@@ -91,7 +92,9 @@ class QueueOffsets:
         return 0 if topic in self._deleted else self._queues.next_offset(topic, queue_id)
 
     def _queues_emptied(self, topic: str) -> None:
-        """A record that deletes the topic reached the queues. What was appended behind it counts on."""
+        """A record that deletes the topic reached the queues. What was appended behind it keeps its
+        offsets.
+        """
         if self._deleted[topic] > 1:
             self._deleted[topic] -= 1
         else:

@@ -14,14 +14,9 @@ from isal import isal_zlib
 
 import native
 from remoting.record import (
-    BORN_HOST_V6,
-    MAGIC_V1,
-    MAGIC_V2,
     PROPERTY_DELAY,
     PROPERTY_TAGS,
-    RECORD_BYTES_MIN,
     RECORD_HEADS,
-    STORE_HOST_V6,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
@@ -39,18 +34,22 @@ from remoting.record import (
     record_size,
     tags_code,
 )
+from remoting.record_layout import (
+    AT,
+    BODY_AT,
+    HOST_V4_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    fields_struct,
+)
 
 __all__ = [
-    "BORN_HOST_V6",
-    "MAGIC_V1",
-    "MAGIC_V2",
     "PHYSICAL_OFFSET_AT",
     "PROPERTIES_BYTES_MAX",
     "PROPERTY_DELAY",
     "PROPERTY_TAGS",
     "QUEUE_OFFSET_AT",
-    "RECORD_BYTES_MIN",
-    "STORE_HOST_V6",
     "TOPIC_BYTES_MAX",
     "TOPIC_BYTES_V1_MAX",
     "TRANSACTION_COMMIT",
@@ -78,12 +77,12 @@ TOPIC_BYTES_V1_MAX: Final = 127
 TOPIC_BYTES_MAX: Final = 32_767
 PROPERTIES_BYTES_MAX: Final = 32_767
 
-QUEUE_OFFSET_AT: Final = 20
-PHYSICAL_OFFSET_AT: Final = 28
-"""Where in a record its own position stands: written when the position is known."""
+QUEUE_OFFSET_AT: Final = AT["queue_offset"]
+PHYSICAL_OFFSET_AT: Final = AT["physical_offset"]
+"""Where a record holds its own position, which is written when it is known."""
 
 _TOPIC_SIZE_V2: Final = struct.Struct(">H")
-_OWN_WORDS: Final = struct.Struct(f">i{PHYSICAL_OFFSET_AT - 4}xq")
+_OWN_WORDS: Final = fields_struct("size", "physical_offset")
 
 
 @dataclass(slots=True)
@@ -143,7 +142,7 @@ def encode_record(message: Message, queue_offset: int, store_timestamp_ms: int) 
         )
     except struct.error as error:
         raise MessageIllegalError(f"a field of the message is out of its range: {error}") from error
-    if len(message.born_host) + len(message.store_host) != head.size - 72:
+    if len(message.born_host) + len(message.store_host) != head.size - BODY_AT + 2 * HOST_V4_BYTES:
         raise MessageIllegalError("the hosts' lengths do not fit the IPv6 bits of sysFlag")
     return b"".join((fixed, body, topic_size, topic, properties_bytes.to_bytes(2, "big"), properties))
 
@@ -155,7 +154,9 @@ def _two_byte_size(topic_bytes: int) -> bytes:
 
 
 def own_words(data: bytes | bytearray | memoryview) -> tuple[int, int]:
-    """(TOTALSIZE, PHYSICALOFFSET) of what is taken for a record; (0, -1) when it is too short for one."""
+    """(TOTALSIZE, PHYSICALOFFSET) of bytes that should be a record; (0, -1) when they are too short for
+    one.
+    """
     if len(data) < RECORD_BYTES_MIN:
         return 0, -1
     size, position = _OWN_WORDS.unpack_from(data)
@@ -178,7 +179,7 @@ class PackedBodies(Sequence[bytes]):
         self._packed = packed
         self._count = count
         self.entry_bytes = entry_bytes
-        """What the entries come to, headers included."""
+        """Bytes of the entries, headers included."""
 
     def __len__(self) -> int:
         return self._count
@@ -224,5 +225,5 @@ def encode_ordinary(
     )
     if found is None:
         return None
-    packed, entry_bytes, offsets, taken = found
-    return PackedBodies(packed, len(offsets), entry_bytes), offsets, taken
+    packed, entry_bytes, offsets, next_offsets = found
+    return PackedBodies(packed, len(offsets), entry_bytes), offsets, next_offsets

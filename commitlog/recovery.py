@@ -1,7 +1,7 @@
-"""What the bytes of a log say after a crash: where the whole entries or records end, and why there.
+"""Reads the bytes of a log after a crash: where the whole entries or records end, and why there.
 
 A torn tail is cut: it is what a crash leaves of a write that was not synced. Damage before that is
-CorruptLogError: the node must not serve such a log but get a good copy. Two facts tell them apart: the
+CorruptLogError: the node must not serve such a log but get a good copy. Two facts distinguish them: the
 checkpoint (everything up to it was synced) and the limit of what is ever written between two syncs: a whole
 entry farther behind the damage than that limit was written after the damaged place had been synced. Pure:
 bytes in, values out.
@@ -27,7 +27,8 @@ from commitlog.entry import (
     has_right_crcs,
 )
 from commitlog.errors import CorruptLogError
-from commitlog.record import MAGIC_V1, MAGIC_V2, CorruptRecordError, decode_record
+from commitlog.record import CorruptRecordError, decode_record
+from remoting.record_layout import MAGIC_V1, MAGIC_V2
 
 FILLER_MAGIC: Final = 0xCBD43194
 """The blank at the end of a plain commit log's file: int32 size, then this."""
@@ -43,7 +44,7 @@ class Scan:
     units: bytes
     """The index units of the whole entries; empty for a plain log."""
     size_bytes: int
-    """How many bytes of the window the whole entries take."""
+    """Bytes of the whole entries in the window."""
     next_index: int
     """The index of the entry behind them; in a plain log the number of records found."""
     last_term: int
@@ -58,7 +59,7 @@ BLANK_STOP: Final = "blank"
 
 
 def scan_entries(data: Buffer, position: int, next_index: int, last_term: int, room: int) -> Scan:
-    """Walk whole entries from data[0], which stands at `position`, `room` bytes before its file's end.
+    """Walk whole entries from data[0], which is at `position`, `room` bytes before its file's end.
 
     The first is to be entry `next_index`, of `last_term` or later. When `data` is shorter than `room` and
     ends within an entry, the scan stops with MORE.
@@ -118,8 +119,8 @@ def _entry_fault(data: Buffer, at: int, room: int, next_index: int, last_term: i
 def find_entry(data: Buffer, position: int, index_min: int) -> int | None:
     """The position of the first whole entry of index >= index_min in bytes that may begin anywhere in one.
 
-    An entry is told by its own position in its header, its sizes and its CRC; one that reaches beyond the
-    bytes counts as whole.
+    An entry is recognized by its own position in its header, its sizes and its CRC; one that reaches beyond
+    the bytes counts as whole.
     """
     raw = bytes(data)
     at = raw.find(_ENTRY_MAGIC_BYTES)
@@ -135,13 +136,13 @@ def find_entry(data: Buffer, position: int, index_min: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class EntryHead:
-    """What a whole header says of its entry."""
+    """The fields of a whole header."""
 
     index: int
     term: int
     size: int
     has_crc: bool
-    """Whether the header's own CRC was there, and so vouches for the rest."""
+    """Whether the header's own CRC was there, so that the other fields can be trusted."""
 
 
 def entry_head(head: Buffer, position: int) -> EntryHead | None:
@@ -188,21 +189,21 @@ def find_epochs(first_index: int, last_index: int, term_of: Callable[[int], int]
 def judge_stop(where: str, reason: str, is_flushed: bool, later_valid: int | None) -> None:
     """Return when what begins at the stop is a torn tail, to be cut; else raise CorruptLogError.
 
-    `is_flushed`: the checkpoint says that what was to stand here was synced. `later_valid`: the position of a
-    whole entry or record farther behind the stop than anything unsynced can stand.
+    `is_flushed`: the checkpoint counts what should be here as synced. `later_valid`: the position of a
+    whole entry or record farther behind the stop than anything unsynced can be.
     """
     if is_flushed:
         raise CorruptLogError(f"{where}: {reason}; it was on the disk")
     if later_valid is not None:
         raise CorruptLogError(
-            f"{where}: {reason}; what stands whole at position {later_valid} shows that this was on the disk"
+            f"{where}: {reason}; what is whole at position {later_valid} shows that this was on the disk"
         )
 
 
 def scan_records(data: Buffer, position: int, room: int, flushed_position: int) -> Scan:
     """As `scan_entries`, for the records of a plain commit log.
 
-    A record's CRC covers its body only. What a torn write left out reads as zero, and the log takes no
+    A record's CRC covers its body only. What a torn write left out reads as zero, and the log accepts no
     properties with a zero byte; so a record that was perhaps not flushed and has one is torn.
     """
     available = len(data)
@@ -228,7 +229,7 @@ def scan_records(data: Buffer, position: int, room: int, flushed_position: int) 
             stop = str(error)
             break
         if record.physical_offset != position + at:
-            stop = f"the record says it stands at position {record.physical_offset}"
+            stop = f"the record names position {record.physical_offset} as its own"
             break
         if position + at >= flushed_position and 0 in record.properties:
             stop = "the record's properties hold a zero byte"

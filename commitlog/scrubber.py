@@ -1,7 +1,8 @@
-"""Looking through the files of a log for damage, a stretch at a time, and putting good entries over bad.
+"""Reads the files of a log for damage, one stretch at a time, and writes good entries over damaged ones.
 
-Both happen in the writer's thread, between batches. Units of the index and blanks are derived from the
-entries: where they are wrong and the entries right, they are written again at once.
+Both happen in the writer's thread, between batches, so that no write of the log overlaps them. Units of the
+index and blanks are derived from the entries: where they are wrong and the entries right, they are written
+again at once.
 """
 
 import errno
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class Scrubber:
-    """Goes round the files of one store for ever, up to what is known to be committed."""
+    """Reads the files of one store again and again, up to what is known to be committed."""
 
     def __init__(self, files: EntryFiles) -> None:
         self._files = files
@@ -38,12 +39,12 @@ class Scrubber:
         self._term = NO_TERM
         self._needed_bytes = HEADER_BYTES
         self._position: int | None = None
-        """Where the entry `_index` stands; None before a round."""
+        """The position of the entry `_index`; None before a round."""
 
     def scrub(self, begin: LogBegin, bytes_max: int) -> Scrubbed:
         """Read and check the next `bytes_max` bytes, and the rest of an entry that they end in.
 
-        Entries up to the checkpoint's commit index are looked at. Raises OSError; a sector that cannot be
+        Entries up to the checkpoint's commit index are read. Raises OSError; a sector that cannot be
         read is damage.
         """
         end_index = min(self._files.checkpoint.committed_index, self._files.written_end_index)
@@ -56,7 +57,7 @@ class Scrubber:
             stop, size_bytes = self._check_window(self._position, window_bytes)
             read_bytes += size_bytes
             if stop != MORE and self._index <= end_index:
-                damaged.append(self._hop(stop, end_index))
+                damaged.append(self._skip_damage(stop, end_index))
         is_round_done = self._index > end_index
         if is_round_done:
             self._position = None
@@ -76,17 +77,17 @@ class Scrubber:
                 raise
             return str(error), size_bytes
         scan = scan_entries(data, position, self._index, self._term, room)
-        self._mend_index(scan.units)
+        self._repair_index(scan.units)
         self._index, self._term = scan.next_index, scan.last_term
         self._position = position + scan.size_bytes
         stop = scan.stop
-        if stop == BLANK_STOP or (stop != MORE and self._mend_blank(self._position)):
+        if stop == BLANK_STOP or (stop != MORE and self._repair_blank(self._position)):
             self._position = position + room
             stop = MORE
         self._needed_bytes = scan.bytes_needed if scan.stop == MORE else HEADER_BYTES
         return stop, size_bytes
 
-    def _mend_index(self, units: bytes) -> None:
+    def _repair_index(self, units: bytes) -> None:
         if not units:
             return
         at = self._index * UNIT_BYTES
@@ -102,8 +103,8 @@ class Scrubber:
         self._files.index.write(at, [units])
         self._files.index.sync()
 
-    def _mend_blank(self, position: int) -> bool:
-        """Whether only a blank can stand here: the next file begins with the very entry that is next."""
+    def _repair_blank(self, position: int) -> bool:
+        """Whether only a blank can be here: the next file begins with the very entry that is next."""
         start = position - position % self._files.data.file_bytes + self._files.data.file_bytes
         head = self._cold.head_at(start)
         if head is None or head.index != self._index or head.term < self._term:
@@ -114,8 +115,10 @@ class Scrubber:
             self._files.sync_data()
         return True
 
-    def _hop(self, reason: str, end_index: int) -> DamagedEntryError:
-        """Go to the next entry behind the damage that can be found, by the index or as a file's first."""
+    def _skip_damage(self, reason: str, end_index: int) -> DamagedEntryError:
+        """Continue with the next entry behind the damage that can be found, by the index or as a file's
+        first.
+        """
         first_index = self._index
         head, position = self._next_first(first_index)
         last_index = min(end_index, first_index + UNITS_PER_READ, head.index - 1 if head else end_index)
@@ -154,7 +157,7 @@ class Scrubber:
         if entries.first_index < begin.begin_index or entries.last_index > self._files.written_end_index:
             raise CorruptRangeError(f"{name} are not in the files")
         if end + BLANK_BYTES > start - start % file_bytes + file_bytes:
-            raise CorruptRangeError(f"{name} take {len(data)} bytes, more than the file has")
+            raise CorruptRangeError(f"{name} have {len(data)} bytes, more than the file has left")
         epochs = [epoch for epoch in begin.epochs if epoch.first_index <= entries.last_index]
         if not epochs or epochs[-1].term != entries.term or epochs[-1].first_index > entries.first_index:
             raise CorruptRangeError(f"{name} are not of term {entries.term} here")
@@ -163,25 +166,25 @@ class Scrubber:
         if not is_start or not self._is_end(entries.last_index, last_start, last_size):
             raise CorruptRangeError(f"{name} do not fit between the others")
         self._files.overwrite(start, data, entries.first_index, units)
-        logger.warning("%s: mended %s", self._files.data.path_of(start), name)
+        logger.warning("%s: repaired %s", self._files.data.path_of(start), name)
 
     def _is_start(self, index: int, position: int, size: int, begin: LogBegin) -> bool:
         if (index, position) == (begin.begin_index, begin.begin_position):
             return True
-        if self._stands_at(index, position, size):
+        if self._is_at(index, position, size):
             return True
         before = self._cold.unit(index - 1) if index > begin.begin_index else None
         return before is not None and self._place(before[1] + before[2], size) == position
 
     def _is_end(self, index: int, position: int, size: int) -> bool:
-        if index == self._files.written_end_index or self._stands_at(index, position, size):
+        if index == self._files.written_end_index or self._is_at(index, position, size):
             return True
         own, behind = self._cold.unit(index), self._cold.unit(index + 1)
         if own is None and behind is None:
-            return True  # lost with the entries: nothing speaks against it, and the start has been borne out
+            return True  # both units were lost with the entries; the start was verified
         return behind is not None and self._place(position + size, behind[2]) == behind[1]
 
-    def _stands_at(self, index: int, position: int, size: int) -> bool:
+    def _is_at(self, index: int, position: int, size: int) -> bool:
         unit = self._cold.unit(index)
         if unit is not None and unit[1:3] == (position, size):
             return True

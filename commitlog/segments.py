@@ -18,11 +18,11 @@ NAME_DIGITS: Final = 20
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 ASIDE_SUFFIX: Final = ".damaged"
 READ_BLOCK_BYTES: Final = 4096
-"""Around a sector that cannot be read so much is given up."""
+"""What is given up around a sector that cannot be read."""
 
 
 def file_name(start: int) -> str:
-    """The name of the file whose first byte stands at position `start`."""
+    """The name of the file whose first byte is at position `start`."""
     return f"{start:0{NAME_DIGITS}d}"
 
 
@@ -34,7 +34,9 @@ class Segments:
         self.directory = directory
         self.file_bytes = file_bytes
         self.on_unreadable: Callable[[str], None] | None = None
-        """When set, what cannot be read is told here, and then reads as zero; else it is an OSError."""
+        """When set, it is called with what cannot be read, which then reads as zero; else that is an
+        OSError.
+        """
         self._fs = fs
         self._reserve_bytes = reserve_bytes
         self._fds: dict[int, int] = {}
@@ -50,12 +52,12 @@ class Segments:
         """Open the files that are there; the first is to start at `first_start` or behind it.
 
         The last one may be short, after a crash between its creation or cutting and its extension. Raises
-        CorruptLogError for everything else that a row cannot be. With `on_damage` that is told instead, and
-        the row is what is whole of it from its first file on: a file that is in no row is put aside, a long
-        one cut, and what stands behind a gap or a short file deleted.
+        CorruptLogError for every other irregularity. With `on_damage` that is called instead, and the row is
+        what is whole from its first file on: a file that is in no row is renamed, a long one cut, and what is
+        behind a gap or a short file deleted.
         """
         self._fs.make_directory(self.directory)
-        tell = on_damage or _raise_corrupt
+        report = on_damage or _raise_corrupt
         expected: int | None = None
         is_ended = False
         for name in [name for name in self._fs.list(self.directory) if name.isdecimal()]:
@@ -65,15 +67,15 @@ class Segments:
             if is_ended or (is_start and start < first_start):
                 self._drop(path)  # before the first: a removal was interrupted
             elif not is_start:
-                tell(f"{path}: not a start of {self.file_bytes}-byte files")
+                report(f"{path}: not a start of {self.file_bytes}-byte files")
                 self._fs.rename(path, path.with_name(name + ASIDE_SUFFIX))
                 self._is_directory_unsynced = True
             elif expected is not None and start != expected:
-                tell(f"{path}: the file before it is missing")
+                report(f"{path}: the file before it is missing")
                 self._drop(path)
                 is_ended = True
             else:
-                is_ended = not self._load_file(start, tell)
+                is_ended = not self._load_file(start, report)
                 expected = start + self.file_bytes
 
     def has_expected_sizes(self) -> bool:
@@ -87,7 +89,7 @@ class Segments:
         is_full = all(size == self.file_bytes for size in sizes[:-1])
         return is_full and all(size <= self.file_bytes for size in sizes)
 
-    def _load_file(self, start: int, tell: Callable[[str], None]) -> bool:
+    def _load_file(self, start: int, report: Callable[[str], None]) -> bool:
         """Whether a file can follow this one."""
         self._open(start)
         size_bytes = self._fs.size(self._fds[start])
@@ -95,7 +97,7 @@ class Segments:
             return True
         is_short = size_bytes < self.file_bytes
         if not is_short or self._has_file_behind(start):
-            tell(f"{self.path_of(start)}: {size_bytes} bytes, expected {self.file_bytes}")
+            report(f"{self.path_of(start)}: {size_bytes} bytes, expected {self.file_bytes}")
         self._fs.set_size(self._fds[start], self.file_bytes)
         self._unsynced.add(start)
         return not is_short
@@ -121,6 +123,7 @@ class Segments:
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
         """Write buffers back to back, making files as needed. In the page cache until `sync`."""
+        assert position >= 0, position
         size_bytes = sum(map(len, buffers))
         start = position - position % self.file_bytes
         room = start + self.file_bytes - position
@@ -143,7 +146,9 @@ class Segments:
         return self._fds.get(start)
 
     def direct_descriptor_for(self, position: int) -> int | None:
-        """One that goes past the page cache, of the file of `position`, which is open; kept for one file."""
+        """A descriptor that bypasses the page cache, of the file of `position`, which is open; kept for one
+        file.
+        """
         start = position - position % self.file_bytes
         if start != self._direct_start:
             self._retire_direct()
@@ -163,7 +168,7 @@ class Segments:
         return not self._is_directory_unsynced and self._unsynced <= {start}
 
     def was_written(self, position: int, is_synced: bool) -> None:
-        """Somebody else wrote to the descriptor of this position's file, and synced that too, or not."""
+        """The native writer wrote to the descriptor of this position's file, and synced it or not."""
         start = position - position % self.file_bytes
         if is_synced:
             self._unsynced.discard(start)
@@ -203,7 +208,7 @@ class Segments:
         return b"".join(parts)
 
     def sync(self) -> None:
-        """Put all that was written on the disk, the names of new files too."""
+        """Sync all that was written, and the names of new files."""
         for start in sorted(self._unsynced):
             self._fs.fdatasync(self._fds[start])
         self._unsynced.clear()
@@ -221,7 +226,7 @@ class Segments:
     def truncate(self, position: int) -> None:
         """Drop all bytes from `position` on, durably; what is left of its file reads as zero.
 
-        Files behind it go, the last first, so that a crash leaves a row without a gap.
+        Files behind it are deleted, the last first, so that a crash leaves a row without a gap.
         """
         for start in reversed(self.starts()):
             if start >= position:
@@ -230,6 +235,7 @@ class Segments:
         start = position - position % self.file_bytes
         fd = self._fds.get(start)
         if fd is not None:
+            # Shrink and grow: the cut bytes read as zero, and never as entries again.
             self._fs.set_size(fd, position - start)
             self._fs.set_size(fd, self.file_bytes)
             self._fs.fsync(fd)
@@ -273,7 +279,7 @@ class Segments:
         self._is_directory_unsynced = True
 
     def _reserve(self, start: int, position: int, end_position: int) -> None:
-        # In a file found at the start, what lies before the first write has its blocks already.
+        # In a file found at the start, the bytes before the first write have their blocks already.
         reserved_to = self._reserved_to.get(start, position)
         if end_position <= reserved_to:
             return
@@ -290,7 +296,7 @@ class Segments:
         self._reserved_to[start] = window_end
 
     def _delete(self, start: int) -> int:
-        """The descriptor, which somebody may be reading from."""
+        """The file's descriptor, still open: the other thread may be reading from it."""
         if start == self._direct_start:
             self._retire_direct()
         self._fs.delete(self.directory / file_name(start))

@@ -1,12 +1,12 @@
 """Records that carry a sequence number of their writer: what exactly-once rests on.
 
 A writer (a query of a data pipeline, say) numbers what each of its partitions writes, from 0 in every batch
-of rows. The number stands in the record itself, as the property LEDGERMQ_SEQ, so a record and its number are
+of rows. The number is in the record itself, as the property LEDGERMQ_SEQ, so a record and its number are
 one entry of the log, and every node reads off the committed entries how far each writer is.
 
-A repeat must be the same rows under the same numbers. So a writer that can say its rows again keeps a rolling
-digest of what a partition has sent in the batch, and each record holds it as it is with this record, as the
-property LEDGERMQ_SUM.
+A repeat must be the same rows under the same numbers. So a writer that can send its rows again keeps a
+rolling digest of what a partition has sent in the batch, and each record holds it as it is with this record,
+as the property LEDGERMQ_SUM.
 
 Such a record has SEQUENCED where others have the prepared transaction offset. No client can set that field:
 a property that a consumer copied into a message of its own means nothing. Delayed and retried copies lose the
@@ -24,21 +24,15 @@ from isal import isal_zlib
 
 import native
 from commitlog.entry import HEADER_BYTES, Buffer, entry_starts
-from commitlog.record import (
-    BORN_HOST_V6,
-    MAGIC_V1,
-    STORE_HOST_V6,
-    CorruptRecordError,
-    Message,
-    decode_record,
-)
+from commitlog.record import CorruptRecordError, Message, decode_record
+from remoting.record_layout import BORN_HOST_V6, MAGIC_V1, STORE_HOST_V6, fields_struct
 
 SEQUENCED: Final = -1
 """The prepared transaction offset of a sequenced record."""
 PROPERTY_SEQUENCE: Final = b"LEDGERMQ_SEQ"
 """WRITER|PARTITION|BATCH|SEQUENCE, always the record's first property."""
 PROPERTY_DIGEST: Final = b"LEDGERMQ_SUM"
-"""The rolling digest, right behind it. Not there: the writer keeps none."""
+"""The rolling digest, right behind it; missing when the writer keeps none."""
 NO_DIGEST: Final = b""
 FIRST_DIGEST: Final = b"0" * 16
 """Before a batch's first row."""
@@ -65,8 +59,7 @@ _VALUE: Final = re.compile(
 _DIGEST: Final = re.compile(r"[0-9a-f]{16}\Z")
 _WRITER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _ROW: Final = struct.Struct(">II")
-# magic, sysFlag, prepared transaction offset; with two IPv4 hosts
-_FIELDS: Final = struct.Struct(">4xI28xi36xq")
+_FIELDS: Final = fields_struct("magic", "sys_flag", "prepared_transaction_offset")
 _HOSTS_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 _FIND: Final = native.function("_log", "sequence_runs")
 
@@ -89,7 +82,7 @@ def digest_error(digest: str) -> str | None:
 
 
 def next_digest(digest: bytes, message: Buffer) -> bytes:
-    """The digest with one more message, as it stands in the body of a sequenced send.
+    """The digest with one more message, as it is in the body of a sequenced send.
 
     Of the message its CRC-32 and length: hashing all of its bytes would cost a leader more than storing them.
     """
@@ -97,7 +90,7 @@ def next_digest(digest: bytes, message: Buffer) -> bytes:
     return blake2b(row, digest_size=8, key=digest).hexdigest().encode()
 
 
-def stamp(
+def stamp_sequences(
     messages: Iterable[Message],
     key: bytes,
     batch_id: int,
@@ -157,7 +150,7 @@ _Found = tuple[bytes, int, int, bytes, int] | None
 
 
 def joined(found: Iterable[tuple[int, _Found]]) -> list[SequenceRun]:
-    """Runs of single records, given in log order as (index, what it says or None)."""
+    """Runs of single records, given in log order as (index, its numbers or None)."""
     runs: list[SequenceRun] = []
     for index, one in found:
         if one is None:

@@ -2,12 +2,11 @@
 
     frame   u32 length of what follows | u32 header length | header | entry bytes
     header  msgpack array: [kind, field, field, ...] in the order of the message's dataclass
-            an EntryRange stands as three fields (first index, last index, term); its bytes follow the
-            header as they are, and only an AppendRequest and a FetchResponse have any; no entries stand as
-            -1, -1, 0
+            an EntryRange is three fields (first index, last index, term); its bytes follow the header
+            unchanged, and only an AppendRequest and a FetchResponse have any; no entries are -1, -1, 0
 
-All integers are big-endian. Every field is checked for type and range before it is used; whatever is wrong
-raises PeerProtocolError, and the connection it came from must be closed. See docs/formats.
+All integers are big-endian. Every field is checked for type and range before it is used; a wrong one raises
+PeerProtocolError, and its connection must be closed. See docs/formats/protocols.md.
 """
 
 import enum
@@ -58,7 +57,7 @@ class PeerProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first frame of a connection: who dialled, and where it serves clients."""
+    """The first frame of a connection, the handshake: the connecting node, and where it serves clients."""
 
     group: str
     node_id: str
@@ -105,7 +104,7 @@ _PUSH_TYPES = (
     *(EntryRange, tuple(field.name for field in fields(EntryRange))),
     types.MappingProxyType({code.value: code for code in ResponseCode}),
 )
-"""What `decode_pushes` makes."""
+"""The types that `decode_pushes` constructs."""
 
 
 def encode_frame(message: Message | Hello) -> tuple[bytes | memoryview, ...]:
@@ -158,22 +157,22 @@ class FrameDecoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Message | Hello]:
-        """All messages that are complete now. Raises PeerProtocolError."""
+        """The messages completed by `data`. Raises PeerProtocolError."""
         if self._buffer:
             self._buffer += data
-            return self._take_from_buffer()
-        # Most often what comes is whole frames: then nothing is kept.
-        messages, end = self._take_all(data)
+            return self._decode_buffer()
+        # Usually a chunk consists of whole frames: then nothing is copied into the buffer.
+        messages, end = self._decode_whole_frames(data)
         self._buffer += data[end:]
         return messages
 
-    def _take_from_buffer(self) -> list[Message | Hello]:
+    def _decode_buffer(self) -> list[Message | Hello]:
         with memoryview(self._buffer) as view:
-            messages, end = self._take_all(view)
+            messages, end = self._decode_whole_frames(view)
         del self._buffer[:end]
         return messages
 
-    def _take_all(self, source: bytes | memoryview) -> tuple[list[Message | Hello], int]:
+    def _decode_whole_frames(self, source: bytes | memoryview) -> tuple[list[Message | Hello], int]:
         """The whole frames, and where they end."""
         messages: list[Message | Hello] = []
         start = 0
@@ -187,7 +186,9 @@ class FrameDecoder:
         return messages, start
 
     def _frame_bytes_at(self, source: bytes | memoryview, start: int) -> int | None:
-        """Size of the frame that begins there, None when it is not complete. Bounds come first."""
+        """Size of the frame that begins at `start`, None when it is not complete. Its bounds are checked
+        before the rest of it is awaited: a wrong length must not make the buffer grow.
+        """
         available = len(source) - start
         if available < _LENGTHS.size:
             return None
@@ -305,3 +306,31 @@ def _schema_of(cls: type[Any]) -> tuple[tuple[str, Callable[[str, Any], Any]], .
 _SCHEMA: types.MappingProxyType[type[Any], tuple[tuple[str, Callable[[str, Any], Any]], ...]] = (
     types.MappingProxyType({cls: _schema_of(cls) for cls in _KINDS})
 )
+
+
+NUMBER_MAX = 1 << 62
+"""The highest index, position or term that a peer may name: counting on from there must fit into 64 bits."""
+TERM_STEP_MAX = 1 << 40
+"""How far a peer's term may be ahead: one message must not use up the terms that are left."""
+_NUMBERS = types.MappingProxyType(
+    {
+        cls: tuple(each.name for each in fields(cls) if each.name.endswith(("_index", "position")))
+        for cls in typing.get_args(Message)
+    }
+)
+
+
+def refuse_impossible(message: Message, term_max: int) -> None:
+    """Raises PeerProtocolError for numbers that no member of a group can reach, however long it runs.
+
+    A member adopts any higher term (Raft 5.1), so a broken peer could use up all terms with one message.
+    """
+    ballot_term = message.ballot_term if isinstance(message, VoteRequest | VoteResponse) else 0
+    if max(message.term, ballot_term) > term_max:
+        raise PeerProtocolError(f"a {type(message).__name__} of term {message.term}, above {term_max}")
+    for name in _NUMBERS[type(message)]:
+        if getattr(message, name) > NUMBER_MAX:
+            raise PeerProtocolError(f"a {type(message).__name__} with {name} {getattr(message, name)}")
+    entries = message.entries if isinstance(message, AppendRequest | FetchResponse) else None
+    if entries is not None and entries.last_index > NUMBER_MAX:
+        raise PeerProtocolError(f"entries up to {entries.last_index}, above {NUMBER_MAX}")

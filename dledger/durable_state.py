@@ -6,9 +6,8 @@ storage, since a vote that was forgotten can be given twice in one term, to two 
 
 Two small files beside the log:
 
-    currterm   term and vote, the properties file of DLedger's MemberState. Java writes the same keys without
-    any
-               fsync; the two keys added here (`formatVersion`, `crc32`) are ignored by its reader.
+    currterm   term and vote, in the properties file of DLedger's MemberState. Java writes the same keys
+               without fsync; the two keys added here (`formatVersion`, `crc32`) are ignored by its reader.
     impaired   the node may have forgotten a promise. One line of JSON, then `crc32=`.
 
 Each is replaced in four steps (`dledger.fs.replace_file`): write a temporary file, fsync it, rename it over

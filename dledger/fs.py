@@ -1,6 +1,6 @@
-"""The seam to the file system: what the storage needs of it, and the operating system's own.
+"""The interface to the file system (`Fs`), and its implementation by the operating system (`OsFs`).
 
-A storage test or simulation gives its own `Fs`, one that counts what a crash would lose.
+Tests and simulations pass their own `Fs`, which knows what a crash would lose.
 """
 
 import ctypes
@@ -23,17 +23,17 @@ BUFFERS_PER_CALL_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """A file system's bytes. Some are neither used nor free: those kept back for root, 5 % of an ext4."""
+    """A file system's bytes. Those reserved for root, 5 % of an ext4, are neither used nor free."""
 
     total_bytes: int
     used_bytes: int
     free_bytes: int
-    """What a process may still take that is not root's."""
+    """What a process that is not root's may still use."""
 
     @property
     def used_ratio(self) -> float:
-        """Used by used and free, as df, RocketMQ and the limits of a node count: 1 when nothing can be taken,
-        which used by total does not reach.
+        """used / (used + free), as df and RocketMQ count it: 1 when nothing can be written any more, while
+        used / total stays below 1.
         """
         return self.used_bytes / max(1, self.used_bytes + self.free_bytes)
 
@@ -74,7 +74,7 @@ class Fs(Protocol):
     def fsync_directory(self, path: Path) -> None: ...
 
     def sync_all(self, path: Path) -> None:
-        """Put on the disk whatever was changed in the file system that holds `path`: contents and names."""
+        """Makes all changes of the file system that holds `path` durable: contents and names."""
 
     def rename(self, source: Path, target: Path) -> None:
         """Replace `target` in one step."""
@@ -91,12 +91,13 @@ class Fs(Protocol):
         """The names in a directory, sorted; none when it does not exist."""
 
     def used_ratio(self, path: Path) -> float:
-        """How full the file system of `path` is, 0 to 1, of what an ordinary user can have."""
+        """How full the file system of `path` is, 0 to 1, of what an ordinary user may use."""
 
     def lock(self, path: Path) -> int:
-        """Lock a file, made if missing, against all other processes until `close` of what this returns.
+        """Locks a file, created if missing, against all other processes until `close` of the descriptor
+        returned.
 
-        Raises BlockingIOError when another holds it.
+        Raises BlockingIOError when another process has locked it.
         """
 
 
@@ -107,8 +108,8 @@ class OsFs:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def open_direct(self, path: Path) -> int | None:
-        """A further descriptor of an existing file, by which whole blocks go past the page cache; None where
-        the file system or the operating system has none.
+        """A second descriptor of an existing file, which writes whole blocks without the page cache; None
+        where file system or operating system do not support that.
         """
         flag = getattr(os, "O_DIRECT", None)
         if flag is None:
@@ -206,12 +207,12 @@ class OsFs:
 
 
 class DiskWatch:
-    """Whether a file system is too full to take more; looked at now and then, not with every question."""
+    """Whether a file system is too full; checked at an interval, not with every call."""
 
     def __init__(
         self, fs: Fs, path: Path, full_ratio: float, interval_ms: int, clock: Callable[[], float]
     ) -> None:
-        """`clock` gives seconds that never go back."""
+        """`clock` returns seconds and never goes back."""
         self._fs = fs
         self._path = path
         self._full_ratio = full_ratio
@@ -221,7 +222,7 @@ class DiskWatch:
         self._check_due_s: float | None = None
 
     def is_full(self) -> bool:
-        """Whether more than the ratio was used when last looked at."""
+        """Whether more than the ratio was used at the last check."""
         now_s = self._clock()
         if self._check_due_s is None or now_s >= self._check_due_s:
             self._check_due_s = now_s + self._interval_s
@@ -241,15 +242,17 @@ def _write_rest(fd: int, data: memoryview, position: int) -> None:
 
 
 def replace_file(fs: Fs, path: Path, content: bytes, is_durable: bool = True) -> None:
-    """Give `path` this content in one step: a crash leaves the old or the new.
+    """Replaces the content of `path` in one step: a crash leaves the old or the new content.
 
-    Not durable: after a power failure the old one may still be there, but never neither.
+    With is_durable False the old content may be back after a power failure; it is never lost together with
+    the new.
     """
     temporary = path.with_name(path.name + ".tmp")
     fd = fs.open(temporary)
     try:
         fs.set_size(fd, 0)
         fs.pwrite(fd, [content], 0)
+        # Before the rename: the name must never lead to content that is not on the disk.
         fs.fsync(fd)
     finally:
         fs.close(fd)
@@ -259,10 +262,10 @@ def replace_file(fs: Fs, path: Path, content: bytes, is_durable: bool = True) ->
 
 
 def read_replaced_file(fs: Fs, path: Path, size_bytes_max: int) -> bytes | None:
-    """As `read_file`, of a file that `replace_file` writes; durable by now.
+    """As `read_file`, for a file that `replace_file` writes; its content is durable when this returns.
 
-    A process that was killed within `replace_file` may have left a name that is not on the disk yet. Whoever
-    goes on from what is found must not have the earlier content back after a power failure.
+    A process killed within `replace_file` may have left a name that is not on the disk yet. A caller that
+    acts on what it read must not have the earlier content back after a power failure.
     """
     content = read_file(fs, path, size_bytes_max)
     if content is not None:
@@ -271,8 +274,8 @@ def read_replaced_file(fs: Fs, path: Path, size_bytes_max: int) -> bytes | None:
 
 
 def read_file(fs: Fs, path: Path, size_bytes_max: int) -> bytes | None:
-    """The file's first bytes, or None when there is no such file. No bytes when a sector cannot be read: to
-    its reader that is a damaged file, and a new one can be put in its place.
+    """The file's first bytes, or None when there is no such file. b"" when a sector cannot be read: the
+    caller treats that as a damaged file, and can replace it.
     """
     if path.name not in fs.list(path.parent):
         return None

@@ -1,4 +1,4 @@
-"""What a node does beside its turns: watch the disk's room, save checkpoints, look for damage."""
+"""A node's background work: disk space, checkpoints, retention, and reading the log for damage."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,19 +12,19 @@ from dledger.writer import DiskWriter
 _CHECKPOINT_INTERVAL_MS = 3_000
 _INTERVAL_S = 1.0
 _SCRUB_STEP_BYTES = 256 * 1024
-"""Of one visit to the writer thread, so that no batch waits long behind it."""
+"""Read in one piece on the writer thread, so that no batch waits long behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubLimits:
-    """How fast the log is read again (0: never), and how long the rest between two rounds is at least."""
+    """How fast the log is read for damage (0: never), and the shortest pause between two rounds."""
 
     bytes_per_s: int = 4 * 1024 * 1024
     pause_ms: int = 60_000
 
 
 class Maintenance:
-    """One task on the event loop. `fail` is called once with what must stop the node."""
+    """One task on the event loop. `fail` is called with an error that must stop the node."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class Maintenance:
                     await self.save_checkpoint()
                 if self._limits.bytes_per_s and self._now_ms() >= self._next_scrub_ms:
                     await self._scrub()
-        except Exception as error:  # noqa: BLE001 (a top loop: nobody would miss it if it ended in silence)
+        except Exception as error:  # noqa: BLE001 (a top loop: an error here would otherwise go unnoticed)
             self._fail(error)
 
     async def remove_before(self, begin_index: int) -> int:
-        """The log begins with this committed entry; files of earlier ones only are deleted. How many were.
+        """The log begins with this committed entry; files that hold only earlier ones are deleted.
 
-        Raises OSError; the node stops then.
+        Returns how many files were deleted. Raises OSError; the node stops then.
         """
         self._store.begin_at(begin_index)
         self._node.log_begins_at(begin_index)
@@ -75,6 +75,10 @@ class Maintenance:
             raise
 
     async def save_checkpoint(self) -> None:
+        """Stores end and commit index, so that the next start need not read the whole log.
+
+        Never more than this node's own disk has: the commit index may be ahead of it.
+        """
         committed = min(self._node.commit_index, self._node.persisted_index)
         if committed == self._checkpointed_index:
             return
@@ -86,7 +90,7 @@ class Maintenance:
             self._fail(error)
 
     async def _scrub(self) -> None:
-        """The stretch of one second."""
+        """Reads the bytes of one second."""
         left_bytes = self._limits.bytes_per_s
         while left_bytes > 0:
             step_bytes = min(left_bytes, _SCRUB_STEP_BYTES)

@@ -1,7 +1,8 @@
 """In-place repair: entries of this node's log that can't be read any more are fetched from the peers.
 
-Index and term name an entry (Raft 5.3), so any peer that holds it whole can give it, whether it leads or not.
-What comes is checked, put over the old bytes and synced on the writer thread; meanwhile the node goes on.
+Index and term name an entry (Raft 5.3, Log Matching), so any peer that can read it has the same bytes,
+whether it leads or not. The answer is checked, written over the old bytes and synced on the writer thread;
+the node goes on meanwhile.
 """
 
 import asyncio
@@ -17,14 +18,14 @@ from dledger.core.types import UNKNOWN_TERM, CorruptRangeError, DamagedEntryErro
 logger = logging.getLogger(__name__)
 
 DAMAGES_MAX = 1024
-"""Damaged ranges that are remembered; what is beyond is found again."""
+"""Damaged ranges kept at most; the scrubber finds the others again."""
 _ANSWER_TIMEOUT_S = 2.0
 _PAUSE_S = 1.0
 """Between two rounds in which no peer could help."""
 
 
 class Repairer:
-    """The damaged ranges that are known, and one request under way. Everything runs on the event loop."""
+    """The known damaged ranges, and one request at a time. Everything runs on the event loop."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Repairer:
         run_on_writer: Callable[[Callable[[], None]], Awaitable[None]],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """`send` may lose what it is given; `run_on_writer` raises what the work raises."""
+        """`send` may lose messages; `run_on_writer` raises what the work raises."""
         self.repaired_entries = 0
         self._config = config
         self._node = node
@@ -50,35 +51,37 @@ class Repairer:
         self._asked: tuple[str, FetchRequest] | None = None
         self._answer: asyncio.Future[FetchResponse] | None = None
 
-    # -- what is damaged -----------------------------------------------------------------------------------
+    # -- damage -----------------------------------------------------------------------------------
 
     def found(self, error: DamagedEntryError) -> None:
-        """Entries can't be read. Told anew for what is known already, it changes nothing."""
+        """Entries can't be read. Has no effect for a range that is known already."""
         known = self._damaged.get(error.first_index, -1)
         if known >= error.last_index or (known < 0 and len(self._damaged) >= DAMAGES_MAX):
             return
         logger.warning("[%s] damaged: %s", self._config.self_id, error)
         self._damaged[error.first_index] = error.last_index
         self._reason = str(error)
-        self._tell_node()
+        self._report_damage()
         self._is_damaged.set()
 
-    def _tell_node(self) -> None:
+    def _report_damage(self) -> None:
         self._node.set_damaged(f"damaged {self._reason}" if self._damaged and self._config.others else None)
 
-    def _settle(self, first_index: int, through_index: int) -> None:
-        """The range that begins there is whole up to through_index, or gone."""
+    def _mark_repaired(self, first_index: int, through_index: int) -> None:
+        """The range that begins there is readable up to through_index, or no longer in the log."""
         last_index = self._damaged.pop(first_index)
         if through_index < last_index:
             self._damaged[through_index + 1] = max(last_index, self._damaged.get(through_index + 1, -1))
         if not self._damaged:
             logger.info("[%s] repaired all that was damaged", self._config.self_id)
-        self._tell_node()
+        self._report_damage()
 
-    # -- asking --------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Repairs what is found until it is cancelled. A group of one can only tell."""
+        """Repairs what is found until it is cancelled. A group of one has no peer to ask and only logs
+        damage.
+        """
         try:
             while self._config.others:
                 if not self._damaged:
@@ -86,26 +89,26 @@ class Repairer:
                     await self._is_damaged.wait()
                 if not await self._repair_any():
                     await asyncio.sleep(_PAUSE_S)
-        except Exception as error:  # noqa: BLE001 (a top loop: nobody would miss it if it ended in silence)
+        except Exception as error:  # noqa: BLE001 (a top loop: an error here would otherwise go unnoticed)
             self._fail(error)
 
     async def _repair_any(self) -> bool:
-        """Goes through the ranges and the peers. Whether something was repaired, or needs no repair."""
+        """Tries each range with each peer. Returns whether a range was repaired or no longer needs it."""
         for first_index, last_index in sorted(self._damaged.items()):
             term = self._node.term_at(first_index)
             if term == UNKNOWN_TERM:  # removed by retention, or dropped
-                self._settle(first_index, first_index)
+                self._mark_repaired(first_index, first_index)
                 return True
             for peer in self._config.others:
                 entries = await self._fetch(peer, FetchRequest(term, first_index, last_index))
                 if entries is not None and await self._replace(entries):
                     self.repaired_entries += entries.last_index - first_index + 1
-                    self._settle(first_index, entries.last_index)
+                    self._mark_repaired(first_index, entries.last_index)
                     return True
         return False
 
     async def _fetch(self, peer: str, request: FetchRequest) -> EntryRange | None:
-        """One peer's entries, checked; None when it has none to give."""
+        """One peer's entries, checked; None when it has none or does not answer in time."""
         self._asked = (peer, request)
         self._answer = asyncio.get_running_loop().create_future()
         self._send(peer, request)
@@ -155,9 +158,10 @@ class Repairer:
                 self._answer.set_result(message)
 
     def _answer_to(self, request: FetchRequest) -> FetchResponse:
-        """The very entries, if this node has them and can read them.
+        """The entries asked for, if this node has them and can read them.
 
-        Node and store agree between two messages; what the store says of the entries counts all the same.
+        Within a turn the node may be ahead of the store, so the bounds of both count, and the term that the
+        store's bytes have.
         """
         node, store, first_index = self._node, self._store, request.first_index
         last_index = min(request.last_index, node.end_index, store.end_index)

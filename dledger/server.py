@@ -1,21 +1,20 @@
-"""DLedgerServer: one member of a replica group, the asyncio driver around the pure `dledger.core.Node`.
+"""DLedgerServer: one member of a replica group, the asyncio driver around `dledger.core.node.Node`.
 
-One turn of the event loop: everything that arrived since the last turn goes into the node, the entries it
-accepts go into the store, its messages leave, and the writer thread makes the rest durable while the next
-turn gathers. No lock, no polling: the node says when it wants to be woken (`deadline_ms`).
+One turn of the event loop: everything that arrived since the last turn goes into the node, the entries that
+it accepts go into the store, its messages leave, and the writer thread makes the rest durable while the next
+turn collects. There is no lock and no polling: the node has one deadline (`deadline_ms`), and an idle node
+sleeps until then.
 """
 
 import asyncio
 import enum
 import logging
-import types
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Protocol
 
-from dledger.codec import PROTOCOL_VERSION, Hello, PeerProtocolError
+from dledger.codec import NUMBER_MAX, PROTOCOL_VERSION, TERM_STEP_MAX, Hello, refuse_impossible
 from dledger.core.config import Config
 from dledger.core.events import (
     AppendTimedOut,
@@ -29,10 +28,7 @@ from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
     FetchMessage,
-    FetchResponse,
     Message,
-    VoteRequest,
-    VoteResponse,
 )
 from dledger.core.node import Node
 from dledger.core.output import (
@@ -56,9 +52,15 @@ from dledger.repairer import Repairer
 from dledger.transport import Address, Transport
 from dledger.writer import Batch, DiskWriter, Durability
 
+logger = logging.getLogger(__name__)
+
 
 class DeadlineTimer:
-    """Wakes when something is due. It is moved only to wake earlier; woken too early, it is set anew."""
+    """The one timer of a node: calls `wake` when the node's deadline has come.
+
+    The deadline moves later with every message. The timer is moved only to wake earlier: woken too early, it
+    sets itself again. So a busy node does not cancel and create an asyncio timer in each turn.
+    """
 
     def __init__(
         self, now_ms: Callable[[], int], deadline_ms: Callable[[], int], wake: Callable[[], None]
@@ -70,11 +72,13 @@ class DeadlineTimer:
         self._at_ms = 0
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether it has woken or is about to. It is set for no later than the deadline."""
+        """Whether the deadline may have come: the timer is never set later than the deadline."""
         return self._timer is None or now_ms >= self._at_ms
 
     def set(self, now_ms: int, at_least_ms: int) -> None:
-        """Wake at the deadline, or before. `at_least_ms`: if it was set for then or earlier, it stays so."""
+        """Wakes at the deadline or before. `at_least_ms` is a lower bound for the deadline: a timer set for
+        then or earlier stays as it is, and the deadline itself need not be computed.
+        """
         if self._timer is not None:
             if self._at_ms <= at_least_ms or self._at_ms <= self._deadline_ms():
                 return
@@ -84,7 +88,7 @@ class DeadlineTimer:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
 
     def stop(self) -> None:
-        """Wake nobody any more."""
+        """Cancels the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -98,52 +102,56 @@ class DeadlineTimer:
 
 
 class CommitNotifier:
-    """Answers that a turn gives leave at the end of the loop's next turn: what takes its time comes after."""
+    """Reports what became readable, after the answers of the same turn have left.
 
-    def __init__(self, node: Node, tell: Callable[[int], None]) -> None:
-        """`tell` gets the node's readable_index when it rose."""
+    The answers that a turn gives are written to their connections at the end of the loop's next turn. What
+    follows a commit (dispatching to consume queues, held pulls) takes longer, so it comes two turns later.
+    """
+
+    def __init__(self, node: Node, notify: Callable[[int], None]) -> None:
+        """`notify` gets the node's readable_index when it has risen."""
         self._node = node
-        self._tell = tell
-        self._told_index = NO_INDEX
+        self._notify = notify
+        self._notified_index = NO_INDEX
         self._next: asyncio.Handle | None = None
 
-    def look(self) -> None:
-        """Have it told soon if there is anything new."""
-        if self._next is None and self._node.readable_index > self._told_index:
+    def schedule(self) -> None:
+        """Notifies soon, if there is anything new."""
+        if self._next is None and self._node.readable_index > self._notified_index:
             loop = asyncio.get_running_loop()
             self._next = loop.call_soon(self._wait, loop)
 
     def stop(self) -> None:
-        """Tell nothing more."""
+        """Notifies no more."""
         if self._next is not None:
             self._next.cancel()
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._next = loop.call_soon(self._announce)
+        self._next = loop.call_soon(self._notify_now)
 
-    def _announce(self) -> None:
+    def _notify_now(self) -> None:
         self._next = None
         readable = self._node.readable_index
-        if readable > self._told_index:
-            self._told_index = readable
-            self._tell(readable)
+        if readable > self._notified_index:
+            self._notified_index = readable
+            self._notify(readable)
 
-
-logger = logging.getLogger(__name__)
 
 _WARNINGS = (AppendTimedOut, EntryDamaged, Impaired, LogReset, PushMisplaced, TruncationRefused)
-"""Somebody may have to do something, or a client was told of a failure."""
+"""An operator may have to act, or a client got an error."""
 
 
 class EventLog:
-    """Of one node."""
+    """Writes what one node's core reports to the log: a line for each event, with its kind and fields."""
 
     def __init__(self, self_id: str) -> None:
         self._self_id = self_id
         self._last: Event | None = None
 
-    def tell(self, event: Event) -> None:
-        """Once when it is new: a minority's pre-votes come again every second for as long as it is one."""
+    def report(self, event: Event) -> None:
+        """An event equal to the one before it is logged at DEBUG: a minority repeats its pre-votes every
+        second.
+        """
         level = logging.INFO
         if event == self._last:
             level = logging.DEBUG
@@ -158,33 +166,6 @@ class EventLog:
 
 def _plain(value: object) -> object:
     return value.name if isinstance(value, enum.Enum) else value
-
-
-NUMBER_MAX = 1 << 62
-"""Of an index, a position or a term that a peer names: what this node counts on from there still fits into
-the log's 64 bits.
-"""
-TERM_STEP_MAX = 1 << 40
-"""How far a peer's term may be ahead: one message must not use up the terms that are left."""
-_NUMBERS = types.MappingProxyType(
-    {
-        cls: tuple(each.name for each in fields(cls) if each.name.endswith(("_index", "position")))
-        for cls in typing.get_args(Message)
-    }
-)
-
-
-def refuse_absurd(message: Message, term_max: int) -> None:
-    """Raises PeerProtocolError for numbers that no member of a group can reach, however long it runs."""
-    ballot_term = message.ballot_term if isinstance(message, VoteRequest | VoteResponse) else 0
-    if max(message.term, ballot_term) > term_max:
-        raise PeerProtocolError(f"a {type(message).__name__} of term {message.term}, above {term_max}")
-    for name in _NUMBERS[type(message)]:
-        if getattr(message, name) > NUMBER_MAX:
-            raise PeerProtocolError(f"a {type(message).__name__} with {name} {getattr(message, name)}")
-    entries = message.entries if isinstance(message, AppendRequest | FetchResponse) else None
-    if entries is not None and entries.last_index > NUMBER_MAX:
-        raise PeerProtocolError(f"entries up to {entries.last_index}, above {NUMBER_MAX}")
 
 
 class Observer(Protocol):
@@ -233,8 +214,7 @@ class DLedgerServer:
         """Reads the durable vote, and marks the node impaired if it is lost. Raises CorruptHardStateError in
         a group of one; OSError.
 
-        `unwritten_bytes_max`: with more than this waiting for its own disk a leader takes no appends. Its
-        followers may commit without it, so nothing else would bound the memory that a stalled disk costs.
+        `unwritten_bytes_max`: a leader refuses appends while more bytes than this wait for its own disk.
         """
         self.config = config
         self.durability = durability
@@ -257,11 +237,11 @@ class DLedgerServer:
         self._inbox: list[tuple[str, Message]] = []
         self._done: dict[int, Callable[[ResponseCode], None]] = {}
         self._turn_handle: asyncio.Handle | None = None
-        self._is_taking = False
+        self._is_in_turn = False
         self._deadline_timer = DeadlineTimer(self._now_ms, self._node.deadline_ms, self._schedule_turn)
         self._unwritten_bytes_max = unwritten_bytes_max
         self._written_position = store.end_position
-        self._commit_notifier = CommitNotifier(self._node, self._tell_readable)
+        self._commit_notifier = CommitNotifier(self._node, self._notify_readable)
         run = self._writer.run
         self._repairer = Repairer(
             config, self._node, store, send=self._send_now, run_on_writer=run, fail=self._fail
@@ -285,13 +265,13 @@ class DLedgerServer:
         self._is_running = True
         await self._transport.start()
         self._tasks = (
-            asyncio.create_task(self._maintenance.run(), name="dledger upkeep"),
-            asyncio.create_task(self._repairer.run(), name="dledger healer"),
+            asyncio.create_task(self._maintenance.run(), name="dledger maintenance"),
+            asyncio.create_task(self._repairer.run(), name="dledger repairer"),
         )
         self._schedule_turn()
 
     async def stop(self) -> None:
-        """Leaves the group; the batch under way is finished first. Pending appends are never answered."""
+        """Leaves the group; the current batch is finished first. Pending appends are never answered."""
         self._is_running = False
         for handle in (self._turn_handle, *self._tasks):
             if handle is not None:
@@ -305,7 +285,7 @@ class DLedgerServer:
         await self._writer.stop()
         self._store.close()
 
-    # -- what the host asks --------------------------------------------------------------------------------
+    # -- for the host --------------------------------------------------------------------------------
 
     @property
     def role(self) -> Role:
@@ -325,7 +305,9 @@ class DLedgerServer:
 
     @property
     def persisted_index(self) -> int:
-        """The last index on this node's own disk, with the term it has in the log."""
+        """The last index that this node's own disk is known to have. An idle node's disk may be one batch
+        ahead: the end of a write wakes the loop only if something waits for it.
+        """
         return self._node.persisted_index
 
     @property
@@ -334,32 +316,23 @@ class DLedgerServer:
 
     @property
     def client_addresses(self) -> Mapping[str, str]:
-        """Where the peers serve clients, as they said when they connected."""
+        """Member -> the address at which it serves clients, as it said when it connected."""
         return self._transport.client_addresses
 
     def is_undisputed(self) -> bool:
+        """Whether this node leads and no other node can have been elected meanwhile."""
         return self._node.is_undisputed(self._now_ms())
 
     def is_connected(self, peer: str) -> bool:
         return self._transport.is_connected(peer)
 
     def status(self) -> NodeStatus:
-        """The node's own account, with the times of elections as Unix time in ms."""
+        """The node's status, with the times of elections as Unix time in ms."""
         now_ms = self._now_ms()
         status = self._node.status(now_ms)
         unix_offset_ms = self._wall_clock_ms() - now_ms
         elections = tuple(replace(one, at_ms=one.at_ms + unix_offset_ms) for one in status.elections)
         return replace(status, elections=elections)
-
-    def check_append(self, count: int) -> ResponseCode:
-        """What `handle_append` of this many entries would answer now, without side effects."""
-        return self._node.check_append(count, self._is_backlogged)
-
-    @property
-    def _is_backlogged(self) -> bool:
-        """More bytes than allowed wait for this node's disk. Commits do not wait for it while the followers'
-        disks make a quorum, so no other bound limits the memory that a stalled disk costs."""
-        return self._store.end_position - self._written_position > self._unwritten_bytes_max
 
     def handle_append(self, bodies: Sequence[bytes], on_done: Callable[[ResponseCode], None]) -> AppendResult:
         """Appends as leader (DLedgerServer.handleAppend with BatchAppendEntryRequest).
@@ -381,9 +354,17 @@ class DLedgerServer:
             self._schedule_turn()
         return AppendResult(ResponseCode.SUCCESS, proposal.first_index, proposal.term, positions)
 
+    @property
+    def _is_backlogged(self) -> bool:
+        """More bytes than allowed wait for this node's disk. Commits do not wait for it while the followers'
+        disks make a quorum, so no other bound limits the memory that a stalled disk costs."""
+        return self._store.end_position - self._written_position > self._unwritten_bytes_max
+
     def _is_batch_under_way(self, first_index: int) -> bool:
-        """Whether entries before it are on their way to this node's disk and not committed yet: then the next
-        batch gathers till a follower answers. An entry that is alone never waits."""
+        """Whether entries before it are being written and are not committed yet. Then no turn is needed now:
+        the answer of a follower or the end of the write brings one, and the entries until then form one
+        batch. A single entry never waits.
+        """
         return self._writer.is_busy and self._node.commit_index < first_index - 1
 
     def transfer_leadership(self, transferee: str) -> ResponseCode:
@@ -395,7 +376,7 @@ class DLedgerServer:
     # -- repair --------------------------------------------------------------------------------------------
 
     def on_damaged(self, error: DamagedEntryError) -> None:
-        """Somebody found entries of this node's log that can't be read: they are fetched from the peers."""
+        """Entries of this node's log can't be read: they are fetched from the peers."""
         self._repairer.found(error)
 
     def _send_now(self, peer: str, message: Message) -> None:
@@ -407,18 +388,18 @@ class DLedgerServer:
     def on_messages(self, sender: str, messages: list[Message]) -> None:
         term_max = min(self._node.term + TERM_STEP_MAX, NUMBER_MAX)
         for message in messages:
-            refuse_absurd(message, term_max)
+            refuse_impossible(message, term_max)
         if self._is_running:
             self._inbox += [(sender, message) for message in messages]
             self._schedule_turn()
 
     def on_peer_connected(self, peer: str) -> None:
-        self._tell(self._node.peer_connected, peer)
+        self._notify_node(self._node.peer_connected, peer)
 
     def on_peer_disconnected(self, peer: str) -> None:
-        self._tell(self._node.peer_disconnected, peer)
+        self._notify_node(self._node.peer_disconnected, peer)
 
-    def _tell(self, change: Callable[[str, int], None], peer: str) -> None:
+    def _notify_node(self, change: Callable[[str, int], None], peer: str) -> None:
         if not self._is_running:
             return
         try:
@@ -430,7 +411,10 @@ class DLedgerServer:
     # -- one turn ------------------------------------------------------------------------------------------
 
     def _schedule_turn(self) -> None:
-        if self._turn_handle is None and self._is_running and not self._is_taking:
+        """At most one turn is scheduled, and none by the part of a turn that collects input: the turn itself
+        handles what comes in there.
+        """
+        if self._turn_handle is None and self._is_running and not self._is_in_turn:
             self._turn_handle = asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
@@ -439,8 +423,8 @@ class DLedgerServer:
         node, writer = self._node, self._writer
         is_due = self._deadline_timer.is_due(now_ms)
         try:
-            self._is_taking = True
-            writer.look()
+            self._is_in_turn = True
+            writer.poll()  # first, so that the node answers with what the disk has by now
             if not self._is_running:
                 return
             self._receive_all(now_ms)
@@ -448,12 +432,13 @@ class DLedgerServer:
                 node.tick(now_ms)
             self._append_term_start()
             output = node.take_output(now_ms) if is_due or node.has_output else None
-            self._is_taking = False
+            self._is_in_turn = False
             if output is None:
-                writer.kick(node.end_index, node.end_term)
+                writer.start_next(node.end_index, node.end_term)
             else:
                 self._carry_out(output)
-            self._commit_notifier.look()
+            self._commit_notifier.schedule()
+            # Otherwise the end of the write is noticed by the next turn, whatever brings that.
             if writer.is_busy and node.waits_for_disk:
                 writer.await_end()
         except Exception as error:  # noqa: BLE001 (the one top loop: a broken invariant stops the node)
@@ -475,8 +460,9 @@ class DLedgerServer:
                 self._repairer.on_message(sender, message)
                 continue
             self._node.receive(sender, message, now_ms)
+            # Before the next message: the store compares the position of its entries with the log's end.
             for operation in self._node.take_log_ops():
-                self._apply(operation)  # the next push is held against the end of the log
+                self._apply(operation)
             self._append_term_start()
 
     def _append_term_start(self) -> None:
@@ -486,12 +472,15 @@ class DLedgerServer:
             self._store.append_bodies(proposal.first_index, proposal.term, [body])
 
     def _carry_out(self, output: Output) -> None:
+        """In the order that `dledger.core.output` demands. The pushes leave before the writer starts: the
+        followers' disks work at the same time as this node's (thesis 10.2.1).
+        """
         for operation in output.log_ops:
             self._apply(operation)
         if output.send_now:
             self._transport.send_all(output.send_now)
         self._writer.gather(output)
-        self._writer.kick(self._node.end_index, self._node.end_term)
+        self._writer.start_next(self._node.end_index, self._node.end_term)
         for event in output.events:
             self._report(event)
         for completion in output.completions:
@@ -516,13 +505,14 @@ class DLedgerServer:
     def _report(self, event: Event) -> None:
         if isinstance(event, EntryDamaged):
             self.on_damaged(DamagedEntryError(event.first_index, event.last_index, event.reason))
-        self._event_log.tell(event)
+        self._event_log.report(event)
         if isinstance(event, RoleChanged) and self._observer is not None:
             self._observer.on_role_change(event.role, event.term, event.leader_id)
 
     def _on_persisted(self, batch: Batch) -> None:
         if not self._is_running:
             return
+        # Everything in the batch is durable now, so what was promised may be said (Raft Figure 2).
         if batch.after:
             self._transport.send_all(batch.after)
         if batch.writes is not None:
@@ -532,12 +522,14 @@ class DLedgerServer:
             self._node.healed()
         self._schedule_turn()
 
-    def _tell_readable(self, last_index: int) -> None:
+    def _notify_readable(self, last_index: int) -> None:
         if self._observer is not None and self._is_running:
             self._observer.on_readable(last_index)
 
     def _fail(self, error: BaseException) -> None:
-        """Fail-stop: after a failed write or a broken invariant this node says nothing more."""
+        """Fail-stop: after a failed write or a broken invariant this node sends nothing more. A retry after a
+        failed fsync would report success for pages that the kernel has dropped.
+        """
         if self._has_failed:
             return
         self._has_failed = True

@@ -1,12 +1,12 @@
 """Replication messages between the members of a group, over TCP.
 
-Each node dials every peer and sends on that connection only; what it receives comes on the connections its
-peers dialled. The first frame names group, node and protocol version, so a stranger or an old version is
-turned away before it can say anything else. Messages are frames of `dledger.codec`.
+Each node connects to every peer and sends on that connection only; it receives on the connections that its
+peers opened. The first frame names group, node and protocol version: a connection of another group or version
+is closed before it can send anything else. Messages are frames of `dledger.codec`.
 
-Delivery is best effort. A message for a peer that is not connected, or whose connection has too much
-unsent, is dropped: the core sends again by its own time-outs, and a queue here would only make old
-messages arrive later.
+Delivery is best effort, as Raft assumes (5.1: "Servers retry RPCs"). A message for a peer that is not
+connected, or whose connection has too many unsent bytes, is dropped: the core sends again after its own
+time-outs, and a queue here would only deliver outdated messages later.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ Address = tuple[str, int]
 class TransportLimits:
     """Bounds of one node's replication connections.
 
-    handshake_timeout_ms: a connection that has not introduced itself by then is closed.
-    handshake_bytes_max: nor may it send more than this before.
-    handshakes_max: connections that have not introduced themselves; for a further one the oldest is closed.
-    complaint_interval_ms: connections that are closed for what they sent are told of at most so often.
-    unacknowledged_timeout_ms: a connection is given up whose peer's machine acknowledged nothing for so long.
+    handshake_timeout_ms: a connection without a handshake by then is closed. handshake_bytes_max: a
+    connection that sent more bytes than this without a handshake is closed. handshakes_max: connections
+    without a handshake yet; a further one closes the oldest. complaint_interval_ms: closed connections are
+    logged at most this often. unacknowledged_timeout_ms: a connection is aborted when the peer's machine
+    acknowledged nothing for so long.
     """
 
     frame_bytes_max: int = 32 * 1024 * 1024
@@ -54,10 +54,12 @@ class TransportLimits:
 
 
 class MessageSink(Protocol):
-    """Who gets what arrives. Called on the event loop."""
+    """The receiver of messages. Called on the event loop."""
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
-        """Raises PeerProtocolError for what no member can mean: none is taken, the connection is closed."""
+        """Raises PeerProtocolError for impossible values: then none of the messages counts, and the
+        connection is closed.
+        """
 
     def on_peer_connected(self, peer: str) -> None: ...
     def on_peer_disconnected(self, peer: str) -> None: ...
@@ -86,12 +88,12 @@ class Transport:
         self._encoded: Message | None = None
         self._frame: Sequence[bytes | memoryview] = ()
         self._open: dict[_Inbound, None] = {}
-        self._strangers: dict[_Inbound, None] = {}
+        self._unidentified: dict[_Inbound, None] = {}
         self._complaints = 0
         self._complained_s: float | None = None
 
     async def start(self) -> None:
-        """Listens and begins to dial. Raises OSError when the address can't be bound."""
+        """Listens and starts connecting. Raises OSError when the address can't be bound."""
         host, port = self._listen
         loop = asyncio.get_running_loop()
         self._server = await listening(
@@ -108,7 +110,9 @@ class Transport:
             inbound.close()
 
     def send(self, peer: str, message: Message) -> None:
-        """Queues the message for this turn's flush, or drops it. One to several peers is encoded once."""
+        """Queues the message for this turn's flush, or drops it. A message to several
+        peers is encoded once.
+        """
         if message is not self._encoded:
             self._encoded, self._frame = message, encode_frame(message)
         self._links[peer].connection.send(self._frame)
@@ -126,7 +130,7 @@ class Transport:
         self.flush()
 
     def direct_ack(self, envelope: Envelope) -> DirectAck | None:
-        """Let the writer's thread send this one; None when the loop has to."""
+        """Prepares this message to be sent by the writer thread; None when the event loop has to send it."""
         return self._links[envelope.to].connection.direct_ack(envelope.message)
 
     def is_connected(self, peer: str) -> bool:
@@ -134,19 +138,21 @@ class Transport:
         return self._links[peer].connection.is_open
 
     def opened(self, inbound: "_Inbound") -> None:
-        """A connection that may be anybody's: there is room for so many, and a member needs it for a moment
-        only.
+        """A new connection, not identified yet. Their number is bounded, and the newest are kept: a member
+        sends its handshake at once, so a flood of other connections can't keep it out.
         """
         self._open[inbound] = None
-        self._strangers[inbound] = None
-        if len(self._strangers) > self.limits.handshakes_max:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
+        self._unidentified[inbound] = None
+        if len(self._unidentified) > self.limits.handshakes_max:
+            oldest = next(iter(self._unidentified))
+            del self._unidentified[oldest]
             oldest.refuse(f"{self.limits.handshakes_max} newer connections wait for their handshake")
 
-    def admitted(self, inbound: "_Inbound", hello: Hello) -> None:
-        """A peer said who it is. Its newest connection counts, the one before is closed."""
-        self._strangers.pop(inbound, None)
+    def identified(self, inbound: "_Inbound", hello: Hello) -> None:
+        """The handshake of a peer. Its newest connection counts, the one before is closed: after a power
+        failure the old one may look open for a long time.
+        """
+        self._unidentified.pop(inbound, None)
         previous = self._inbound.get(hello.node_id)
         self._inbound[hello.node_id] = inbound
         self.client_addresses[hello.node_id] = hello.client_address
@@ -156,25 +162,25 @@ class Transport:
 
     def lost(self, inbound: "_Inbound") -> None:
         self._open.pop(inbound, None)
-        self._strangers.pop(inbound, None)
+        self._unidentified.pop(inbound, None)
         peer = inbound.peer
         if peer is not None and self._inbound.get(peer) is inbound:
             del self._inbound[peer]
             self.sink.on_peer_disconnected(peer)
 
     def complain(self, name: str, reason: str) -> None:
-        """Log why a connection is closed, but not as often as strangers may make it so."""
+        """Logs why a connection is closed, at a bounded rate: anyone can open connections."""
         now_s = asyncio.get_running_loop().time()
         interval_s = self.limits.complaint_interval_ms / 1000
         if self._complained_s is not None and now_s - self._complained_s < interval_s:
             self._complaints += 1
             return
-        more = f" ({self._complaints} more since the last one told of)" if self._complaints else ""
+        more = f" ({self._complaints} more since the last logged one)" if self._complaints else ""
         logger.warning("closing the replication connection of %s: %s%s", name, reason, more)
         self._complained_s, self._complaints = now_s, 0
 
     def refusal(self, hello: Hello) -> str | None:
-        """Why a peer that introduces itself so can't be spoken with; None when it can."""
+        """Why the peer of this handshake is refused; None when it is accepted."""
         if hello.version != PROTOCOL_VERSION:
             return f"speaks replication protocol {hello.version}, this node {PROTOCOL_VERSION}"
         if hello.group != self.hello.group:
@@ -185,10 +191,10 @@ class Transport:
 
 
 def give_up_unacknowledged(fd: int, timeout_ms: int) -> None:
-    """Have the kernel end a connection whose other machine is gone (tcp(7), TCP_USER_TIMEOUT; Linux).
+    """Makes the kernel end a connection whose other machine is gone (tcp(7), TCP_USER_TIMEOUT; Linux).
 
-    By itself it sends again for a quarter of an hour, after pauses of up to two minutes: a peer that had no
-    power for a while would wait that long for its leader.
+    By default the kernel retransmits for a quarter of an hour, with pauses of up to two minutes: a peer that
+    lost power for a while would wait that long for its leader.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connected:
@@ -196,7 +202,9 @@ def give_up_unacknowledged(fd: int, timeout_ms: int) -> None:
 
 
 class _Link:
-    """The way to one peer: dials until it is stopped, with a connection of its own for each dial."""
+    """Keeps a connection to one peer: connects again until it is stopped, with a new
+    `_Outbound` each time.
+    """
 
     def __init__(self, owner: Transport, peer: str, address: Address) -> None:
         self._owner = owner
@@ -223,10 +231,10 @@ class _Link:
                 await connection.closed.wait()
             except OSError:  # TimeoutError is one; a peer that is down is ordinary
                 pass
-            except Exception as error:  # noqa: BLE001 (whatever a loop raises there: the peer is dialled again)
+            except Exception as error:  # noqa: BLE001 (whatever a loop raises there: the next attempt follows)
                 self._owner.complain(self._peer, f"dialling it failed: {error!r}")
             finally:
-                # A dial may end after `connection_made`, and uvloop says nothing of the connection it closes.
+                # A time-out may come after `connection_made`, and uvloop then calls no `connection_lost`.
                 connection.drop()
             await asyncio.sleep(limits.reconnect_delay_ms / 1000)
 
@@ -235,9 +243,9 @@ class _Link:
 
 
 class _Outbound(asyncio.Protocol):
-    """One dialled connection. Once it is dropped, nothing that the loop says of it later counts.
+    """One outgoing connection. Once it is dropped, later callbacks of the event loop have no effect.
 
-    Nothing of it raises: delivery is best effort, and what its transport raises ends this connection only.
+    No method raises: delivery is best effort, and an error of its transport ends this connection only.
     """
 
     def __init__(self, owner: Transport, peer: str) -> None:
@@ -266,26 +274,27 @@ class _Outbound(asyncio.Protocol):
 
     def _begin(self, transport: asyncio.Transport) -> None:
         if not is_usable_transport(transport):
-            self.drop()  # the peer is down, and is dialled again
+            self.drop()  # the peer is down; `_Link` connects again
             return
         transport.writelines(encode_frame(self._owner.hello))
-        transport.set_write_buffer_limits(high=0)  # a push leaves at once, whatever the turn does yet
+        transport.set_write_buffer_limits(high=0)  # a push leaves at once, whatever else the turn does
         connected = transport.get_extra_info("socket")
-        with contextlib.suppress(OSError):  # without a descriptor nothing is lent
+        with contextlib.suppress(OSError):  # without a descriptor the writer thread sends nothing
             self._fd = None if connected is None else os.dup(connected.fileno())
         if self._fd is not None:
             give_up_unacknowledged(self._fd, self._owner.limits.unacknowledged_timeout_ms)
 
     def eof_received(self) -> None:
-        """The peer reads no more: closing in the ordinary way would wait for it to take what is unsent."""
+        """The peer reads no more: an ordinary close would wait for it to receive what is unsent."""
         self.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.drop()
 
     def drop(self) -> None:
-        """Ends the connection, however far it came. Again, it changes nothing."""
-        transport, self._transport = self._transport, None  # what a direct_ack had not sent yet is lost
+        """Ends the connection in any state. A second call has no effect."""
+        # First the transport: ending the direct acknowledgement must not write the rest of its frame there.
+        transport, self._transport = self._transport, None
         self._end_direct_ack()
         fd, self._fd = self._fd, None
         with contextlib.suppress(OSError):
@@ -319,9 +328,11 @@ class _Outbound(asyncio.Protocol):
         self._write(outbox)
 
     def direct_ack(self, message: Message) -> DirectAck | None:
-        """As long as nothing of the loop's is under way, and till there is something again.
+        """A DirectAck, if the loop has nothing unsent on this connection: frames must not overtake each
+        other.
 
-        By a descriptor of its own, which is open for as long as anybody may use it.
+        The thread has a descriptor of its own, so that a number that the system has given to another
+        connection meanwhile is never written to. `flush` ends it before the loop writes again.
         """
         if self._outbox or self._unsent_bytes() or self._fd is None or not self.is_open:
             return None
@@ -353,7 +364,7 @@ class _Outbound(asyncio.Protocol):
 
 
 class _Inbound(asyncio.Protocol):
-    """A connection that a peer dialled: handshake first, then messages."""
+    """An incoming connection: handshake first, then messages."""
 
     def __init__(self, owner: Transport) -> None:
         self.peer: str | None = None
@@ -362,7 +373,7 @@ class _Inbound(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._address = "?"
         self._deadline: asyncio.TimerHandle | None = None
-        self._stranger_bytes = 0
+        self._unidentified_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -375,19 +386,19 @@ class _Inbound(asyncio.Protocol):
         try:
             messages = self._decoder.feed(data)
             if self.peer is None and messages:
-                self._introduce(messages.pop(0))
+                self._identify(messages.pop(0))
             elif self.peer is None:
-                self._count_as_stranger(data)
+                self._count_unidentified(data)
             self._deliver(messages)
         except PeerProtocolError as error:
             self.refuse(str(error))
 
-    def _count_as_stranger(self, data: bytes) -> None:
-        self._stranger_bytes += len(data)
-        if self._stranger_bytes > self._owner.limits.handshake_bytes_max:
-            raise PeerProtocolError(f"no handshake within {self._stranger_bytes} bytes")
+    def _count_unidentified(self, data: bytes) -> None:
+        self._unidentified_bytes += len(data)
+        if self._unidentified_bytes > self._owner.limits.handshake_bytes_max:
+            raise PeerProtocolError(f"no handshake within {self._unidentified_bytes} bytes")
 
-    def _introduce(self, first: Message | Hello) -> None:
+    def _identify(self, first: Message | Hello) -> None:
         if not isinstance(first, Hello):
             raise PeerProtocolError("the first frame is not a handshake")
         refusal = self._owner.refusal(first)
@@ -395,7 +406,7 @@ class _Inbound(asyncio.Protocol):
             raise PeerProtocolError(f"the peer {refusal}")
         self.peer = first.node_id
         self._cancel_deadline()
-        self._owner.admitted(self, first)
+        self._owner.identified(self, first)
 
     def _deliver(self, messages: list[Message | Hello]) -> None:
         if not messages or self.peer is None:
@@ -408,7 +419,7 @@ class _Inbound(asyncio.Protocol):
         self.refuse("no handshake")
 
     def refuse(self, reason: str) -> None:
-        """Close it, and say why."""
+        """Closes it, and logs why."""
         self._owner.complain(self.peer or self._address, reason)
         self._cancel_deadline()
         self.close()
@@ -423,7 +434,7 @@ class _Inbound(asyncio.Protocol):
         self._owner.lost(self)
 
     def close(self) -> None:
-        """It counts no more from now on, whether the loop says that it is closed or not."""
+        """Closes it. It counts as lost from now on, whether the loop calls `connection_lost` or not."""
         self._owner.lost(self)
         if self._transport is not None:
             with contextlib.suppress(Exception):  # there is nothing left that it could end

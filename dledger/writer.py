@@ -1,8 +1,17 @@
-"""The writer thread of one node: group commit of votes and log.
+"""The writer thread of one node: group commit of log and vote, and the messages that wait for it.
 
-What gathers on the event loop while one batch is being made durable goes to disk together as the next
-batch: one pwrite run and one fdatasync, however many messages it holds. Batches never overlap, so what a
-batch durable_state (`after`) is sent only when everything before it is durable too.
+Everything that the event loop collects while one batch is being made durable forms the next batch: one run of
+pwrite and one fdatasync, however many messages it holds. Batches never overlap, so the messages of a batch
+(`Batch.after`), which promise that its content is on this disk, leave only when everything before it is
+durable too.
+
+Two threads can carry out a batch, never both at the same time:
+
+- `NativeWriter`, where the C extension is there: an ordinary batch, which only writes and syncs log files.
+  Its thread never needs the interpreter's lock, so Python code on the event loop does not delay it. After the
+  sync it sends a single acknowledgement itself (`DirectAck`), without a turn of the loop.
+- a Python thread: batches with a vote or the end of an impairment, and all other work on the log's files
+  (`DiskWriter.run`).
 """
 
 import asyncio
@@ -23,16 +32,18 @@ from telemetry.histogram import COUNTS, SIZES, Histogram
 
 
 class WriteMetrics:
-    """Of one log. Trips that failed are not among them."""
+    """How long the writes of one log take, and how much each brings to the disk. Failed writes are not
+    counted.
+    """
 
     def __init__(self) -> None:
         self.seconds = Histogram()
-        """Write and sync; the write alone where an acknowledgement does not wait for the disk."""
+        """Write and sync; the write alone where acknowledgements do not wait for the disk."""
         self.entries = Histogram(COUNTS)
         self.size_bytes = Histogram(SIZES)
 
     def written(self, took_s: float, entries: int, size_bytes: int) -> None:
-        """A trip has ended. `entries` 0: what it brought is not known, or nothing new."""
+        """A write has ended. `entries` 0: unknown, or nothing new."""
         self.seconds.observe(took_s)
         if entries:
             self.entries.observe(entries)
@@ -40,28 +51,30 @@ class WriteMetrics:
 
 
 class DirectAck:
-    """One frame that the thread may send by `fd`. Nobody else writes to the connection before `stop`.
+    """One frame that the native thread sends by `fd` after the sync, so that an acknowledgement leaves as
+    soon as the disk has its entries, without waiting for the event loop.
 
-    `write`: how the loop sends what is left of a frame that the connection had no room for.
+    The loop writes nothing to the connection before `stop`: two writers would interleave their frames.
+    `write`: how the loop sends the rest of a frame for which the socket had not enough room.
     """
 
     def __init__(self, fd: int, frame: bytes, write: Callable[[bytes], None]) -> None:
         self.fd = fd
         self.frame = frame
         self.is_sent = False
-        """After `stop`: the thread sent it. Otherwise it is as if it had never been asked to."""
+        """After `stop`: whether the thread sent it. If not, the loop has to."""
         self._write = write
-        self._take_back: Callable[[], int] | None = None
+        self._cancel: Callable[[], int] | None = None
 
-    def begin(self, take_back: Callable[[], int]) -> None:
-        """The thread has it. `take_back` stops it, and tells how many bytes it had sent by then."""
-        self._take_back = take_back
+    def begin(self, cancel: Callable[[], int]) -> None:
+        """The thread has the frame. `cancel` stops it, and returns how many bytes it had sent by then."""
+        self._cancel = cancel
 
     def stop(self) -> None:
-        """The thread sends nothing from now on."""
-        if self._take_back is None:
+        """The thread sends nothing from now on; the rest of a frame that it began leaves first."""
+        if self._cancel is None:
             return
-        sent_bytes, self._take_back = self._take_back(), None
+        sent_bytes, self._cancel = self._cancel(), None
         self.is_sent = sent_bytes > 0
         if 0 < sent_bytes < len(self.frame):
             self._write(self.frame[sent_bytes:])
@@ -71,14 +84,15 @@ _WRITER: Final[Callable[[], Any] | None] = native.function("_log", "Writer")
 
 
 class NativeWriter:
-    """One job at a time, on the event loop that `submit` is first called on.
+    """A compiled thread that carries out one job at a time; used from the event loop that first calls
+    `submit`.
 
     A job is a list of steps, carried out in order up to the first that fails: (descriptor, position, buffers)
-    writes all buffers back to back, a bare descriptor is synced, and one (socket, bytes) may be among them:
-    it is sent, unless `take_back` came before.
+    writes all buffers back to back, a bare descriptor is synced, and one step may be (socket, bytes): they
+    are sent, unless `cancel_send` was called before.
 
-    That a job has ended is told by whoever comes first: the loop, if the job failed or `await_end` asked for
-    that, or a call of `look`.
+    The end of a job is reported once: by the event loop if the job failed or `await_end` was called, else by
+    the next call of `poll`. Most jobs need not wake the loop: its next turn sees their end.
     """
 
     @staticmethod
@@ -91,38 +105,38 @@ class NativeWriter:
         self._on_done = on_done
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_busy = False
-        """Whether a job is under way."""
+        """Whether a job is running."""
         self.took_s = 0.0
-        """How long the job took that ended last, unless it failed."""
+        """Duration of the last job that did not fail."""
 
     def submit(self, steps: list[Any]) -> None:
         """Begin a job; the one before it must have ended."""
-        assert not self.is_busy, "a job is under way"
+        assert not self.is_busy, "a job is running"
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._writer.fileno(), self._on_signal)
         self._writer.submit(steps, True)
         self.is_busy = True
 
-    def take_back(self) -> int:
-        """Stop the job's answer; how many bytes of it were sent before that."""
-        taken: int = self._writer.take_back()
-        return taken
+    def cancel_send(self) -> int:
+        """The job sends nothing from now on; returns how many bytes it has sent already."""
+        sent_bytes: int = self._writer.take_back()
+        return sent_bytes
 
     def await_end(self) -> None:
-        """Have the end of the job under way told as soon as it comes."""
+        """The end of the current job wakes the event loop."""
         if self.is_busy and not self._writer.await_end():
             assert self._loop is not None, "a job without a loop"
-            self._loop.call_soon(self.look)
+            self._loop.call_soon(self.poll)  # it has ended already, and signals no more
 
-    def look(self) -> None:
-        """Tell of the job if it has ended."""
+    def poll(self) -> None:
+        """Reports the job's end if it has ended."""
         if self.is_busy and self._writer.is_done():
             self._finish()
 
     def _on_signal(self) -> None:
         self._writer.clear()
-        self.look()
+        self.poll()
 
     def _finish(self) -> None:
         self.is_busy = False
@@ -134,7 +148,7 @@ class NativeWriter:
             self._on_done(None)
 
     def close(self) -> None:
-        """End the thread. No job may be under way."""
+        """Ends the thread. No job may be running."""
         if self._loop is not None:
             self._loop.remove_reader(self._writer.fileno())
         self._writer.close()
@@ -152,7 +166,7 @@ class Durability(enum.StrEnum):
 
 @dataclass(slots=True)
 class Batch:
-    """What one trip to the disk makes durable, and what may be said afterwards."""
+    """What is made durable together, and the messages that may leave afterwards."""
 
     hard_state: HardState | None = None
     after: list[Envelope] = field(default_factory=list)
@@ -160,16 +174,16 @@ class Batch:
     last_index: int = -1
     last_term: int = 0
     commit_index: int = -1
-    """Of the node when it was healed."""
+    """The node's, when it was healed."""
     end_position: int = 0
     is_healed: bool = False
-    """The mark of an impairment goes when the rest is durable."""
+    """The mark of the impairment is removed when the rest is durable."""
     took_s: float = 0.0
-    """How long the trip took, known at its end."""
+    """How long write and sync took; known at the end."""
 
 
 class DiskWriter:
-    """Owns the writer thread. All methods are called on the event loop."""
+    """Owns the writer threads. All methods are called on the event loop."""
 
     def __init__(
         self,
@@ -180,7 +194,7 @@ class DiskWriter:
         on_error: Callable[[BaseException], None],
         direct_ack: Callable[[Envelope], DirectAck | None] = lambda envelope: None,
     ) -> None:
-        """`direct_ack`: a way for the thread to send an acknowledgement by itself, if there is one."""
+        """`direct_ack`: makes the DirectAck of an acknowledgement; None where the loop has to send it."""
         self._store = store
         self._durable_state = durable_state
         self._durability = durability
@@ -188,9 +202,9 @@ class DiskWriter:
         self._on_error = on_error
         self.metrics = WriteMetrics()
         self._on_disk: tuple[int | None, int] = (None, 0)
-        """Where the log ended that the last trip brought to the disk: index and position."""
+        """The log's end, index and position, that the last batch wrote."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
-        self._gathering = Batch()
+        self._next_batch = Batch()
         self._native = NativeWriter.make(self._stepped)
         self._direct_ack_for = direct_ack
         self._direct_ack: DirectAck | None = None
@@ -206,26 +220,28 @@ class DiskWriter:
         return self._batch is not None
 
     def gather(self, output: Output) -> None:
-        """Adds to the next batch. The log's bytes are taken from the store when the batch leaves."""
+        """Adds to the next batch. The log's bytes are fetched from the store only when the batch starts, so
+        that one batch has everything that arrived until then.
+        """
         if output.hard_state is not None:
-            self._gathering.hard_state = output.hard_state
+            self._next_batch.hard_state = output.hard_state
         for envelope in output.send_after_persist:
             self._promise(envelope)
         if output.is_healed:
-            self._gathering.is_healed, self._gathering.commit_index = True, output.commit_index
+            self._next_batch.is_healed, self._next_batch.commit_index = True, output.commit_index
 
     def _promise(self, envelope: Envelope) -> None:
-        """An acknowledgement counts for all before it: of several on end the last one is enough."""
-        after = self._gathering.after
+        """An acknowledgement covers all entries before it: of several in a row only the last one is sent."""
+        after = self._next_batch.after
         if after and _is_covered_by(after[-1], envelope):
             after[-1] = envelope
         else:
             after.append(envelope)
 
-    def kick(self, last_index: int, last_term: int) -> None:
-        """Sends the next batch to the disk if the thread is free and there is something to write.
+    def start_next(self, last_index: int, last_term: int) -> None:
+        """Starts the next batch if none is running and there is something to write.
 
-        last_index and last_term: where the node's log ends now, with every operation applied to the store.
+        last_index and last_term: the end of the node's log now, with every operation applied to the store.
         """
         if self._batch is not None:
             if self._is_next_waiting(self._batch):
@@ -233,15 +249,15 @@ class DiskWriter:
             return
         if self._failed:
             return
-        batch = self._gathering
+        batch = self._next_batch
         batch.writes = self._store.take_writes()
         if batch.writes is None and batch.hard_state is None and not batch.after:
             return
         batch.last_index, batch.last_term = last_index, last_term
         batch.end_position = self._store.end_position
-        self._gathering = Batch()
+        self._next_batch = Batch()
         if batch.writes is None and batch.hard_state is None:
-            self._on_persisted(batch)
+            self._on_persisted(batch)  # only messages: what they promise is durable already
             return
         self._batch = batch
         if self._submit_steps(batch):
@@ -251,9 +267,8 @@ class DiskWriter:
         self._busy.add_done_callback(lambda future: self._written(future, batch))
 
     def _submit_steps(self, batch: Batch) -> bool:
-        """Whether the batch is an ordinary one that the compiled thread writes; it never runs beside the
-        other.
-        """
+        """Hands an ordinary batch to the native thread; False when the Python thread has to carry it out."""
+        # `_visits`: `run` has work for the Python thread. Two threads must not write at the same time.
         if self._native is None or self._visits or batch.hard_state is not None or batch.is_healed:
             return False
         steps = self._store.steps_of(batch.writes, self._is_synced)
@@ -262,28 +277,31 @@ class DiskWriter:
         direct_ack = self._direct_ack_for(batch.after[0]) if len(batch.after) == 1 else None
         self._direct_ack = direct_ack
         if direct_ack is not None:
+            # The frame is sent right after the last sync, not before: it says that the disk has the entries.
             syncs = [place for place, step in enumerate(steps) if type(step) is int]
             steps.insert(syncs[-1] + 1 if syncs else len(steps), (direct_ack.fd, direct_ack.frame))
         self._native.submit(steps)
         if direct_ack is not None:
-            direct_ack.begin(self._native.take_back)
+            direct_ack.begin(self._native.cancel_send)
         elif batch.after:
-            self._native.await_end()  # they leave when the loop hears of it
+            self._native.await_end()  # the loop sends these, so it must wake up at the end
         return True
 
     def _is_next_waiting(self, batch: Batch) -> bool:
-        """Whether anything has gathered behind the batch that is being written."""
-        gathering = self._gathering
+        """Whether the next batch has anything yet, while one is being written."""
+        next_batch = self._next_batch
         is_longer = self._store.end_position != batch.end_position
-        return is_longer or bool(gathering.after or gathering.hard_state or gathering.is_healed)
+        return is_longer or bool(next_batch.after or next_batch.hard_state or next_batch.is_healed)
 
-    def look(self) -> None:
-        """See whether the batch under way has ended: the compiled thread does not say so unasked."""
+    def poll(self) -> None:
+        """Reports the end of the current batch if it has ended. The native thread does not wake the loop
+        unless `await_end` was called: most turns come from the network anyway, and see the end then.
+        """
         if self._native is not None:
-            self._native.look()
+            self._native.poll()
 
     def await_end(self) -> None:
-        """Somebody waits for the batch under way: its end is to be told at once."""
+        """Something waits for the current batch: its end wakes the loop."""
         if self._native is not None:
             self._native.await_end()
 
@@ -293,26 +311,30 @@ class DiskWriter:
 
     def _stepped(self, error: OSError | None) -> None:
         batch = self._batch
-        assert batch is not None, "steps without a batch"
+        assert batch is not None, "a job without a batch"
         assert self._native is not None
         batch.took_s = self._native.took_s
         failure: BaseException | None = error
         direct_ack, self._direct_ack = self._direct_ack, None
         try:
             self._store.stepped(batch.writes, self._is_synced, error)
-        except Exception as broken:  # noqa: BLE001 (as in _finish, which tells of it)
+        except Exception as broken:  # noqa: BLE001 (as in _finish, which reports it)
             failure = broken
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
         if direct_ack is not None:
+            # The loop must know what the thread has sent before it writes on that connection again.
             direct_ack.stop()
             if direct_ack.is_sent:
                 batch.after.clear()
         self._finish(batch, failure)
 
     def _write(self, batch: Batch) -> None:
+        """Writer thread. The vote first: entries of a term must not be on a disk whose vote file does not
+        know the term yet, or the node would be impaired after a crash in between (`DurableState.load`).
+        """
         if batch.hard_state is not None:
             self._durable_state.save(batch.hard_state)
         if batch.writes is not None:
@@ -320,10 +342,11 @@ class DiskWriter:
             self._store.write(batch.writes, sync=self._is_synced)
             batch.took_s = time.perf_counter() - begun_s
         if batch.is_healed and not self._is_synced:
-            # What it was given again was on the disks of others for long: the sync that brings it here.
+            # Without syncs, the entries that healed the node may be in the page cache only, while the mark
+            # goes durably. The checkpoint syncs them.
             self._store.save_checkpoint(batch.last_index, batch.commit_index)
         if batch.is_healed:
-            self._durable_state.heal()
+            self._durable_state.heal()  # last: vote and log must be durable before the mark is removed
 
     def _written(self, future: "asyncio.Future[None]", batch: Batch) -> None:
         self._busy = None
@@ -346,29 +369,31 @@ class DiskWriter:
             self._on_error(error)
 
     def _observe(self, batch: Batch) -> None:
-        """Of the first trip, and of a log that was cut meanwhile, only the time is known."""
+        """Of the first batch, and of a log that was truncated meanwhile, only the time is known."""
         end_index, end_position = self._on_disk
         self._on_disk = batch.last_index, batch.end_position
         entries = 0 if end_index is None else max(batch.last_index - end_index, 0)
         self.metrics.written(batch.took_s, entries, max(batch.end_position - end_position, 0))
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Runs work on the writer thread, after the batch that is under way. Raises what work raises."""
+        """Runs work on the Python writer thread, after the current batch. Raises what work raises."""
+        # Counted before the native thread's job ends, so that no further job starts there before the work.
         self._visits += 1
         try:
-            await self._steps_end()
+            await self._native_end()
         except BaseException:
             self._visits -= 1
             raise
         visit = asyncio.get_running_loop().run_in_executor(self._thread, work)
         visit.add_done_callback(self._visit_ended)
-        # Whoever is cancelled while the thread works for him does not end that work.
+        # The thread can't be interrupted: a caller that is cancelled stops waiting, but the work is completed
+        # and `_visits` counts it until then.
         return await asyncio.shield(visit)
 
     def _visit_ended(self, _visit: "asyncio.Future[Any]") -> None:
         self._visits -= 1
 
-    async def _steps_end(self) -> None:
+    async def _native_end(self) -> None:
         while self._native is not None and self._native.is_busy:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -376,9 +401,9 @@ class DiskWriter:
             await waiter
 
     async def stop(self) -> None:
-        """Waits for the batch under way; nothing is accepted after it."""
+        """Waits for the current batch; nothing is accepted after it."""
         self._failed = True
-        await self._steps_end()
+        await self._native_end()
         if self._native is not None:
             self._native.close()
             self._native = None
@@ -388,7 +413,9 @@ class DiskWriter:
 
 
 def _is_covered_by(earlier: Envelope, later: Envelope) -> bool:
-    """Whether both acknowledge pushes of one leadership, the later one at least as many entries."""
+    """Whether both acknowledge pushes of the same leader in one term, and the later one
+    covers the earlier.
+    """
     one, other = earlier.message, later.message
     return (
         isinstance(one, AppendResponse)

@@ -60,7 +60,7 @@ class BrokerProcessor:
         router.register(RequestCode.GET_BROKER_MEMBER_GROUP, self.members)
 
     def register_broker(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """103: take the node in; tell it its master and the ordered topics."""
+        """103: add the node; answer with its master and the ordered topics."""
         registration = self._read_registration(request)
         try:
             result = self._tables.register(registration, self._clock_ms(), connection.connection_id)

@@ -1,4 +1,4 @@
-"""What a name server is told at its start, and the few switches that an administrator may turn while it
+"""The configuration of a name server at its start, and the switches that an administrator may change while it
 runs.
 """
 
@@ -14,7 +14,7 @@ class NameServerConfig:
     kv_config: the file that keeps the key-value table; without one the table lives in memory only.
     broker_expiry_ms: a broker that has not registered for so long is dropped, unless it asked for another
         time.
-    expiry_check_interval_ms: period of the one timer that looks for such brokers.
+    expiry_check_interval_ms: period of the one timer that checks for such brokers.
     brokers_max, topics_max, kv_items_max: registrations or items beyond these are refused.
     register_body_bytes_max: a compressed registration may not grow beyond this.
     """
@@ -34,8 +34,8 @@ class NameServerConfig:
 class NameServerSwitches:
     """Changed by request 318 and lost at the end of the process. Names and defaults are RocketMQ's.
 
-    order_message_enable: tell clients the queues of an ordered topic (`ORDER_TOPIC_CONFIG`) with its route.
-    return_order_topic_config_to_broker: tell brokers all of them with each registration.
+    order_message_enable: send clients the queues of an ordered topic (`ORDER_TOPIC_CONFIG`) with its route.
+    return_order_topic_config_to_broker: send brokers all of them in answers to registrations.
     """
 
     order_message_enable: bool = False

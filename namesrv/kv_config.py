@@ -17,7 +17,7 @@ class KvConfigError(Exception):
 
 
 class KvConfig:
-    """Every change is on disk before it is told; a change that cannot be written is not made."""
+    """Every change is on disk before it is answered; a change that cannot be written is not made."""
 
     def __init__(self, path: Path | None, items_max: int = 10_000) -> None:
         """Read the table.
@@ -79,7 +79,7 @@ def _load(path: Path) -> dict[str, dict[str, str]]:
 
 
 def _save(path: Path, data: bytes) -> None:
-    """Write beside the file, then take its place: a crash leaves the old table or the new one."""
+    """Write a file beside it, then rename that one: a crash leaves the old table or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".tmp")
     with beside.open("wb") as file:

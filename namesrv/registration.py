@@ -1,4 +1,4 @@
-"""Reads what a broker says of itself when it registers (`RegisterBrokerBody`, `TopicConfig`, `DataVersion`).
+"""Reads a broker's registration (`RegisterBrokerBody`, `TopicConfig`, `DataVersion`).
 Pure.
 """
 
@@ -15,7 +15,7 @@ from remoting.route import QueueData
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 BODY_WITH_FILTERS_VERSION = 37
-"""V3_0_11: from this version of the broker on, the topics stand one level deeper in the body."""
+"""V3_0_11: since this version of the broker, the topics are one level deeper in the body."""
 
 
 class RegistrationError(ValueError):
@@ -33,7 +33,7 @@ class DataVersion:
     counter: int = 0
 
     def to_json(self) -> bytes:
-        """As it goes on the wire."""
+        """As sent on the wire."""
         return orjson.dumps(
             {
                 "counter": self.counter,
@@ -116,7 +116,7 @@ def _inflate(body: bytes, bytes_max: int) -> bytes:
 
 
 class _Reader:
-    """Takes length-prefixed texts off a buffer; every length is checked against what is left."""
+    """Reads length-prefixed texts from a buffer; every length is checked against the bytes left."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -148,6 +148,11 @@ def _parse_topic_text(text: bytes, broker_name: str) -> tuple[str, QueueData]:
 
 
 def _queue_data(broker_name: str, config: Mapping[str, Any]) -> QueueData:
+    get = config.get
+    usual: tuple[Any, ...] = get("readQueueNums"), get("writeQueueNums"), get("perm"), get("topicSysFlag")
+    # A registration has thousands of topics: the ordinary form is checked without a call for each number.
+    if all(type(number) is int and 0 <= number <= _INT32_MAX for number in usual):
+        return QueueData(broker_name, *usual)
     return QueueData(
         broker_name,
         _number(config, "readQueueNums", 16, _INT32_MAX),
@@ -187,5 +192,5 @@ def _load_object(body: bytes) -> Mapping[str, Any]:
 
 def _object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise RegistrationError(f"{str(value)[:40]!r} stands where a JSON object should")
+        raise RegistrationError(f"{str(value)[:40]!r} is in place of a JSON object")
     return value

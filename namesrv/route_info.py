@@ -5,8 +5,8 @@ Pure: time and connections come as numbers. Three tables, one rule each:
 
 * a broker node lives as long as it registers and its connection stays; with its last node a broker's topics
   go;
-* one address stands under one broker id; the newest registration of an address or id wins, but for id 0,
-  which a node of a lower `state_version` (a leader of an earlier term) cannot take from another;
+* one address has one broker id; the newest registration of an address or id wins, but for id 0,
+  which a node of a lower `state_version` (a leader of an earlier term) cannot replace;
 * topics come from id 0 only, and no registration deletes any.
 """
 
@@ -29,12 +29,12 @@ UNIT_SUB_FLAG = 2
 
 
 class TablesFullError(Exception):
-    """A registration would go beyond the bound of a table; nothing of it was taken."""
+    """A registration would exceed the bound of a table; nothing of it was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterResult:
-    """What a broker is told: the node to follow, for one that is not id 0.
+    """The answer to a broker: the node to follow, for one that is not id 0.
 
     is_new: the node was not known before. is_ignored: a later leader holds id 0, and the tables are as they
         were.
@@ -73,7 +73,7 @@ class RouteInfoManager:
         self._nodes: dict[str, _LiveNode] = {}
 
     def register(self, registration: Registration, now_ms: int, connection_id: int) -> RegisterResult:
-        """Take in a broker node that has come, or refresh it.
+        """Add a broker node, or refresh it.
 
         Raises:
             TablesFullError: there is no room for it or its topics.
@@ -134,7 +134,7 @@ class RouteInfoManager:
         )
 
     def data_version(self, addr: str) -> DataVersion | None:
-        """The version of the topics that a node has told, None for an unknown node."""
+        """The version of the topics that a node registered, None for an unknown node."""
         node = self._nodes.get(addr)
         return node.data_version if node is not None else None
 
@@ -183,7 +183,7 @@ class RouteInfoManager:
         )
 
     def add_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> int:
-        """Take in the queues that known brokers have of a topic; return how many.
+        """Add the queues that known brokers have of a topic; return how many.
 
         Raises:
             TablesFullError: there is no room for another topic.
@@ -196,7 +196,7 @@ class RouteInfoManager:
         return len(known)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, or only what the brokers of one cluster have of it."""
+        """Delete a topic, or only its queues on the brokers of one cluster."""
         queues = self._topics.get(topic, {})
         for name in list(queues):
             broker = self._brokers.get(name)
@@ -206,7 +206,7 @@ class RouteInfoManager:
             self._topics.pop(topic, None)
 
     def set_writable(self, broker_name: str, is_writable: bool) -> int:
-        """Take or give the write permission of all topics of a broker; return how many it has.
+        """Remove or restore the write permission of all topics of a broker; return how many it has.
 
         It lasts until the broker registers a new version of its topics.
         """
@@ -280,8 +280,8 @@ class RouteInfoManager:
 def _held_version(registration: Registration, is_first: bool) -> DataVersion:
     """The version to compare the next registration with.
 
-    RocketMQ 5 tells of a new topic in a registration of that topic alone, under the version of all its
-    topics. When such a one comes first, the others are still to come, and must not pass for known.
+    RocketMQ 5 registers a new topic alone, under the version of all its topics. When such a registration is
+    the first, the other topics are still to come and must not count as known.
     """
     if is_first and len(registration.topics) == 1:
         return DataVersion(registration.data_version.state_version)

@@ -101,7 +101,7 @@ static int find_keys(const uint8_t *data, Py_ssize_t bytes, int64_t header_bytes
         if ((get_i32(data + start + RECORD_SYS_FLAG_AT) & ROLLBACK) == ROLLBACK) continue;
         if (!take_topic(&topic, &found)) return 0;
         uint32_t low = (uint32_t)(position + start);
-        if (add_record(units, &found, topic.crc, get_i64(data + start + RECORD_STORED_AT), low) < 0) return -1;
+        if (add_record(units, &found, topic.crc, get_i64(data + start + RECORD_STORE_TIMESTAMP_MS_AT), low) < 0) return -1;
     }
     return 1;
 }

@@ -2,6 +2,7 @@
 #ifndef LEDGERMQ_LOG_H
 #define LEDGERMQ_LOG_H
 
+#include "record_layout.h"
 #include "wire.h"
 
 #define ENTRY_MAGIC 1
@@ -15,11 +16,6 @@
 #define ENTRY_BODY_BYTES_AT 44
 #define INDEX_UNIT_BYTES 32
 
-#define RECORD_MAGIC_V1 0xDAA320A7u
-#define RECORD_BYTES_MIN 91
-#define RECORD_PHYSICAL_OFFSET_AT 28
-#define RECORD_BODY_AT 88 /* with two IPv4 hosts */
-#define HOSTS_V6 0x30
 #define NOT_QUEUED 0x4 /* the bit that prepared and rollback records have in common */
 #define QUEUE_UNIT_BYTES 20
 

@@ -1,15 +1,9 @@
-/* The parts of an ordinary record (commitlog/record.py): V1 with IPv4 hosts. Python has to look at all others. */
+/* The parts of an ordinary record (commitlog/record.py): V1 with IPv4 hosts. All others are left to Python. */
 #ifndef LEDGERMQ_RECORD_H
 #define LEDGERMQ_RECORD_H
 
 #include "log.h"
 
-#define RECORD_QUEUE_ID_AT 12
-#define RECORD_QUEUE_OFFSET_AT 20
-#define RECORD_SYS_FLAG_AT 36
-#define RECORD_STORED_AT 56
-#define RECORD_PREPARED_AT 76
-#define RECORD_BODY_BYTES_AT 84
 #define VALUE_END 2
 
 typedef struct {
@@ -26,7 +20,7 @@ static inline Py_ssize_t record_bytes_at(const uint8_t *at, Py_ssize_t left) {
 
 /* Whether `bytes` bytes begin as an ordinary record of that size does. */
 static inline int is_ordinary(const uint8_t *at, Py_ssize_t bytes) {
-    return bytes >= RECORD_BYTES_MIN && get_i32(at) == bytes && get_u32(at + 4) == RECORD_MAGIC_V1 &&
+    return bytes >= RECORD_BYTES_MIN && get_i32(at) == bytes && get_u32(at + RECORD_MAGIC_AT) == RECORD_MAGIC_V1 &&
            !(get_i32(at + RECORD_SYS_FLAG_AT) & HOSTS_V6);
 }
 

@@ -10,7 +10,6 @@
 #define LAYOUT_NAME "native._log.layout"
 #define TOPIC_BYTES_V1_MAX 127
 #define PROPERTIES_BYTES_MAX 32767
-#define HOST_BYTES 8
 #define FIXED_BYTES (RECORD_BODY_AT + 1 + 2)
 
 enum { TOPIC, QUEUE_ID, BODY, PROPERTIES, FLAG, SYS_FLAG, BORN_MS, BORN_HOST, STORE_HOST, RECONSUMED, PREPARED, FIELDS };
@@ -104,10 +103,10 @@ static int read_fields(const layout *self, PyObject *message, Py_ssize_t body_ma
            is_int_within(SLOT(PREPARED), INT64_MIN, INT64_MAX, &found->prepared) &&
            read_bytes(SLOT(BODY), body_max, &found->body, &found->body_bytes) &&
            read_bytes(SLOT(PROPERTIES), PROPERTIES_BYTES_MAX, &found->properties, &found->properties_bytes) &&
-           read_bytes(SLOT(BORN_HOST), HOST_BYTES, &found->born_host, &born_bytes) &&
-           born_bytes == HOST_BYTES &&
-           read_bytes(SLOT(STORE_HOST), HOST_BYTES, &found->store_host, &store_bytes) &&
-           store_bytes == HOST_BYTES;
+           read_bytes(SLOT(BORN_HOST), RECORD_HOST_BYTES, &found->born_host, &born_bytes) &&
+           born_bytes == RECORD_HOST_BYTES &&
+           read_bytes(SLOT(STORE_HOST), RECORD_HOST_BYTES, &found->store_host, &store_bytes) &&
+           store_bytes == RECORD_HOST_BYTES;
 }
 
 static Py_ssize_t record_bytes(const fields *message) {
@@ -115,21 +114,21 @@ static Py_ssize_t record_bytes(const fields *message) {
 }
 
 static void write_record(uint8_t *at, const fields *message, int64_t store_ms) {
-    put_i32(at, (int32_t)record_bytes(message));
-    put_u32(at + 4, RECORD_MAGIC_V1);
-    put_u32(at + 8, crc32_of(0, message->body, (size_t)message->body_bytes) & 0x7FFFFFFF);
-    put_i32(at + 12, message->queue_id);
-    put_i32(at + 16, message->flag);
-    put_i64(at + 20, message->queue_offset);
-    put_i64(at + 28, 0);
-    put_i32(at + 36, message->sys_flag);
-    put_i64(at + 40, message->born_ms);
-    memcpy(at + 48, message->born_host, HOST_BYTES);
-    put_i64(at + 56, store_ms);
-    memcpy(at + 64, message->store_host, HOST_BYTES);
-    put_i32(at + 72, message->reconsumed);
-    put_i64(at + 76, message->prepared);
-    put_i32(at + 84, (int32_t)message->body_bytes);
+    put_i32(at + RECORD_SIZE_AT, (int32_t)record_bytes(message));
+    put_u32(at + RECORD_MAGIC_AT, RECORD_MAGIC_V1);
+    put_u32(at + RECORD_BODY_CRC_AT, crc32_of(0, message->body, (size_t)message->body_bytes) & 0x7FFFFFFF);
+    put_i32(at + RECORD_QUEUE_ID_AT, message->queue_id);
+    put_i32(at + RECORD_FLAG_AT, message->flag);
+    put_i64(at + RECORD_QUEUE_OFFSET_AT, message->queue_offset);
+    put_i64(at + RECORD_PHYSICAL_OFFSET_AT, 0);
+    put_i32(at + RECORD_SYS_FLAG_AT, message->sys_flag);
+    put_i64(at + RECORD_BORN_TIMESTAMP_MS_AT, message->born_ms);
+    memcpy(at + RECORD_BORN_HOST_AT, message->born_host, RECORD_HOST_BYTES);
+    put_i64(at + RECORD_STORE_TIMESTAMP_MS_AT, store_ms);
+    memcpy(at + RECORD_STORE_HOST_AT, message->store_host, RECORD_HOST_BYTES);
+    put_i32(at + RECORD_RECONSUME_TIMES_AT, message->reconsumed);
+    put_i64(at + RECORD_PREPARED_TRANSACTION_OFFSET_AT, message->prepared);
+    put_i32(at + RECORD_BODY_BYTES_AT, (int32_t)message->body_bytes);
     at += RECORD_BODY_AT;
     memcpy(at, message->body, (size_t)message->body_bytes);
     at += message->body_bytes;

@@ -25,15 +25,15 @@ static const struct {
 } columns[] = {
     {INT_64, RECORD_QUEUE_OFFSET_AT},
     {INT_64, RECORD_PHYSICAL_OFFSET_AT},
-    {MESSAGE_ID, 64},
+    {MESSAGE_ID, RECORD_STORE_HOST_AT},
     {KEYS_TEXT, 0},
     {TAGS_TEXT, 0},
     {BODY, RECORD_BODY_AT},
-    {TIME, 40},
-    {TIME, RECORD_STORED_AT},
-    {HOST_TEXT, 48},
-    {INT_32, 72},
-    {INT_32, 16},
+    {TIME, RECORD_BORN_TIMESTAMP_MS_AT},
+    {TIME, RECORD_STORE_TIMESTAMP_MS_AT},
+    {HOST_TEXT, RECORD_BORN_HOST_AT},
+    {INT_32, RECORD_RECONSUME_TIMES_AT},
+    {INT_32, RECORD_FLAG_AT},
     {INT_32, RECORD_SYS_FLAG_AT},
 };
 #define COLUMNS ((int)(sizeof columns / sizeof *columns))

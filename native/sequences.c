@@ -72,9 +72,9 @@ static int read_sequence(const uint8_t *at, Py_ssize_t bytes, run *found) {
 static int read_sequenced(const uint8_t *at, Py_ssize_t bytes, run *found) {
     record parts;
     if (!is_ordinary(at, bytes)) return -1;
-    if (get_i64(at + RECORD_PREPARED_AT) != SEQUENCED) return 0;
+    if (get_i64(at + RECORD_PREPARED_TRANSACTION_OFFSET_AT) != SEQUENCED) return 0;
     if (!read_record(at, bytes, &parts) || !is_ascii(parts.topic, parts.topic_bytes)) return -1;
-    found->stored_ms = get_i64(at + RECORD_STORED_AT);
+    found->stored_ms = get_i64(at + RECORD_STORE_TIMESTAMP_MS_AT);
     found->count = 1;
     return read_sequence(parts.properties, parts.properties_bytes, found) ? 1 : -1;
 }

@@ -44,7 +44,7 @@ class Signer:
     security_token: str | None = field(default=None, repr=False)
 
     def sign(self, command: RemotingCommand) -> None:
-        """Adds the fields; one that is sent again is signed anew."""
+        """Adds the fields; a command that is sent again is signed again."""
         import hmac  # with the libraries behind it, 5 ms that a command without keys need not wait for
 
         fields = command.ext_fields
@@ -61,7 +61,7 @@ class Signer:
 
 
 def signer_from(environment: Mapping[str, str]) -> Signer | None:
-    """The account in the environment, or in a TOML file whose path stands there; None: nothing is signed.
+    """The account in the environment, or in a TOML file whose path is there; None: requests are not signed.
 
     Raises: AclError.
     """

@@ -205,7 +205,7 @@ class ResponseCode(IntEnum):
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
     LEDGERMQ_SEQUENCE_GAP = 65101
-    """A sequenced send came before one that has to stand in front of it: send again in order."""
+    """A sequenced send arrived before one that must precede it: send again in order."""
     LEDGERMQ_SEQUENCE_OVER = 65102
     """The writer has gone on to a later batch."""
     LEDGERMQ_WRITERS_FULL = 65103

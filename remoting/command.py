@@ -53,7 +53,7 @@ _dumps = orjson.dumps
 
 
 class RemotingCommand:
-    """One request or response. Mutable; whoever sends it last owns it.
+    """One request or response. Mutable; owned by the last who sends it.
 
     `version` is the sender's `MQVersion` ordinal. `body` follows the header untouched and may be empty.
     """
@@ -145,7 +145,7 @@ def decode_command(payload: bytes) -> RemotingCommand:
     """Read a frame's payload: header word, header, body.
 
     Raises:
-        CommandError: the serialize type is unknown, or the header is not what its type says.
+        CommandError: the serialize type is unknown, or the header does not match it.
     """
     word = _read_word(payload)[0] if len(payload) >= 4 else 0
     body_start = 4 + (word & _HEADER_BYTES_MAX)
@@ -167,7 +167,7 @@ def encode_head(command: RemotingCommand) -> bytes:
     """Return the frame without its body: a large body need not be copied to be sent.
 
     Raises:
-        CommandError: the header or the frame would be larger than any receiver takes.
+        CommandError: the header or the frame would be larger than any receiver accepts.
     """
     header = _encode_json(command) if command.serialize_type == JSON_HEADER else _encode_binary(command)
     header_bytes = len(header)

@@ -18,8 +18,8 @@ from remoting.frame import FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEADER_BYTES_MAX, F
 from remoting.headers.send import SendMessageRequestHeader, SendRequest
 
 LARGE_BYTES: Final = 4096
-"""A request from this size on is counted by its bytes, for as long as anybody keeps it; smaller ones are
-bounded by their number.
+"""The bytes of a request from this size on are counted while the request exists; smaller ones are bounded by
+their number.
 """
 
 _make_native = function("_remoting", "FrameReader")
@@ -29,11 +29,11 @@ _make_native = function("_remoting", "FrameReader")
 class Received:
     """Commands in order of arrival.
 
-    open_count: how many want an answer.
+    open_count: how many need an answer.
     code: the code that all of them have, or -1.
     has_answers: not all are requests.
     large: the places of the large ones, with the bytes of each.
-    error: why the command behind these cannot be read.
+    error: why the command after these cannot be read.
     """
 
     commands: list[RemotingCommand] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Received:
     error: CommandError | None = None
 
     def append(self, other: "Received") -> None:
-        """Take in what came behind these."""
+        """Append what was read after these."""
         before = len(self.commands)
         if other.commands:
             self.code = other.code if not before or self.code == other.code else -1
@@ -56,7 +56,7 @@ class Received:
 
 
 class CommandReader:
-    """One stream's. Holds the bytes of one frame that is not whole yet, as FrameDecoder does."""
+    """Reads one stream. Keeps the bytes of one incomplete frame, as FrameDecoder does."""
 
     def __init__(
         self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX
@@ -72,15 +72,15 @@ class CommandReader:
 
     @property
     def partial_bytes(self) -> int:
-        """What there is of a frame that is not whole yet."""
+        """The bytes received of an incomplete frame."""
         return len(self._partial) or self._frames.partial_bytes
 
     def feed(self, data: bytes) -> Received:
-        """Take the next bytes of the stream; return the commands that are whole now.
+        """Add the next bytes of the stream; return the commands that are complete now.
 
         Raises:
-            FrameError: as FrameDecoder.feed. A command that cannot be read is told with those before it;
-                after either the reader is of no further use.
+            FrameError: as FrameDecoder.feed. An unreadable command is the `error` of what is returned.
+                After either the reader is of no further use.
         """
         if self._native is None:
             return _decode(self._frames.feed(data))
@@ -94,7 +94,7 @@ class CommandReader:
             data = bytes(partial) + data
             partial.clear()
             return self._read(data, 0)
-        # Only the frame that was begun is put together: the others are read where they are.
+        # Only the frame that was begun is copied together; the others are read in place.
         rest_at = self._bytes_needed - len(partial)
         begun = b"".join((partial, memoryview(data)[:rest_at]))
         partial.clear()
@@ -123,7 +123,7 @@ def _decode(payloads: Sequence[bytes]) -> Received:
 
 
 def _complete(received: Received) -> Received:
-    """Decode what stands as its payload in the list of commands, and look at them all."""
+    """Decode the commands that are still payloads in the list, and count what all of them are."""
     commands: list[Any] = received.commands
     for at, command in enumerate(commands):
         if type(command) is bytes:

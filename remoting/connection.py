@@ -115,9 +115,7 @@ class Connection(asyncio.Protocol):
         head = encode_head(command)
         if command.flag & RESPONSE_FLAG:
             self._count_answers(1)
-        self._write(head)
-        if command.body:
-            self._write(command.body)
+        self._write(head, command.body)
 
     def send_bytes(self, data: bytes, answers: int = 1) -> None:
         """Write encoded frames that contain so many answers to the peer's requests."""
@@ -342,14 +340,16 @@ class Connection(asyncio.Protocol):
 
     # Writing and back-pressure
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, body: bytes = b"") -> None:
         if not self._out:
             if self._epoll is None:
                 self._loop.call_soon(self._flush_now)
             else:
                 self._epoll.flush_later(self)
         self._out.append(data)
-        self._out_bytes += len(data)
+        if body:
+            self._out.append(body)
+        self._out_bytes += len(data) + len(body)
         if self._out_bytes > self._limits.write_buffer_high_bytes:
             self._flush_now()
 
@@ -367,7 +367,7 @@ class Connection(asyncio.Protocol):
             parts = [b"".join(parts)]
         unsent: list[bytes | memoryview] = [*parts]
         if self._entry is not None and not transport.get_write_buffer_size():
-            unsent = self._entry.send(parts)
+            unsent = self._entry.send(parts, size_bytes)
             if not unsent:
                 if self._held.unsent_bytes:
                     self._measure_unsent()

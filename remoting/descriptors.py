@@ -1,5 +1,5 @@
-"""How many connections the process may have open: each takes a file descriptor, and the node's own files must
-never find that there is none left.
+"""How many connections the process may have open. Each needs a file descriptor, and enough must remain for
+the node's own files.
 """
 
 import contextlib
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 DESCRIPTORS_WANTED = 65_536
 FILES_MAX = 1_024
-"""Descriptors left to files, pipes and connections of our own, where there are enough."""
+"""Descriptors kept for files, pipes and outgoing connections, where there are enough."""
 BACKLOG_MAX = 1_024
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a server may take. `backlog`: connections that the system completes before they are accepted; as
+    """What a server may accept. `backlog`: connections that the system completes before they are accepted; as
     many can be open beyond the bound for a moment, until they are closed.
     """
 
@@ -23,18 +23,16 @@ class Room:
 
 
 def raise_limit() -> None:
-    """Let the process open more files than the system's default, which is often 1,024; as many as the hard
-    limit lets it, where that is less than wanted.
-    """
+    """Raise the limit of open files, whose default is often 1,024, as far as DESCRIPTORS_WANTED."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):  # some systems have a lower bound than they tell
+        with contextlib.suppress(OSError, ValueError):  # some systems have a lower bound than they report
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def room(connections_max: int) -> Room:
-    """What is possible under the limit as it is now."""
+    """What is possible under the present limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return room_within(DESCRIPTORS_WANTED if soft == resource.RLIM_INFINITY else soft, connections_max)
 

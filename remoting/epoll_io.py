@@ -32,7 +32,7 @@ _make_reader = function("_remoting", "FrameReader")
 _make_poller = function("_remoting", "Poller")
 
 
-def _behind(parts: Sequence[bytes], sent: int) -> list[bytes | memoryview]:
+def _unsent(parts: Sequence[bytes], sent: int) -> list[bytes | memoryview]:
     """The parts without their first `sent` bytes."""
     for number, part in enumerate(parts):
         if sent < len(part):
@@ -147,10 +147,10 @@ class EpollEntry:
         """Whether the next bytes continue a frame that has begun."""
         self._poller.expect(self.fd, self._connection, partial_bytes > 0)
 
-    def send(self, parts: list[bytes]) -> list[bytes | memoryview]:
-        """Returns what the kernel did not accept; the loop writes it, and reports errors."""
+    def send(self, parts: list[bytes], size_bytes: int) -> list[bytes | memoryview]:
+        """Returns what the kernel did not accept of so many bytes; the loop writes it, and reports errors."""
         sent: int = self._poller.send(self.fd, self._connection, parts)
-        return _behind(parts, sent)
+        return [] if sent == size_bytes else _unsent(parts, sent)
 
     def unregister(self) -> None:
         """Stop reading this connection."""

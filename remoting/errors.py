@@ -1,4 +1,4 @@
-"""Every error of the protocol layer, said once.
+"""Every error of the protocol layer.
 
 `FrameError` and `CommandError` are the peer's fault and end its connection. `HeaderError` and `RequestError`
 are answered. The `RemotingError` family is what a caller of `Connection.request` or `RemotingClient` has to

@@ -1,7 +1,7 @@
 """The dialect of JSON that fastjson 1.x writes and Java clients read. Pure.
 
-Two things in it are not JSON: map keys that are integers stand unquoted (`{0:"10.0.0.1:10911"}`), and map
-keys that are objects stand as objects (`{{"brokerName":"b","queueId":0,"topic":"T"}:123}`).
+Two things in it are not JSON: map keys that are integers are not quoted (`{0:"10.0.0.1:10911"}`), and map
+keys that are objects are written as objects (`{{"brokerName":"b","queueId":0,"topic":"T"}:123}`).
 """
 
 import re
@@ -20,7 +20,7 @@ _keys = re.compile(
     r"|(?<![\w.+-])(0|-?[1-9]\d*+)(?=\s*+:)",  # a number that is one
     re.DOTALL,
 )
-"""What to rewrite in the dialect. Nothing in it is tried twice, so that it takes linear time on any text."""
+"""What to rewrite in the dialect. It tries nothing twice, so it runs in linear time on any text."""
 _REWRITTEN_FROM_CHARS = 4096
 """Shorter texts are read token by token as fast."""
 
@@ -72,7 +72,7 @@ def _dump_key(key: Mapping[str, Any]) -> bytes:
 
 
 class _Reader:
-    """A recursive descent over tokens, one look ahead."""
+    """A recursive descent over tokens, with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -88,7 +88,7 @@ class _Reader:
         return value
 
     def _advance(self) -> str:
-        """Return the current token and look at the next one; the empty token is the end."""
+        """Return the current token and read the next one; the empty token is the end."""
         token = self._next
         match = _token.match(self._text, self._position)
         if match is not None:

@@ -13,7 +13,7 @@ from remoting.errors import FrameError
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 HEADER_BYTES_MAX = 0xFFFFFF
-"""All that the header word has room for."""
+"""The largest length that the header word can express."""
 LENGTH_BYTES = 4
 FRAME_BYTES_MIN = 8
 
@@ -21,7 +21,7 @@ _two_words = struct.Struct(">II").unpack_from
 
 
 class FrameDecoder:
-    """Holds the bytes of one frame that is not whole yet, never more than `frame_bytes_max` + one chunk."""
+    """Keeps the bytes of one incomplete frame, never more than `frame_bytes_max` + one chunk."""
 
     __slots__ = ("_bytes_needed", "_frame_bytes_max", "_header_bytes_max", "_partial")
 
@@ -35,15 +35,15 @@ class FrameDecoder:
 
     @property
     def partial_bytes(self) -> int:
-        """What there is of a frame that is not whole yet."""
+        """The bytes received of an incomplete frame."""
         return len(self._partial)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes of the stream; return the payloads that are whole now.
+        """Add the next bytes of the stream; return the payloads that are complete now.
 
         Raises:
-            FrameError: a length is negative, too large or contradicts another. Frames that came whole with
-                the bad one are dropped with it.
+            FrameError: a length is negative, too large or contradicts another. Complete frames before
+                it in the same bytes are dropped with it.
         """
         if self._partial:
             self._partial += data

@@ -9,21 +9,21 @@ class RemotingLimits:
     """One connection's bounds, and those of the server that holds many.
 
     frame_bytes_max: a longer frame closes the connection (`NettyDecoder`'s 16 MiB).
-    header_bytes_max: a longer header closes it too: one of many small fields takes many times its bytes when
-        it is read.
-    frame_timeout_ms: a frame that has begun must be whole after this, and a connection to a server must have
-        sent its first one; else it is aborted. The time does not run while we do not read.
+    header_bytes_max: a longer header closes it too: a header of many small fields needs many times its bytes
+        in memory when it is read.
+    frame_timeout_ms: a frame that has begun must be complete after this, and a connection to a server must
+        have sent its first one; else it is aborted. The time does not run while we do not read.
     unanswered_max: requests of one connection not answered yet; beyond it no more is read from it until half
-        are. Held pulls count, so this stands far above the queues a client may hold.
+        are. Held pulls count, so this is far above the number of queues that a client may have.
     unanswered_bytes_max: the bytes of the larger ones of these; beyond it no more is read until half are
-        gone.
+        freed.
     write_buffer_high_bytes: beyond it nothing more is read from a peer that does not read its answers.
     write_buffer_bytes_max: beyond it the connection is aborted at once.
     stall_ms: a connection whose write buffer stays high, or that does not finish closing, is aborted after
         this.
     idle_ms: a connection with neither read nor write is closed after this (both ends of RocketMQ do it at 120
         s).
-    check_interval_ms: period of the one timer that looks for idle and stalled connections.
+    check_interval_ms: period of the one timer that checks for idle and stalled connections.
     requests_pending_max: our own unanswered requests on one connection; beyond it PendingRequestsFullError.
     connections_max: connections of one server, fewer where the system lets the process open fewer files. For
         a further one the longest open of those that have never sent a request is aborted, or else itself.

@@ -13,7 +13,7 @@ _KIND_SHIFT: Final = 8
 _KIND_MASK: Final = 0x7
 _KINDS: Final = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 _WINDOW_BYTES_MAX: Final = 128 * 1024 * 1024
-"""What Zstandard itself asks for at most unless told otherwise."""
+"""The most that Zstandard itself uses by default."""
 _LIBRARIES: Final = {"lz4": "lz4.frame", "zstd": "zstandard"}
 
 
@@ -32,7 +32,7 @@ def compression_of(sys_flag: int) -> str | None:
 def unpack_body(body: bytes, sys_flag: int, bytes_max: int) -> bytes:
     """The body as its producer made it.
 
-    Raises: BodyError when it is not what sysFlag says, is larger than `bytes_max`, or needs a library that is
+    Raises: BodyError when it does not match sysFlag, is larger than `bytes_max`, or needs a library that is
     not installed.
     """
     plain, is_whole = _unpack(body, sys_flag, bytes_max + 1)
@@ -46,7 +46,7 @@ def unpack_body(body: bytes, sys_flag: int, bytes_max: int) -> bytes:
 def unpack_beginning(body: bytes, sys_flag: int, bytes_max: int) -> bytes:
     """The first `bytes_max` of the body as its producer made it, for the cost of these.
 
-    Raises: BodyError when they are not what sysFlag says, or need a library that is not installed.
+    Raises: BodyError when they do not match sysFlag, or need a library that is not installed.
     """
     return _unpack(body, sys_flag, bytes_max)[0][:bytes_max]
 
@@ -82,7 +82,7 @@ def _inflate(unpacker: Any, body: bytes, bytes_max: int, problem: type[Exception
 
 
 def _read_zstd(library: Any, body: bytes, bytes_max: int) -> tuple[bytes, bool]:
-    """A stream reader has a bound but says nothing of a cut frame; an object like zlib's does, unbounded."""
+    """A stream reader has a bound but does not report a cut frame; an object like zlib's does, unbounded."""
     unpacker = library.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
     try:
         with unpacker.stream_reader(body) as reader:

@@ -7,7 +7,7 @@ PROPERTIES_BYTES_MAX: Final = 1024 * 1024
 
 
 class PropertiesTextError(ValueError):
-    """The text is none; says why."""
+    """The text is no properties text; the message names the reason."""
 
 
 def parse_properties_text(body: bytes) -> dict[str, str]:

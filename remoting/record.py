@@ -7,7 +7,8 @@
 
 All integers are big-endian. The topic size has one byte in V1 and two in V2. A host is 4 address bytes and a
 4-byte port; with the IPv6 bits of sysFlag it is 16 address bytes and the port. Sources: RocketMQ's
-MessageExtEncoder and MessageDecoder. Pure: bytes in, values out. `commitlog.record` writes records.
+MessageExtEncoder and MessageDecoder. The head's fields are those of `remoting.record_layout`. Pure: bytes in,
+values out. `commitlog.record` writes records.
 """
 
 import ipaddress
@@ -18,16 +19,21 @@ from typing import Final
 
 from isal import isal_zlib
 
-MAGIC_V1: Final = 0xDAA320A7
-MAGIC_V2: Final = 0xDAA320AB
-RECORD_BYTES_MIN: Final = 91
-"""A V1 record with IPv4 hosts and empty body, topic and properties."""
+from remoting.record_layout import (
+    AT,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    fields_struct,
+    head_struct,
+)
+
 TRANSACTION_MASK: Final = 0xC
 TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_COMMIT: Final = 0x8
 TRANSACTION_ROLLBACK: Final = 0xC
-BORN_HOST_V6: Final = 0x10
-STORE_HOST_V6: Final = 0x20
 
 PROPERTY_TAGS: Final = b"TAGS"
 PROPERTY_DELAY: Final = b"DELAY"
@@ -35,14 +41,18 @@ PROPERTY_DELAY: Final = b"DELAY"
 _VALUE_END: Final = 2
 
 
-def _head(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
-    return struct.Struct(f">iIIiiqqiq{born_host_bytes}sq{store_host_bytes}siqi")
-
-
 # By the two IPv6 bits of sysFlag, moved down to 0..3.
-RECORD_HEADS: Final = (_head(8, 8), _head(20, 8), _head(8, 20), _head(20, 20))
+RECORD_HEADS: Final = (
+    head_struct(HOST_V4_BYTES, HOST_V4_BYTES),
+    head_struct(HOST_V6_BYTES, HOST_V4_BYTES),
+    head_struct(HOST_V4_BYTES, HOST_V6_BYTES),
+    head_struct(HOST_V6_BYTES, HOST_V6_BYTES),
+)
 _INT16: Final = struct.Struct(">h")
-_SIZE_AND_MAGIC: Final = struct.Struct(">iI")
+_SIZE_AND_MAGIC: Final = fields_struct("size", "magic")
+_SYS_FLAG: Final = fields_struct("sys_flag")
+_HOST_BITS_AT: Final = AT["sys_flag"] + 3
+_MAGIC_LOW_AT: Final = AT["magic"] + 3
 
 
 class MessageIllegalError(ValueError):
@@ -93,7 +103,7 @@ def decode_record(data: bytes | memoryview, start: int = 0, check_crc: bool = Fa
     end = start + size
     if end > len(data):
         raise CorruptRecordError(f"size {size} but only {len(data) - start} bytes")
-    (sys_flag,) = struct.unpack_from(">i", data, start + 36)
+    (sys_flag,) = _SYS_FLAG.unpack_from(data, start)
     head = RECORD_HEADS[sys_flag >> 4 & 3]
     if size < head.size + 3:
         raise CorruptRecordError(f"size {size} is too small for the hosts of sysFlag {sys_flag:#x}")
@@ -135,7 +145,9 @@ def decode_record(data: bytes | memoryview, start: int = 0, check_crc: bool = Fa
 
 
 def decode_records(data: bytes | memoryview) -> list[Record]:
-    """Records that stand back to back, as pulls and queries are answered. Raises CorruptRecordError."""
+    """Records that follow each other without a gap, as in answers to pulls and queries. Raises
+    CorruptRecordError.
+    """
     records, start = [], 0
     while start < len(data):
         record = decode_record(data, start)
@@ -151,12 +163,12 @@ def properties_of(data: bytes | memoryview, start: int, size: int) -> bytes:
     if size < RECORD_BYTES_MIN or start + size > len(data):
         raise CorruptRecordError(f"no record of {size} bytes in {len(data) - start}")
     end = start + size
-    body_at = start + RECORD_HEADS[data[start + 39] >> 4 & 3].size
+    body_at = start + RECORD_HEADS[data[start + _HOST_BITS_AT] >> 4 & 3].size
     body_bytes = int.from_bytes(data[body_at - 4 : body_at], "big", signed=True)
     topic_size_at = body_at + body_bytes
     if body_bytes < 0 or topic_size_at + 3 > end:
         raise CorruptRecordError(f"body of {body_bytes} bytes in a record of {size}")
-    topic_at = topic_size_at + (1 if data[start + 7] == MAGIC_V1 & 0xFF else 2)
+    topic_at = topic_size_at + (1 if data[start + _MAGIC_LOW_AT] == MAGIC_V1 & 0xFF else 2)
     properties_at = topic_at + int.from_bytes(data[topic_size_at:topic_at], "big") + 2
     if properties_at > end:
         raise CorruptRecordError(f"a topic that does not end in a record of {size} bytes")

@@ -1,7 +1,7 @@
-"""What a name server says of topics and brokers: the bodies of 105 and 106. Pure.
+"""Topics and brokers as a name server describes them: the bodies of 105 and 106. Pure.
 
 One form suits every client: compact, ids quoted, numbers as numbers. The Go client parses `brokerAddrs` by
-hand and fails on white space; the C++ client takes the ids quoted or not.
+hand and fails on white space; the C++ client accepts the ids quoted or not.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class QueueData:
 
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """The nodes of one broker by broker id; id 0 is the one that takes messages."""
+    """The nodes of one broker by broker id; id 0 is the leader, which accepts messages."""
 
     cluster: str
     broker_name: str
@@ -48,7 +48,7 @@ class BrokerData:
 
     @property
     def master_addr(self) -> str | None:
-        """`host:port` of the node that takes messages, None while there is none."""
+        """`host:port` of the leader, None while there is none."""
         return self.broker_addrs.get(MASTER_ID)
 
 

@@ -1,8 +1,7 @@
-"""Brings each request to its handler, and each failure to the answer the protocol has for it.
+"""Passes each request to its handler, and turns each failure into an answer.
 
-This is the edge where typed errors become response codes; nothing below it builds an error answer.
-Requests are handled per turn of the event loop: an `Inbox` gathers those of all connections, and a batch
-handler gets all requests of its codes in one call.
+Typed errors become response codes here; handlers build no error answers. Requests are handled per turn of the
+event loop: an `Inbox` collects those of all connections; a batch handler gets all of its codes in one call.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from remoting.codes import ResponseCode
-from remoting.command import RESPONSE_FLAG, RemotingCommand, error_response
+from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, error_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, HeaderError, RequestError
 
@@ -28,7 +27,7 @@ Arrived = tuple[Connection, list[RemotingCommand], int]
 """Requests of one connection in order, and the code that all of them have, or -1."""
 Batch = tuple[Connection, list[RemotingCommand]]
 BatchHandler = Callable[[list[Batch]], None]
-"""Takes all requests of a loop turn with its codes; answers each by `Router.answer`, now or later."""
+"""Handles all requests of a loop turn with its codes; answers each by `Router.answer`, now or later."""
 
 UNKNOWN: Final = -1
 NOTHING_THERE: Final = frozenset(
@@ -44,13 +43,13 @@ NOTHING_THERE: Final = frozenset(
 """Codes of answers that are no refusals: the request succeeded, or found nothing."""
 TASKS_MAX = 4096
 TURN_S_MAX = 0.02
-"""How long the requests of a turn that are handled one by one may take together."""
+"""Time limit for the requests of one turn that are handled one by one."""
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 _REPORTED_MAX = 1000
 
 
 class Answered(Protocol):
-    """Who asked: a connection, as far as answers need it."""
+    """The sender of a request: a connection, as far as answers need it."""
 
     def send(self, command: RemotingCommand) -> None: ...
 
@@ -98,22 +97,22 @@ class Router:
         self._reported: set[tuple[int, type[BaseException]]] = set()
 
     def register(self, code: int, handler: Handler) -> None:
-        """Let `handler` take every request with this code.
+        """Have `handler` answer every request with this code.
 
         Raises:
-            ValueError: the code is taken.
+            ValueError: the code has a handler already.
         """
         self._check_free(code)
         self._handlers[int(code)] = handler
 
     def register_batch(self, codes: Iterable[int], batch_handler: BatchHandler) -> None:
-        """Let `batch_handler` take the requests with these codes, all of a loop turn in one call, in order of
-        arrival.
+        """Have `batch_handler` answer the requests with these codes, all of a loop turn in one call, in order
+        of arrival.
 
         Requests of other codes in the same turn are handled before the batches.
 
         Raises:
-            ValueError: a code is taken.
+            ValueError: a code has a handler already.
         """
         for code in codes:
             self._check_free(code)
@@ -125,12 +124,12 @@ class Router:
         return frozenset((*self._handlers, *self._batch_handlers))
 
     def register_fallback(self, handler: Handler) -> None:
-        """Let `handler` take every request whose code nobody registered."""
+        """Have `handler` answer every request whose code has no handler."""
         self._fallback = handler
 
     def dispatch(self, arrived: list[Arrived]) -> None:
-        """Handle the requests of one loop turn. Those that take long together leave the rest to the next
-        turns: whoever keeps the loop keeps a leader from telling its followers that it lives.
+        """Handle the requests of one loop turn. After TURN_S_MAX the rest waits for the next turns: a handler
+        that blocks the event loop delays leader heartbeats.
         """
         batches: dict[BatchHandler, list[Batch]] = {}
         for connection, requests, code in arrived:
@@ -140,7 +139,7 @@ class Router:
                 batches.setdefault(batch_handler, []).append((connection, requests))
             else:
                 self._sort_out(connection, requests, batches)
-        if not self._is_continuing:
+        if self._waiting and not self._is_continuing:
             self._handle_waiting()
         for batch_handler, batch in batches.items():
             self._handle_batch(batch_handler, batch)
@@ -169,8 +168,6 @@ class Router:
 
     def _handle_waiting(self) -> None:
         waiting = self._waiting
-        if not waiting:
-            return
         loop = asyncio.get_running_loop()
         end_s = loop.time() + TURN_S_MAX
         while waiting:
@@ -182,7 +179,7 @@ class Router:
                 return
 
     async def close(self) -> None:
-        """Cancel the handlers that still run or wait; their requests get no answer."""
+        """Cancel the running and waiting handlers; their requests get no answer."""
         self._waiting.clear()
         tasks = list(self._tasks)
         for task in tasks:
@@ -249,12 +246,13 @@ class Router:
             self.answer(request, connection, result)
 
     def answer(self, request: RemotingCommand, connection: Answered, answer: RemotingCommand) -> None:
-        """Send an answer as the request wants it: its opaque, its serialize type; nothing at all to a
-        oneway. Every answer leaves here, at once or late, and is counted here when it refuses; only sends are
-        answered in frames that are encoded together, and counted there (broker/send/processor.py).
+        """Send an answer with the request's opaque and serialize type; nothing for a oneway request. Every
+        answer is sent here, at once or later, and counted if it refuses; only answers to sends are encoded
+        together and counted elsewhere (broker/send/processor.py).
         """
-        self._count(request, answer.code)
-        if request.is_oneway:
+        if answer.code:
+            self._count(request, answer.code)
+        if request.flag & ONEWAY_FLAG:
             return
         answer.opaque = request.opaque
         answer.flag |= RESPONSE_FLAG
@@ -267,9 +265,8 @@ class Router:
             connection.send(error_response(request, ResponseCode.SYSTEM_ERROR, str(error)))
 
     def _count(self, request: RemotingCommand, answer_code: int) -> None:
-        if answer_code:
-            is_known = request.code in self._handlers or request.code in self._batch_handlers
-            self.counts.refuse(request.code if is_known else UNKNOWN, answer_code)
+        is_known = request.code in self._handlers or request.code in self._batch_handlers
+        self.counts.refuse(request.code if is_known else UNKNOWN, answer_code)
 
     def _fail(self, request: RemotingCommand, connection: Connection, error: BaseException) -> None:
         if isinstance(error, RequestError):
@@ -291,7 +288,9 @@ class Router:
 
 
 class Inbox:
-    """Bounded by what the connections may read in one turn: each stops at its own bound of open requests."""
+    """The requests of one loop turn. Bounded by the connections: each stops reading at its own bound of open
+    requests.
+    """
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -299,13 +298,11 @@ class Inbox:
         self._arrived: list[Arrived] = []
 
     def add(self, arrived: Arrived) -> None:
-        """The first requests of a turn schedule the hand-over; every other connection readable now comes
-        before it.
-        """
+        # Callbacks run in order: all other connections that are readable now are read before _dispatch.
         if not self._arrived:
-            self._loop.call_soon(self._hand_over)
+            self._loop.call_soon(self._dispatch)
         self._arrived.append(arrived)
 
-    def _hand_over(self) -> None:
+    def _dispatch(self) -> None:
         arrived, self._arrived = self._arrived, []
         self._router.dispatch(arrived)

@@ -21,7 +21,7 @@ _STOP_GRACE_S = 1.0
 
 
 class RemotingServer:
-    """Listens on one address until stopped. `port` 0 lets the system choose; `port` says which after
+    """Listens on one address until stopped. With `port` 0 the system chooses one; `port` has it after
     `start`.
     """
 
@@ -46,7 +46,7 @@ class RemotingServer:
 
     @property
     def port(self) -> int:
-        """The port listened on; the one asked for before `start`."""
+        """The port listened on; before `start`, the requested one."""
         return self._port
 
     @property
@@ -88,9 +88,7 @@ class RemotingServer:
         self._arm()
 
     async def stop(self) -> None:
-        """Stop listening, cancel running handlers, write what is gathered and close all connections, within 1
-        s.
-        """
+        """Stop listening, cancel running handlers, write the collected answers and close, within 1 s."""
         if self._server is None:
             return
         self._server.close()
@@ -112,7 +110,7 @@ class RemotingServer:
             self._epoll.close()
 
     def connection_opened(self, connection: Connection) -> None:
-        """ConnectionOwner: take it in; at the bound in the place of one that says nothing, or not at all."""
+        """ConnectionOwner: add it; at the bound it replaces a silent connection, or is refused."""
         if len(self._connections) < self._connections_max or self._make_room():
             self._connections[connection] = None
             self._silent[connection] = None
@@ -141,7 +139,7 @@ class RemotingServer:
         self._silent.pop(connection, None)
 
     def connection_closed(self, connection: Connection) -> None:
-        """ConnectionOwner: forget it and tell the listeners, unless it was refused."""
+        """ConnectionOwner: remove it and notify the listeners, unless it was refused."""
         if connection not in self._connections:
             return
         self._remove(connection)
@@ -151,7 +149,7 @@ class RemotingServer:
             self._all_closed.set()
 
     def requests_received(self, connection: Connection, requests: list[RemotingCommand], code: int) -> None:
-        """ConnectionOwner: gather them for the hand-over of this turn."""
+        """ConnectionOwner: add them to the requests of this turn."""
         assert self._inbox is not None, "a connection before start"
         if self._silent:
             self._silent.pop(connection, None)

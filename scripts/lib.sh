@@ -31,8 +31,9 @@ run_pip() {
   fi
 }
 
-# ensure_venv [GROUP]: makes .venv and installs the project into it, with the dependency group when one is named.
-# Does nothing when pyproject.toml, the C sources and the checkout's place are as they were at the last install.
+# ensure_venv [test]: makes .venv and installs the project into it; with `test` also what development needs, in the exact
+# versions of requirements-dev.txt (scripts/lock writes it). Does nothing when the dependencies, the C sources and the
+# checkout's place are as they were at the last install.
 ensure_venv() {
   local group=${1:-} stamp wanted
   VENV="$ROOT/.venv"
@@ -42,17 +43,18 @@ ensure_venv() {
     say "Making the environment .venv with $("$PYTHON" --version) ..."
     "$PYTHON" -m venv --clear "$VENV" || fail "the environment $VENV could not be made."
   fi
-  wanted=$(hash_of "$ROOT" "$ROOT/pyproject.toml" "$ROOT/hatch_build.py" "$ROOT"/native/*.[ch] "$ROOT/native/compiler.py") ||
-    fail "$ROOT/pyproject.toml or the sources in $ROOT/native cannot be read."
+  wanted=$(hash_of "$ROOT" "$ROOT/pyproject.toml" "$ROOT/requirements-dev.txt" "$ROOT/hatch_build.py" \
+    "$ROOT"/native/*.[ch] "$ROOT/native/compiler.py") ||
+    fail "$ROOT/pyproject.toml, requirements-dev.txt or the sources in $ROOT/native cannot be read."
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     return 0
   fi
-  say "Installing LedgerMQ${group:+ and its group '$group'} into .venv (about half a minute, once) ..."
-  run_pip install --quiet --upgrade 'pip>=25.1'
+  say "Installing LedgerMQ${group:+ and what its tests need} into .venv (about half a minute, once) ..."
   if [ -n "$group" ]; then
-    (cd "$ROOT" && run_pip install --editable . --group "$group") || exit 1
+    run_pip install --quiet --require-hashes --requirement "$ROOT/requirements-dev.txt"
+    run_pip install --no-deps --no-build-isolation --editable "$ROOT"
   else
-    (cd "$ROOT" && run_pip install --editable .) || exit 1
+    run_pip install --editable "$ROOT"
   fi
   printf "%s\n" "$wanted" | tee "$VENV/installed-project" >"$stamp"
   say "Installed."

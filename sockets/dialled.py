@@ -1,10 +1,10 @@
-"""What every connection needs that a process of ours has dialled, so that it stands in no server's way.
+"""Outgoing connections that do not occupy a server's port.
 
-The system gives a connection its own port, out of a range in which a server's port may be, too. While the
-server is down two things can happen to that port, and both keep the server from coming back:
+The system gives an outgoing connection a local port from a range that may contain a server's port. While the
+server is down, two things can happen to that port, and both keep the server from starting:
 
-- A dial to it is given that very port: TCP then connects the socket to itself, with nothing listening.
-- A connection to somewhere else is given it, and keeps it for as long as it lives, and a minute more.
+- A connection attempt to the server gets this very port: TCP then connects the socket to itself.
+- A connection to another address gets it, and keeps it until a minute after its end.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Dialled(Protocol):
-    """A connected socket, or what an asyncio transport shows of its own."""
+    """A connected socket, or an asyncio transport's view of one."""
 
     def getsockname(self) -> Any: ...
     def getpeername(self) -> Any: ...
@@ -30,7 +30,7 @@ class Dialled(Protocol):
 
 
 def leads_to_itself(connected: Dialled) -> bool:
-    """Whether both ends are one address. Not so for a connection that is gone already, and has no ends."""
+    """Whether both ends have the same address; False for a connection that is closed already."""
     try:
         near, far = connected.getsockname(), connected.getpeername()
     except OSError:
@@ -39,9 +39,9 @@ def leads_to_itself(connected: Dialled) -> bool:
 
 
 def is_usable(connected: Dialled) -> bool:
-    """To be asked once of each connection, as soon as it is made; one of no use is to be closed at once.
+    """To be called once for each new connection; the caller closes one that is not usable.
 
-    One of use lets servers listen on its port, also after its end.
+    A usable connection is set to let servers listen on its port, also after its end.
     """
     if leads_to_itself(connected):
         with contextlib.suppress(OSError):
@@ -54,7 +54,7 @@ def is_usable(connected: Dialled) -> bool:
 
 
 def is_usable_transport(transport: "asyncio.BaseTransport") -> bool:
-    """As `is_usable`; one of no use is aborted. A transport without a socket is taken as it is."""
+    """As `is_usable`; a transport that is not usable is aborted. One without a socket is usable."""
     connected = transport.get_extra_info("socket")
     if connected is None or is_usable(connected):
         return True
@@ -63,7 +63,7 @@ def is_usable_transport(transport: "asyncio.BaseTransport") -> bool:
 
 
 def dial(address: tuple[str, int], timeout_s: float) -> socket.socket:
-    """A blocking connection. Raises OSError, ConnectionRefusedError when it would lead to itself."""
+    """Open a blocking connection. Raises OSError; ConnectionRefusedError for a connection to itself."""
     connected = socket.create_connection(address, timeout_s)
     if is_usable(connected):
         return connected
@@ -72,5 +72,5 @@ def dial(address: tuple[str, int], timeout_s: float) -> socket.socket:
 
 
 def nothing_listens() -> ConnectionRefusedError:
-    """What a connection to itself is to its owner."""
+    """The error of a connection to itself."""
     return ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused: nothing listens there")

@@ -1,4 +1,4 @@
-"""The system's table of TCP sockets, and the processes that have them (Linux; elsewhere nothing is found)."""
+"""The system's table of TCP sockets and their processes (Linux; elsewhere nothing is found)."""
 
 import contextlib
 import ipaddress
@@ -11,8 +11,8 @@ from typing import Final
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-_LOOK_S: Final = 3.0
-"""To look for the process: there may be many, with many files each."""
+_SEARCH_S: Final = 3.0
+"""Time limit for finding the process: there may be many, with many files each."""
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _TABLE_BYTES_MAX: Final = 32 << 20
 _LISTEN: Final = "0A"
@@ -22,7 +22,7 @@ _WORD_CHARS_MAX: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One socket: its own address, the other end as `host:port`, and who made it."""
+    """One socket: its own address, the other end as `host:port`, and its user."""
 
     near: Ip
     far: str
@@ -36,12 +36,12 @@ class Entry:
 
     @property
     def has_ended(self) -> bool:
-        """No process has it any more; the system keeps it for late segments."""
+        """No process has it open; the system keeps it for late segments."""
         return self.inode == _NO_INODE
 
 
 def entries_of(host: str, port: int) -> list[Entry]:
-    """The sockets that have the port at this address or at all; a name may be any address of this machine."""
+    """The sockets with this port at the address; a host name stands for any address of this machine."""
     try:
         wanted = ipaddress.ip_address(host)
     except ValueError:
@@ -80,8 +80,8 @@ def _ip(text: str) -> Ip:
 
 
 def pid_with(inodes: Collection[str]) -> int | None:
-    """A process that has one of these sockets; None when it is gone, another user's, or not found in time."""
-    end_s = time.monotonic() + _LOOK_S
+    """A process that has one of these sockets; None if it ended, is another user's or not found in time."""
+    end_s = time.monotonic() + _SEARCH_S
     wanted = {f"socket:[{inode}]" for inode in inodes}
     for process in Path("/proc").glob("[0-9]*") if wanted else ():
         for file in _open_files(process):
@@ -100,7 +100,7 @@ def _open_files(process: Path) -> Iterator[str]:
 
 
 def program(pid: int) -> str:
-    """What it runs, without its options: some of them are secrets."""
+    """The program that it runs, without options: some of them are secrets."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()[:4096].decode("utf-8", "replace").split("\0")
     except OSError:

@@ -1,4 +1,4 @@
-"""Ports to listen on: waiting for one that is about to be free, and naming who holds one that is not."""
+"""Ports to listen on: waits for one that is about to be free, and names the process that uses one."""
 
 import asyncio
 import errno
@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from sockets.holders import Entry, entries_of, pid_with, program
 
 WAIT_S: Final = 3.0
-"""For a port that only a connection holds: one that led to itself is dropped by its process at once."""
+"""For a port that only a connection uses: a connection to itself is closed by its process at once."""
 _PAUSE_S: Final = 0.05
 
 _T = TypeVar("_T")
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 class PortInUseError(OSError):
     """Another socket has the port, `is_listening` or a connection's.
 
-    `by` says whose, as ` by …`, and is empty when that cannot be seen.
+    `by` names its process, as ` by …`, and is empty when that is unknown.
     """
 
     def __init__(self, port: int, by: str, *, is_listening: bool) -> None:
@@ -32,7 +32,8 @@ class PortInUseError(OSError):
 
 
 async def listening(start: Callable[[], Awaitable[_T]], host: str, port: int) -> _T:
-    """What `start` gives, which binds the port: tried again for a while as long as only connections hold it.
+    """The result of `start`, which binds the port. It is tried again for WAIT_S while only connections use
+    the port.
 
     Raises: PortInUseError, OSError.
     """
@@ -47,7 +48,7 @@ async def listening(start: Callable[[], Awaitable[_T]], host: str, port: int) ->
 
 
 def bound(host: str, port: int, wait_s: float = WAIT_S) -> socket.socket:
-    """A socket that is bound, and listens not yet; else as `listening`.
+    """A bound socket that does not listen yet; waits as `listening` does.
 
     Raises: PortInUseError, OSError.
     """
@@ -61,7 +62,7 @@ def bound(host: str, port: int, wait_s: float = WAIT_S) -> socket.socket:
 
 
 def bound_now(host: str, port: int) -> socket.socket:
-    """As `bound`, without a wait or a look at who has the port. Raises OSError."""
+    """As `bound`, but without waiting or searching for the process. Raises OSError."""
     there = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,7 +74,7 @@ def bound_now(host: str, port: int) -> socket.socket:
 
 
 def _require_passing(error: OSError, host: str, port: int, may_wait: bool) -> None:
-    """Raises: the error, in better words, unless it may be over soon."""
+    """Raises: the error with the process that uses the port, unless the port may soon be free."""
     if error.errno != errno.EADDRINUSE:
         raise error
     entries = entries_of(host, port)
@@ -83,7 +84,7 @@ def _require_passing(error: OSError, host: str, port: int, may_wait: bool) -> No
 
 
 def _by(entries: list[Entry]) -> str:
-    """Who holds the port: a listener before the connections that it has accepted."""
+    """The process that uses the port: a listener before the connections that it has accepted."""
     if not entries:
         return ""
     entry = min(entries, key=lambda entry: (not entry.is_listening, entry.has_ended))

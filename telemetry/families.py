@@ -1,4 +1,4 @@
-"""Prometheus' metric families, in as few words as a collector can say them. The names of all begin alike."""
+"""Short constructors of Prometheus' metric families. All names begin with PREFIX."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -11,16 +11,16 @@ from telemetry.histogram import Histogram
 PREFIX: Final = "ledgermq_"
 
 Row = tuple[Sequence[str], float | None]
-"""Values of the labels, and the figure; None: it is not known, and not shown."""
+"""Values of the labels, and the figure; None: unknown, and not shown."""
 
 
 def gauge(name: str, text: str, value: float | None) -> GaugeMetricFamily:
-    """One figure that goes up and down; no sample when it is not known."""
+    """One figure that rises and falls; no sample when it is unknown."""
     return gauges(name, text, (), [((), value)])
 
 
 def gauges(name: str, text: str, labels: Sequence[str], rows: Iterable[Row]) -> GaugeMetricFamily:
-    """A figure of several things."""
+    """A figure per label values."""
     family = GaugeMetricFamily(PREFIX + name, text, labels=list(labels))
     for values, value in rows:
         if value is not None:
@@ -34,7 +34,7 @@ def counter(name: str, text: str, value: float) -> CounterMetricFamily:
 
 
 def counters(name: str, text: str, labels: Sequence[str], rows: Iterable[Row]) -> CounterMetricFamily:
-    """Of several things. `name` is without `_total`."""
+    """A growing figure per label values. `name` is without `_total`."""
     family = CounterMetricFamily(PREFIX + name, text, labels=list(labels))
     for values, value in rows:
         if value is not None:
@@ -43,7 +43,7 @@ def counters(name: str, text: str, labels: Sequence[str], rows: Iterable[Row]) -
 
 
 def histogram(name: str, text: str, figures: Histogram) -> HistogramMetricFamily:
-    """A histogram as it stands now."""
+    """The present state of a histogram."""
     family = HistogramMetricFamily(PREFIX + name, text)
     bounds = (*map(floatToGoString, figures.bounds), "+Inf")
     family.add_metric([], list(zip(bounds, figures.cumulative(), strict=True)), figures.sum)

@@ -1,4 +1,4 @@
-"""A histogram that costs a quarter of a microsecond to add to. Pure."""
+"""A histogram; adding a value costs a quarter of a microsecond. Pure."""
 
 from bisect import bisect_left
 from itertools import accumulate
@@ -9,19 +9,19 @@ SECONDS: Final = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
     *(0.1, 0.2, 0.5, 1.0, 2.5, 5.0),
 )
-"""Bounds for times: from a send that is laid out to one whose majority took its time."""
+"""Bounds for times: from the encoding of a send to a slow acknowledgement by a majority."""
 COUNTS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0)
 SIZES: Final = tuple(float(256 * 4**power) for power in range(9))
 """Bounds for bytes: 256 to 16 MiB."""
 
 
 class Histogram:
-    """How often values fell into each of a few ranges. For one thread; observe batches, not messages."""
+    """Counts of values by range. For one thread; observe batches, not messages."""
 
     __slots__ = ("_counts", "bounds", "sum")
 
     def __init__(self, bounds: tuple[float, ...] = SECONDS) -> None:
-        """`bounds`: the largest value of each range, ascending; there is one more range behind the last."""
+        """`bounds`: the largest value of each range, ascending; there is one more range after the last."""
         self.bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
@@ -38,5 +38,5 @@ class Histogram:
         return sum(self._counts)
 
     def cumulative(self) -> list[int]:
-        """How many values were at most each bound, and last how many there were at all."""
+        """For each bound the number of values up to it, and last the number of all values."""
         return list(accumulate(self._counts))

@@ -1,8 +1,7 @@
 """The lines of a process's log: one event, one line, as text or as a JSON object.
 
 What an event's own logger gives as `extra` becomes keys of the object, beside `time`, `level`, `logger` and
-`message`; `node` and `term` are added where the process knows them. In a text line they are what the message
-says.
+`message`; `node` and `term` are added where the process knows them. A text line has only the message.
 """
 
 import logging
@@ -23,25 +22,24 @@ FORMATS: Final = ("text", "json")
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; the rest of it is the event's own."""
+"""The attributes of every record; the others belong to the event."""
 _OWN: Final = frozenset({"time", "level", "logger", "message", "node", "term", "exception"})
 MESSAGE_CHARS_MAX: Final = 16 * 1024
-"""Of a message, which may quote what a client sent. A trace is shown whole: its last line says most."""
+"""Of a message, which may quote what a client sent. A trace is not shortened: its last line matters most."""
 _TRACE_INDENT: Final = "  "
 
 
 @dataclass(slots=True)
 class Whereabouts:
-    """What a process knows of itself and says on each JSON line; a program sets it once it knows."""
+    """What a process adds to each JSON line; a program sets it once it is known."""
 
     node: str | None = None
     term: Callable[[], int | None] = lambda: None
 
 
 class TextLines(logging.Formatter):
-    """A message with line ends or other control characters in it, which may come from outside, stays one line
-    of text. A trace has its own lines, indented: none of them, whatever its error quotes, passes for an
-    event.
+    """A message stays one line of text, even if it quotes line ends or other control characters from outside.
+    The lines of a trace are indented, so that none of them can be mistaken for an event.
     """
 
     def __init__(self) -> None:
@@ -95,7 +93,7 @@ class JsonLines(logging.Formatter):
 
 
 def _dump(line: Mapping[str, object]) -> str:
-    """What a terminal or a reader of lines would act on is escaped, as all else is that JSON has to."""
+    """Escapes characters on which a terminal or a line reader would act, besides those of JSON."""
     return escaped_json(_to_json(line))
 
 
@@ -103,18 +101,18 @@ def _to_json(line: Mapping[str, object]) -> str:
     try:
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:
-        # A number or text that JSON has no form for: an int beyond 64 bits, a lone surrogate.
+        # A value that JSON cannot express: an int beyond 64 bits, a lone surrogate.
         plain = {key: str(value).encode(errors="replace").decode() for key, value in line.items()}
         return orjson.dumps(plain).decode()
 
 
 class StderrLines(logging.StreamHandler[TextIO]):
-    """Tells this process's own handler from another's."""
+    """This process's own handler; the class distinguishes it from others."""
 
 
 def log_to_stderr(line_format: Format, level: str = "INFO", whereabouts: Whereabouts | None = None) -> None:
-    """What has at least this level goes to stderr, in this form; said again, in the new one. A program around
-    this one that has set up its log already keeps it.
+    """Log events of at least this level to stderr in this format; a second call replaces the first. Handlers
+    that another program has set up are kept, and nothing is added.
     """
     root = logging.getLogger()
     own = [handler for handler in root.handlers if isinstance(handler, StderrLines)]

@@ -1,4 +1,4 @@
-"""How late an event loop does what is due: the time that whoever arrives waits for its turn."""
+"""Event-loop lag: the delay between a callback's due time and its execution."""
 
 import asyncio
 from typing import Final
@@ -9,7 +9,7 @@ INTERVAL_S: Final = 0.5
 
 
 class LoopDelay:
-    """Looks twice a second, which costs an idle process nothing to speak of."""
+    """Measures twice a second, which costs an idle process next to nothing."""
 
     def __init__(self) -> None:
         self.seconds = Histogram()
@@ -25,8 +25,8 @@ class LoopDelay:
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         due_s = loop.time() + INTERVAL_S
-        self._timer = loop.call_at(due_s, self._look, loop, due_s)
+        self._timer = loop.call_at(due_s, self._measure, loop, due_s)
 
-    def _look(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
+    def _measure(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
         self.seconds.observe(max(loop.time() - due_s, 0.0))
         self._arm(loop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,13 @@ import pytest
 from hypothesis import settings
 
 from tests.support.lanes import QUICK, SPARK, Lanes
+from tests.support.long_runs import examples, is_long_run
 from tests.support.measures import lines_of
 
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")  # how long an example takes says how busy the machine is
+EXAMPLES = 50
+# No deadline: how long an example takes says how busy the machine is.
+settings.register_profile("ledgermq", deadline=None, max_examples=examples(EXAMPLES))
+settings.load_profile("ledgermq")
 
 
 def pytest_configure() -> None:
@@ -33,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
     if lost := [item.nodeid for item in items if _turn(item)[0] and item.nodeid.startswith(QUICK)]:
         raise pytest.UsageError(f"no run would find these tests, marked integration: {', '.join(lost)}")
-    if os.environ.get("LEDGERMQ_LONG") == "1":
+    if is_long_run():
         return
     for item in items:
         if item.get_closest_marker("long") is not None:

@@ -17,8 +17,8 @@ REFUSED_MAX: Final = 5
 REFUSED_WINDOW_S: Final = 60.0
 REFUSED_TEXT_MAX: Final = 200
 """Characters of a path or a reason: who is refused decides what stands there."""
-NOBODY: Final = "unknown"
-"""In place of the name and the role of whoever has no token that is known."""
+UNKNOWN_ACTOR: Final = "unknown"
+"""The name and the role of a caller without a known token."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,14 +38,14 @@ class Auditor:
         outcome: AuditOutcome,
         problem: str | None = None,
         *,
-        remote: str = NOBODY,
+        remote: str = UNKNOWN_ACTOR,
     ) -> AuditEntry:
-        """`remote` is the address of whoever is no actor."""
+        """`remote` is the address, used where there is no actor."""
         return AuditEntry(
             id=secrets.token_hex(8),
             at_ms=self._now_ms(),
-            actor=NOBODY if actor is None else actor.name,
-            role=NOBODY if actor is None else actor.role.label,
+            actor=UNKNOWN_ACTOR if actor is None else actor.name,
+            role=UNKNOWN_ACTOR if actor is None else actor.role.label,
             remote=remote if actor is None else actor.remote,
             action=str(action),
             target=target,
@@ -97,7 +97,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that was to change something. `actor` is None where nobody known sent it."""
+    """A request that was to change something. `actor` is None where the sender is unknown."""
 
     method: str
     path: str

@@ -68,7 +68,7 @@ class ConfigChange:
         if status is not None and effects:
             warnings.append(f"This holds for every node of {row.broker_name}, also after a restart.")
         if told.runtime_keys is None and effects:
-            warnings.append("The broker does not say which keys only count after a restart.")
+            warnings.append("The broker does not report which keys take effect only after a restart.")
         # Of the values as they are: all secrets are shown alike, and none may take the place of another.
         basis = hashlib.sha256(orjson.dumps(rows)).hexdigest()
         return Preview(self.action, self.address, tuple(effects), tuple(warnings), True, basis)
@@ -85,7 +85,7 @@ class ConfigChange:
             await source.change(self.address, values)
         except AskError as error:
             return [Outcome.failed(key, error) for key in sorted(values)]
-        self.changer.brokers.forget()
+        self.changer.brokers.invalidate()
         if before.runtime_keys is not None:  # LedgerMQ refuses what it cannot use
             return [Outcome(key, ok=True) for key in sorted(values)]
         try:
@@ -109,13 +109,13 @@ def _check(settings: Mapping[str, str], told: BrokerSettings) -> None:
     ]
     if fixed:
         raise ChangeRefusedError(
-            f"{', '.join(fixed)}: fixed while the broker runs. "
+            f"{', '.join(fixed)}: cannot be changed while the broker runs. "
             "Set it in the configuration file of each node and restart them."
         )
 
 
 def _unknown(settings: Mapping[str, str], told: BrokerSettings) -> Iterator[str]:
-    """A key without a value is not told by LedgerMQ, though it may be one that can change."""
+    """LedgerMQ does not list a key without a value, though such a key may be changeable."""
     known = {*told.values, *(told.runtime_keys or ())}
     by_lower = {key.lower(): key for key in known}
     for key in sorted(settings):

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from admin_api.changes import Action, Deed, Effect, Outcome, Preview, settings_outcomes, unread_outcomes
+from admin_api.changes import (
+    Action,
+    Effect,
+    FunctionChange,
+    Outcome,
+    Preview,
+    settings_outcomes,
+    unread_outcomes,
+)
 from admin_api.errors import InvalidError, NotFoundError
 from admin_api.gateway import AskError, Gateway
 from admin_api.schema import RequestSchema, Schema
@@ -79,13 +87,13 @@ class NameServer:
         shown = {key: masked(key, value) or "" for key, value in items.items()}
         return ItemsView(namespace=namespace, items=shown)
 
-    def configure(self, values: Mapping[str, str]) -> Deed:
+    def configure(self, values: Mapping[str, str]) -> FunctionChange:
         """Raises: InvalidError."""
         for key, value in values.items():
             if not key.strip() or not f"{key}{value}".isprintable() or "=" in key or key.startswith("#"):
                 raise InvalidError(f"{key[:_TEXT_MAX]!r} cannot be a key, or has a value of several lines.")
 
-        async def look() -> Preview:
+        async def preview() -> Preview:
             now = await self._source.config()
             unknown = ", ".join(sorted(values.keys() - now.keys()))
             if unknown:  # RocketMQ's would take it, and do nothing
@@ -95,7 +103,7 @@ class NameServer:
             )
             return Preview(Action.NAMESRV_CONFIG, target, tuple(effects))
 
-        async def do(_: Preview) -> Sequence[Outcome]:
+        async def execute(_: Preview) -> Sequence[Outcome]:
             before = await self._source.config()
             await self._source.configure(values)
             try:
@@ -105,19 +113,19 @@ class NameServer:
             return settings_outcomes(values, before, after)
 
         target = f"name server {self._source.address}"
-        return Deed(Action.NAMESRV_CONFIG, target, look, do)
+        return FunctionChange(Action.NAMESRV_CONFIG, target, preview, execute)
 
-    def put_item(self, namespace: str, key: str, value: str | None) -> Deed:
+    def put_item(self, namespace: str, key: str, value: str | None) -> FunctionChange:
         """`value` None deletes it."""
 
-        async def look() -> Preview:
+        async def preview() -> Preview:
             before = (await self._source.items(namespace) or {}).get(key)
             if before is None and value is None:
                 raise NotFoundError(f"{target} does not exist.")
             effect = Effect(key, masked(key, before), masked(key, value))
             return Preview(Action.NAMESRV_KV, target, (effect,), is_destructive=value is None)
 
-        async def do(_: Preview) -> Sequence[Outcome]:
+        async def execute(_: Preview) -> Sequence[Outcome]:
             if value is None:
                 await self._source.delete(namespace, key)
             else:
@@ -125,13 +133,13 @@ class NameServer:
             return (Outcome(key, ok=True),)
 
         target = f"item {key} of {namespace}"
-        return Deed(Action.NAMESRV_KV, target, look, do)
+        return FunctionChange(Action.NAMESRV_KV, target, preview, execute)
 
-    def allow_writes(self, broker_name: str, *, allow: bool) -> Deed:
+    def allow_writes(self, broker_name: str, *, allow: bool) -> FunctionChange:
         """Only routes change: a broker registers its own permissions again when a topic of its changes."""
 
-        async def look() -> Preview:
-            listed = (await self._directory.look()).listed
+        async def preview() -> Preview:
+            listed = (await self._directory.current()).listed
             if broker_name not in {entry.broker_name for entry in listed}:
                 raise NotFoundError(f"The name server lists no broker {broker_name}.")
             effect = Effect(
@@ -140,12 +148,12 @@ class NameServer:
             warning = "It holds until the broker registers a change of its topics, or starts again."
             return Preview(Action.BROKER_PERMISSION, target, (effect,), (warning,), is_destructive=not allow)
 
-        async def do(_: Preview) -> Sequence[Outcome]:
+        async def execute(_: Preview) -> Sequence[Outcome]:
             topics = await self._source.allow_writes(broker_name, allow=allow)
             return (Outcome(f"{topics} topics of {broker_name}", ok=True),)
 
         target = f"broker {broker_name}"
-        return Deed(Action.BROKER_PERMISSION, target, look, do)
+        return FunctionChange(Action.BROKER_PERMISSION, target, preview, execute)
 
 
 _WORDS = {
@@ -162,11 +170,11 @@ class CleaningService:
         self._gateway = gateway
         self._directory = directory
 
-    def clean(self, garbage: Garbage, addresses: Sequence[str] | None) -> Deed:
+    def clean(self, garbage: Garbage, addresses: Sequence[str] | None) -> FunctionChange:
         """On these brokers, or on all that the name server lists."""
 
-        async def look() -> Preview:
-            known = {entry.address for entry in (await self._directory.look()).listed}
+        async def preview() -> Preview:
+            known = {entry.address for entry in (await self._directory.current()).listed}
             unknown = set(addresses or ()) - known
             if unknown:
                 raise NotFoundError(f"The name server lists no broker {min(unknown)}.")
@@ -176,11 +184,11 @@ class CleaningService:
             warnings = ("Messages in them can be read no more.",) if is_destructive else ()
             return Preview(Action.BROKER_CLEAN, target, effects, warnings, is_destructive=is_destructive)
 
-        async def do(preview: Preview) -> Sequence[Outcome]:
+        async def execute(preview: Preview) -> Sequence[Outcome]:
             return await asyncio.gather(*(self._clean(each.subject, garbage) for each in preview.effects))
 
         target = _WORDS[garbage]
-        return Deed(Action.BROKER_CLEAN, target, look, do)
+        return FunctionChange(Action.BROKER_CLEAN, target, preview, execute)
 
     async def _clean(self, address: str, garbage: Garbage) -> Outcome:
         try:

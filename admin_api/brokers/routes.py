@@ -37,7 +37,7 @@ _NO_BROKER = problems(e404="The cluster names no broker at this address.")
 
 @router.get("", summary="Every broker", dependencies=_READ, responses={**problems(), **examples.PAGE})
 async def get_brokers(services: ServicesDep, page: PageDep) -> Brokers:
-    """Role, version, traffic and disk of each. One that gives no answer is listed as down; what only
+    """Role, version, traffic and disk of each. One that does not answer is listed as down; what only
     LedgerMQ tells is null for RocketMQ's own brokers."""
     return await services.brokers.find(page)
 
@@ -106,8 +106,8 @@ _NAME_SERVER: Final = shown(
 )
 
 
-_SERVER = {**problems(e503="The name server gives no answer."), **_NAME_SERVER}
-_ITEMS = problems(e404="It has no such namespace.", e503="The name server gives no answer.")
+_SERVER = {**problems(e503="The name server does not answer."), **_NAME_SERVER}
+_ITEMS = problems(e404="It has no such namespace.", e503="The name server does not answer.")
 _NAME = r"^[^\x00-\x1f/]+$"
 Namespace = Annotated[
     str,

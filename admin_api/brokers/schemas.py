@@ -22,14 +22,14 @@ class Product(StrEnum):
 
 
 class BrokerRow(Schema):
-    """One broker process. Where it gave no answer, only its place in the name server is known."""
+    """One broker process. Where it did not answer, only its place in the name server is known."""
 
     address: str
     broker_name: str
     cluster: str | None
     broker_id: int | None = Field(description="its id in the name server; 0 takes the writes")
     state: NodeState
-    problem: str | None = Field(description="why it gave no answer")
+    problem: str | None = Field(description="why it did not answer")
     product: Product | None
     node_id: str | None = Field(description="its id in its replication group; null for RocketMQ's own")
     role: str | None = Field(

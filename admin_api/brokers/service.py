@@ -28,7 +28,7 @@ from admin_api.sources.brokers import Brokers, BrokerSet, peer_addresses
 from broker.admin.types import NodeStatusMessage
 from remoting.route import MASTER_ID
 
-_NOBODY = Runtime({})
+_NO_FIGURES = Runtime({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Answer:
     """What one address said; nothing where `problem` says why."""
 
     status: NodeStatusMessage | None = None
-    runtime: Runtime = _NOBODY
+    runtime: Runtime = _NO_FIGURES
     problem: str | None = None
 
 
@@ -44,8 +44,8 @@ _NOT_YET = _Answer(problem="it has not answered yet")
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """One look at all brokers."""
+class _Snapshot:
+    """One read of all brokers."""
 
     found: BrokerSet
     rows: dict[str, BrokerRow]
@@ -60,14 +60,14 @@ class BrokerService:
         self._directory = directory
         self._runtime = RuntimeSource(gateway)
         self._config = ConfigSource(gateway)
-        self._seen = Cached(self._look, settings.brokers_cache_ms / 1000)
+        self._snapshot = Cached(self._read_all, settings.brokers_cache_ms / 1000)
 
     async def find(self, page: PageWanted) -> BrokerPage:
-        """Every broker listed, or named by one for its peer. Raises: AskError as `Brokers.look`."""
-        seen = await self._seen.get()
+        """Every broker listed, or named by one for its peer. Raises: AskError as `Brokers.current`."""
+        seen = await self._snapshot.get()
         rows = list(seen.rows.values())
         silent = [TroubleView(address=r.address, problem=r.problem) for r in rows if r.problem is not None]
-        # That a broker takes no writes leaves nothing out of a list of brokers.
+        # That a broker accepts no writes leaves nothing out of a list of brokers.
         namesrv = [t for t in seen.found.troubles if t.address not in seen.rows]
         problems = partial_fields(namesrv)["problems"] + silent
         return BrokerPage(
@@ -80,7 +80,7 @@ class BrokerService:
         )
 
     async def one(self, address: str) -> BrokerRow:
-        """Also of a broker that gives no answer. Raises: NotFoundError, UnavailableError, AskError."""
+        """Also for a broker that does not answer. Raises: NotFoundError, UnavailableError, AskError."""
         return (await self._known(address)).rows[address]
 
     async def runtime(self, address: str) -> BrokerRuntime:
@@ -112,24 +112,24 @@ class BrokerService:
         told = await self._config.read(address)
         return _storage_view(address, answer, _Config(told.values))
 
-    def forget(self) -> None:
-        """Lets the next asker look again."""
-        self._seen.forget()
+    def invalidate(self) -> None:
+        """The next caller reads again."""
+        self._snapshot.invalidate()
 
-    async def _known(self, address: str) -> _Seen:
-        """Only addresses that the cluster names are asked: nobody sends this process anywhere else."""
-        seen = await self._seen.get()
+    async def _known(self, address: str) -> _Snapshot:
+        """Only addresses that the cluster names are asked: a caller cannot send this process to any other."""
+        seen = await self._snapshot.get()
         if address not in seen.rows:
             raise missing(f"A broker at {address}", seen.found.troubles)
         return seen
 
-    async def _look(self) -> _Seen:
+    async def _read_all(self) -> _Snapshot:
         answers: dict[str, _Answer] = {}
-        found, _ = await asyncio.gather(self._directory.look(), self._ask_listed(answers))
+        found, _ = await asyncio.gather(self._directory.current(), self._ask_listed(answers))
         await self._ask_all(found.addresses, answers)
         answers = {address: answers[address] for address in found.addresses}
         rows = sorted((_row(address, answers[address], found) for address in answers), key=_order)
-        return _Seen(found, {row.address: row for row in rows}, answers)
+        return _Snapshot(found, {row.address: row for row in rows}, answers)
 
     async def _ask_listed(self, answers: dict[str, _Answer]) -> None:
         """Those who are known before it is known who of them leads."""
@@ -163,11 +163,11 @@ def _order(row: BrokerRow) -> tuple[str, bool, int, str]:
     return row.broker_name, row.broker_id is None, row.broker_id or 0, row.address
 
 
-def _answered(seen: _Seen, address: str) -> _Answer:
+def _answered(seen: _Snapshot, address: str) -> _Answer:
     """Raises: UnavailableError."""
     answer = seen.answers[address]
     if answer.problem is not None:
-        raise UnavailableError(f"The broker gives no answer: {answer.problem}.")
+        raise UnavailableError(f"The broker does not answer: {answer.problem}.")
     return answer
 
 
@@ -221,7 +221,7 @@ def _is_writable(answer: _Answer) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class _Config:
-    """A broker's settings as numbers; None where one is not told or is none."""
+    """A broker's settings as numbers; None where one is missing or is no number."""
 
     values: Mapping[str, str]
 
@@ -276,7 +276,7 @@ def _log_storage(runtime: Runtime, status: NodeStatusMessage | None, config: _Co
 
 
 def _dispatched(runtime: Runtime, end: int | None) -> int | None:
-    """RocketMQ tells the log's end, and how far its queues are behind."""
+    """RocketMQ reports the log's end, and how far its queues are behind."""
     behind = runtime.integer("dispatchBehindBytes")
     return None if end is None or behind is None else end - behind
 

@@ -73,7 +73,7 @@ class Answer:
     status: NodeStatusMessage | None
     problem: str | None = None
     is_stock: bool = False
-    """It answered, and does not know the request: a broker of RocketMQ's own, which tells no replication."""
+    """It answered, and does not know the request: a stock RocketMQ broker, which reports no replication."""
 
 
 @dataclass(slots=True)

@@ -103,6 +103,6 @@ CLUSTER_EXAMPLE: dict[str, Any] = ClusterView(
 PROBLEM_EXAMPLE: dict[str, Any] = Problem(
     title="Service Unavailable",
     status=503,
-    detail="The name server gives no answer and no node is known: 127.0.0.1:9876 cannot be reached.",
+    detail="The name server does not answer and no node is known: 127.0.0.1:9876 cannot be reached.",
     instance="/api/v1/cluster",
 ).model_dump(mode="json")

@@ -25,7 +25,7 @@ from remoting.route import MASTER_ID
 
 
 class HistorySample(Schema):
-    """One look at one broker name. null: nobody could say; a line through it is a guess."""
+    """One sample of one broker name. null: unknown; a line through it is a guess."""
 
     at_ms: int = Field(description="Unix time in ms")
     leader_id: str | None = None
@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A broker's counters at one time; they begin anew with each start of its process."""
+    """A broker's counters at one time; they begin at 0 with each start of its process."""
 
     address: str
     boot: str | None
@@ -212,7 +212,7 @@ def _writer(group: GroupView) -> NodeView | None:
 
 
 def _put_p99_ms(runtime: Runtime) -> float | None:
-    """RocketMQ tells -1 where it has measured nothing."""
+    """RocketMQ reports -1 where it has measured nothing."""
     latency_ms = runtime.rate("putLatency99")
     return None if latency_ms is None or latency_ms < 0 else latency_ms
 

@@ -38,7 +38,7 @@ def known(view: ClusterView) -> ClusterView:
     Raises: ProblemError (503).
     """
     if view.namesrv.state is NodeState.DOWN and not view.groups:
-        detail = f"The name server gives no answer and no node is known: {view.namesrv.problem}."
+        detail = f"The name server does not answer and no node is known: {view.namesrv.problem}."
         raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, detail)
     return view
 

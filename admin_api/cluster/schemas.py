@@ -8,7 +8,7 @@ from admin_api.schema import Schema
 
 
 class NodeState(StrEnum):
-    """UP: it answered this time. DOWN: it did not, or its leader lost it. UNKNOWN: nobody could say."""
+    """UP: it answered this time. DOWN: it did not, or its leader lost it. UNKNOWN: not known."""
 
     UP = "up"
     DOWN = "down"
@@ -80,7 +80,7 @@ class NodeView(Schema):
     id: str | None = Field(description="dLegerSelfId; null while only its address is known")
     state: NodeState
     is_ledgermq: bool | None = Field(
-        default=None, description="false: a stock RocketMQ broker, which tells nothing of replication"
+        default=None, description="false: a stock RocketMQ broker, which reports nothing about replication"
     )
     broker_id: int | None = Field(default=None, description="its id in the name server; 0 takes the writes")
     remoting_address: str | None = None
@@ -107,7 +107,7 @@ class NodeView(Schema):
     push: PushView | None = Field(default=None, description="how its leader sees it; null for the leader")
     pid: int | None = None
     started_at_ms: int | None = None
-    problem: str | None = Field(default=None, description="why it gave no answer")
+    problem: str | None = Field(default=None, description="why it did not answer")
     last_known: LastKnown | None = None
 
 
@@ -124,12 +124,12 @@ class GroupView(Schema):
     leader_id: str | None
     term: int | None
     in_sync: list[str] | None = Field(
-        default=None, description="ids of the members in sync, the leader among them; null: nobody leads"
+        default=None, description="ids of the members in sync, the leader among them; null: no leader"
     )
-    epochs: list[EpochView] | None = Field(default=None, description="null: no node answers that tells them")
+    epochs: list[EpochView] | None = Field(default=None, description="null: no node that knows them answers")
     watermarks_by_term: dict[str, dict[str, int]] | None = Field(
         default=None,
-        description="term -> node id -> last index the leader knows to be held there; null: nobody leads",
+        description="term -> node id -> last index the leader knows to be held there; null: no leader",
     )
     elections: list[ElectionView] | None = Field(
         default=None, description="the last ones, as the nodes that answer saw them; null: none answers"

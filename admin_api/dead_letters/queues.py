@@ -22,7 +22,7 @@ class DlqView(Schema):
     count: int | None = Field(description="messages that are still in the log; null: unknown")
     oldest_at_ms: int | None = Field(description="when the oldest of them came; null: none, or unknown")
     newest_at_ms: int | None = Field(description="when the newest came; null: none, or unknown")
-    is_partial: bool = Field(default=False, description="a broker that has some of them gave no answer")
+    is_partial: bool = Field(default=False, description="a broker that has some of them did not answer")
 
 
 DLQ_PREFIX: Final = "%DLQ%"
@@ -75,7 +75,7 @@ class DlqQueues:
         )
 
     async def group(self, group: str) -> DlqView:
-        """Raises: NotFoundError when the group has no dead letters, UnavailableError when nobody says so."""
+        """Raises: NotFoundError without dead letters, UnavailableError when brokers do not answer."""
         troubles: dict[Trouble, None] = {}
         view = await self._group(group, troubles)
         if view.count is None:
@@ -134,7 +134,7 @@ class DlqQueues:
 
 
 def _unknown(group: str) -> DlqView:
-    """Of a group whose letters nobody could count."""
+    """Of a group whose letters could not be counted."""
     return DlqView(
         group=group,
         topic=DLQ_PREFIX + group,

@@ -22,7 +22,7 @@ from admin_api.messages.window import FOREVER_MS, Search
 from remoting.record import Record
 
 EXAMINED_MAX: Final = 2_000
-"""Letters of one window looked at for those that were not resent yet."""
+"""Letters of one window that are checked for not having been resent."""
 FAILURES_MAX: Final = 3
 """So many failures in a row, and the rest is not tried."""
 RESENT_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -147,7 +147,7 @@ class DlqResend:
         if self._order.target is DlqTarget.TOPIC:
             topic = original_topic(record)
             if topic == record.topic:
-                raise InvalidError(f"{id_of(record)} does not tell its original topic.")
+                raise InvalidError(f"{id_of(record)} does not name its original topic.")
         known_ms = self._resent.at_ms.get((id_of(record), topic))
         if known_ms is None:
             known_ms = await resent_at_ms(self._messages, record, topic)

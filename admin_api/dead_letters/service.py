@@ -44,7 +44,7 @@ class DlqWindow(Partial):
     group: str
     items: list[DlqMessage]
     next_cursor: str | None = Field(description="for the next part; null: there is no more")
-    examined: int = Field(description="messages looked at for this part")
+    examined: int = Field(description="messages read for this part")
 
 
 class DlqTarget(StrEnum):
@@ -76,7 +76,7 @@ SCANNED_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 class Scan:
-    """One pass. When it is over, `is_cut` tells whether the bound ended it."""
+    """One pass. When it is over, `is_cut`: the limit ended it."""
 
     def __init__(self, messages: Messages, search: Search) -> None:
         self.is_cut = False
@@ -86,7 +86,7 @@ class Scan:
     async def records(self) -> AsyncIterator[tuple[Record, str]]:
         """Records with their broker's name.
 
-        Raises: NotFoundError; UnavailableError when a broker that has a part of them gives no answer;
+        Raises: NotFoundError; UnavailableError when a broker that has a part of them does not answer;
         AskError when one falls silent on the way.
         """
         search, windows = self._search, self._messages.windows

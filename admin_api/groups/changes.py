@@ -74,8 +74,8 @@ class PutGroup:
 
     async def preview(self) -> Preview:
         """Raises: InvalidError, UnavailableError, ChangeRefusedError when nothing would change."""
-        self._overview.forget()
-        overview = await self._overview.look()
+        self._overview.invalidate()
+        overview = await self._overview.current()
         names = self._brokers(overview)
         values = self._wanted.model_dump(exclude={"brokers"}, exclude_none=True)
         effects: list[Effect] = []
@@ -108,7 +108,7 @@ class PutGroup:
             await self._source.put(self._addresses[name], self._configs[name])
 
         outcomes = [await outcome_of(name, put(name)) for name in self._configs]
-        self._overview.forget()
+        self._overview.invalidate()
         return outcomes
 
     def _brokers(self, overview: Overview) -> list[str]:
@@ -165,8 +165,8 @@ class DeleteGroup:
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError."""
-        self._overview.forget()
-        overview = await self._overview.look()
+        self._overview.invalidate()
+        overview = await self._overview.current()
         holding = sorted(name for name, configs in overview.configs.items() if self.target in configs)
         self._addresses = {name: overview.brokers.masters[name] for name in holding}
         if not holding:
@@ -207,7 +207,7 @@ class DeleteGroup:
             await self._source.delete(address, self.target, with_offsets=self._with_offsets)
 
         outcomes = [await outcome_of(name, delete(address)) for name, address in self._addresses.items()]
-        self._overview.forget()
+        self._overview.invalidate()
         return outcomes
 
 
@@ -260,7 +260,7 @@ class SetConsumeMode:
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, ChangeRefusedError."""
-        overview = await self._overview.look()
+        overview = await self._overview.current()
         topic, brokers = self._wanted.topic, overview.brokers
         if self.target not in overview.names():
             raise missing(f"the consumer group {self.target}", overview.troubles)

@@ -243,7 +243,7 @@ def _queue(key: QueueKey, row: ProcessQueue, *, is_pop: bool) -> MemberQueue:
 
 
 def settings_rows(overview: Overview, group: str) -> list[BrokerSettings]:
-    """Of every broker that told its groups."""
+    """Of every broker that reported its groups."""
     rows = []
     for name in sorted(overview.configs):
         config = overview.configs[name].get(group)

@@ -212,10 +212,10 @@ class _OffsetChange:
     async def _look(self, group: str) -> Overview:
         """Raises: NotFoundError, UnavailableError."""
         self._left_out = {}
-        overview = await self._overview.look()
+        overview = await self._overview.current()
         if group not in overview.names():
-            self._overview.forget()
-            overview = await self._overview.look()
+            self._overview.invalidate()
+            overview = await self._overview.current()
         if group not in overview.names():
             raise missing(f"the consumer group {group}", overview.troubles)
         self._note(overview.brokers.troubles)
@@ -324,7 +324,7 @@ class ResetOffsets(_OffsetChange):
             parts = await asyncio.gather(*(self._move(topic, rows) for rows in by_broker.values()))
             prefix = f"{topic} " if len(self._plans) > 1 else ""
             outcomes += [replace(each, subject=prefix + each.subject) for part in parts for each in part]
-        self._overview.forget()
+        self._overview.invalidate()
         return outcomes
 
     async def _move(self, topic: str, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:
@@ -423,7 +423,7 @@ class CloneOffsets(_OffsetChange):
                 part = await self._clone(topic, broker_name, plans)
                 prefix = f"{topic} " if several else ""
                 outcomes += [replace(each, subject=prefix + each.subject) for each in part]
-        self._overview.forget()
+        self._overview.invalidate()
         return outcomes
 
     async def _clone(self, topic: str, broker_name: str, plans: Sequence[QueuePlan]) -> Sequence[Outcome]:

@@ -75,7 +75,7 @@ class Overview:
 
 
 class GroupOverview:
-    """Looks on demand; any number of askers share one look."""
+    """Reads on demand; concurrent callers share one read."""
 
     def __init__(
         self, gateway: Gateway, directory: Brokers, now_s: Callable[[], float] = time.monotonic
@@ -84,15 +84,15 @@ class GroupOverview:
         self._directory = directory
         self._groups = GroupSource(gateway)
         self._offsets = OffsetSource(gateway)
-        self._look = Cached(self._read, LOOK_S, now_s)
+        self._cached = Cached(self._read, LOOK_S, now_s)
         self._stock_lags = Cached(self._read_stock_lags, STOCK_LAGS_S, now_s)
 
-    async def look(self, *, with_stock_lags: bool = False) -> Overview:
-        """One that is young, of the brokers that lead now. Raises: UnavailableError when none answers."""
-        overview = await self._look.get()
+    async def current(self, *, with_stock_lags: bool = False) -> Overview:
+        """A recent one, of the brokers that lead now. Raises: UnavailableError when none answers."""
+        overview = await self._cached.get()
         if overview.brokers.masters != (await self.brokers()).masters:
-            self.forget()
-            overview = await self._look.get()
+            self.invalidate()
+            overview = await self._cached.get()
         if not with_stock_lags or not overview.stock_brokers:
             return overview
         lags, troubles = await self._stock_lags.get()
@@ -100,13 +100,13 @@ class GroupOverview:
             overview.brokers, overview.configs, overview.progress, lags, (*overview.troubles, *troubles)
         )
 
-    def forget(self) -> None:
-        """Something was changed: the next look is a new one."""
-        self._look.forget()
-        self._stock_lags.forget()
+    def invalidate(self) -> None:
+        """Something was changed: the next caller reads again."""
+        self._cached.invalidate()
+        self._stock_lags.invalidate()
 
     async def brokers(self) -> BrokerSet:
-        """Raises: UnavailableError when there is nobody to ask."""
+        """Raises: UnavailableError when there is no broker to ask."""
         return await known_brokers(self._directory)
 
     async def _read(self) -> Overview:
@@ -125,18 +125,18 @@ class GroupOverview:
     async def _read_stock_lags(
         self,
     ) -> tuple[Mapping[str, Mapping[str, Mapping[str, int]]], tuple[Trouble, ...]]:
-        overview = await self._look.get()
+        overview = await self._cached.get()
         read = on_masters(overview.brokers, self._offsets.lags)
         gathered = await self._gateway.ask_each(overview.stock_brokers, read)
         return gathered.answers, gathered.troubles
 
 
 async def known_brokers(directory: Brokers) -> BrokerSet:
-    """Raises: UnavailableError when there is nobody to ask."""
+    """Raises: UnavailableError when there is no broker to ask."""
     try:
-        brokers = await directory.look()
+        brokers = await directory.current()
     except AskError as error:
-        raise UnavailableError(f"The name server gives no answer: {error}.") from error
+        raise UnavailableError(f"The name server does not answer: {error}.") from error
     if not brokers.masters:
         raise UnavailableError(sentence(brokers.troubles))
     return brokers
@@ -153,7 +153,7 @@ def joined(*troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
 
 
 def sentence(troubles: Iterable[Trouble]) -> str:
-    """Why nobody could say."""
+    """Why there is no answer."""
     said = "; ".join(trouble.problem for trouble in troubles)
     return f"No broker gives an answer: {said}." if said else "The name server lists no broker."
 

@@ -67,7 +67,7 @@ class Producers:
     async def find(self, query: ProducerQuery, page: PageWanted) -> ProducerGroups:
         """Groups by name. Raises: NotFoundError, UnavailableError for the topic, AskError."""
         if query.topic is None:
-            found = await self._directory.look()
+            found = await self._directory.current()
             masters, troubles = found.masters, found.troubles
         else:
             tables = await self._tables.get()

@@ -25,7 +25,7 @@ class QueueProgress(Schema):
 
     broker_name: str
     queue_id: int
-    min_offset: int | None = Field(description="its first message; null when it was not told")
+    min_offset: int | None = Field(description="its first message; null when it is unknown")
     max_offset: int = Field(description="the offset the next message gets")
     offset: int | None = Field(description="the next message to consume; null: the group has no offset here")
     lag: int | None = Field(description="messages not consumed yet; null without an offset")
@@ -143,7 +143,7 @@ class GroupProgressReader:
     async def _extras(
         self, address: str, group: str, rows: Mapping[QueueKey, OffsetRow]
     ) -> tuple[dict[QueueKey, BoundsRow], dict[QueueKey, int]]:
-        """First offsets and delays, where they are told: without them the rest is still worth showing."""
+        """First offsets and delays, where they are known: without them the rest is still useful."""
         topics = sorted({key.topic for key in rows})[:TOPICS_ASKED_MAX]
 
         async def bounds_of(topic: str) -> Mapping[QueueKey, BoundsRow]:

@@ -47,7 +47,7 @@ async def get_groups(
 ) -> Response:
     """Filtered, sorted and in pages; at most 10 s old, 15 s on stock RocketMQ. What is unknown comes last.
 
-    A group nobody is connected to is `offline`; where a broker gave no answer it may be `unknown`. On stock
+    A group nobody is connected to is `offline`; where a broker did not answer it may be `unknown`. On stock
     RocketMQ, pages of more than 100 groups do not tell who is connected.
     """
     query = GroupQuery(name, sort, descending, system, lag)
@@ -145,7 +145,7 @@ async def get_members(services: ServicesDep, group: Group) -> Response:
     responses={
         **problems(
             e404="No such consumer is connected.",
-            e503="It gives no answer, or no broker that would know does.",
+            e503="It does not answer, or no broker that would know does.",
         ),
         **examples.shown(examples.RUNNING_EXAMPLE),
     },

@@ -8,7 +8,7 @@ from admin_api.schema import Schema
 
 
 class GroupPresence(StrEnum):
-    """ONLINE: a consumer is connected. OFFLINE: every broker says that none is. UNKNOWN: nobody could say."""
+    """ONLINE: a consumer is connected. OFFLINE: every broker says that none is. UNKNOWN: not known."""
 
     ONLINE = "online"
     OFFLINE = "offline"
@@ -43,7 +43,7 @@ class ConsumerGroupItem(Schema):
         description="messages not consumed yet in all topics, retries included; null for a group that has no "
         "offset, for one that broadcasts (its consumers keep their offsets), and where it was not asked for"
     )
-    is_lag_partial: bool = Field(description="a broker that may have more of it gave no answer")
+    is_lag_partial: bool = Field(description="a broker that may have more of it did not answer")
     unknown_queues: int | None = Field(description="queues with messages that it has no offset for")
     lag_by_topic: dict[str, int | None] = Field(default={}, description="the same by topic")
     consume_tps: float | None = Field(description="messages a second over the last minute")

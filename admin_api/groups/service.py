@@ -64,7 +64,7 @@ class GroupQuery:
 
 
 class ConsumerGroups:
-    """One per process. Every method raises UnavailableError where nobody could say."""
+    """One per process. Every method raises UnavailableError where no broker answers."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class ConsumerGroups:
         each group of a page of at most STOCK_PAGE_MAX.
         """
         with_lag = query.with_lag or query.sort is GroupSort.LAG
-        overview = await self.overview.look(with_stock_lags=with_lag)
+        overview = await self.overview.current(with_stock_lags=with_lag)
         contains = query.contains.casefold()
         names = {name for name in overview.names() if contains in name.casefold()}
         if not query.with_system:
@@ -149,7 +149,7 @@ class ConsumerGroups:
             subscription_views,
         )
 
-        overview = await self.overview.look()
+        overview = await self.overview.current()
         (clients, failed), progress, modes = await asyncio.gather(
             self._clients(overview.brokers, group),
             self._progress.lags(overview.brokers, group),
@@ -187,7 +187,7 @@ class ConsumerGroups:
         """Raises: NotFoundError."""
         from admin_api.groups.details import MembersView, member_views, subscription_views
 
-        overview = await self.overview.look()
+        overview = await self.overview.current()
         clients, failed = await self._clients(overview.brokers, group)
         troubles = joined(overview.brokers.troubles, failed)
         self._require(overview, group, clients, troubles)
@@ -226,7 +226,7 @@ class ConsumerGroups:
         """Raises: NotFoundError."""
         from admin_api.groups.progress import ProgressView, queue_clients, topic_views
 
-        overview = await self.overview.look()
+        overview = await self.overview.current()
         (clients, failed), rows = await asyncio.gather(
             self._clients(overview.brokers, group), self._progress.rows(overview.brokers, group, topic)
         )

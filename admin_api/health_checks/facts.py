@@ -40,13 +40,13 @@ class Finding(Schema):
 
 
 class DoctorReport(Partial):
-    """Everything found, the worst first. `isPartial`: something could not be looked at."""
+    """Everything found, the worst first. `isPartial`: something could not be checked."""
 
     as_of_ms: int = Field(description="Unix time in ms")
     is_well: bool = Field(description="no finding is an error")
     findings: list[Finding]
     looked_at: dict[str, int | None] = Field(
-        description="how many nodes, groups and so on there were to look at; null: nobody could say"
+        description="how many nodes, groups and so on there were to check; null: unknown"
     )
 
 
@@ -84,7 +84,7 @@ class Facts:
     sample_ms: int = 0
     dlqs: Sequence[DlqView] | None = None
     hanging: Mapping[str, Listener] = field(default_factory=dict)
-    """By address: what takes connections there and gives no answer."""
+    """By address: what takes connections there and does not answer."""
 
     @property
     def now_ms(self) -> int:

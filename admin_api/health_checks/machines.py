@@ -41,7 +41,7 @@ def check_clocks(facts: Facts) -> Iterator[Finding]:
             address,
             f"The clock of {address} is {words_of_ms(abs(ahead_ms))} {way} the others.",
             "Let NTP or chrony keep it. Store times, delays, retention and searches by time follow the clock "
-            "of whoever leads.",
+            "of the leader.",
         )
 
 
@@ -66,7 +66,7 @@ def check_versions(facts: Facts) -> Iterator[Finding]:
 
 
 def check_limits(facts: Facts) -> Iterator[Finding]:
-    """Files and memory, where the broker tells them."""
+    """Files and memory, where the broker reports them."""
     for address, vitals in facts.vitals.items():
         number = vitals.runtime.integer
         files, files_max = number("openFiles"), number("openFilesMax")

@@ -20,7 +20,7 @@ def check_name_server(facts: Facts) -> Iterator[Finding]:
         yield error(
             "namesrv-silent",
             namesrv.address,
-            f"The name server gives no answer: {namesrv.problem}.",
+            f"The name server does not answer: {namesrv.problem}.",
             f"{start}, or name the right one (--namesrv). Clients that are connected go on; new ones, and "
             "clients that look for a new leader, find none.",
         )
@@ -130,7 +130,7 @@ def _silent(facts: Facts, group: GroupView, node: NodeView, spare: int) -> Itera
     code, remedy = "node-down", f"S{again}"
     if listener is not None:
         code, remedy = "node-hangs", f"{end_it(str(node.remoting_address), listener)} Then s{again}"
-        sentence = f"{name_of(group, node)} takes connections and gives no answer{seen}: {node.problem}."
+        sentence = f"{name_of(group, node)} takes connections and does not answer{seen}: {node.problem}."
     if spare > 0:
         yield warning(code, name_of(group, node), sentence, remedy)
     else:

@@ -65,7 +65,7 @@ metrics_router = APIRouter(tags=["health"], dependencies=[Depends(require(Role.R
     responses={200: {"content": {"text/plain": {"example": _EXAMPLE}}}},
 )
 async def get_metrics(request: Request) -> Response:
-    """Prometheus' text format; docs/metrics.md has every name. The cluster may be half a second old."""
+    """Prometheus' text format; docs/monitoring.md has every name. The cluster may be half a second old."""
     metrics = request.app.state.metrics
     assert isinstance(metrics, AdminMetrics)
     feed = feed_of(request)
@@ -113,7 +113,7 @@ async def get_doctor(
     ] = 0,
 ) -> DoctorReport:
     """Looks at every node, its machine, the addresses in the routes, consumer groups and dead letters. Always
-    200: `isWell` says whether a finding is an error, and what could not be looked at is in `problems`."""
+    200: `isWell` says whether a finding is an error, and what could not be checked is in `problems`."""
     services = request.app.state.services
     assert isinstance(services, Services)
-    return await services.doctor.examine(sample_ms)
+    return await services.health_checks.examine(sample_ms)

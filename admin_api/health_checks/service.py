@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from admin_api.cluster.reader import ClusterReader
 from admin_api.cluster.schemas import ClusterView, NodeState
@@ -22,7 +22,7 @@ from broker.admin.types import NodeStatusMessage
 
 T = TypeVar("T")
 DLQS_MAX: Final = 200
-"""Dead letter queues looked at; each costs a few requests."""
+"""Dead letter queues that are checked; each costs a few requests."""
 LISTENER_LIMIT_S: Final = 1.0
 """How long a connection to a silent one may take."""
 Check = Callable[[Facts], Iterator[Finding]]
@@ -45,37 +45,17 @@ CHECKS: Final[tuple[Check, ...]] = (
 _ORDER: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
-class Forgetful(Protocol):
-    """What is kept for a while and can be dropped."""
-
-    def forget(self) -> None: ...
-
-
-class GroupLister(Protocol):
-    """What is needed of `admin_api.groups.service.ConsumerGroups`."""
-
-    @property
-    def overview(self) -> Forgetful: ...
-
-    async def find(self, query: GroupQuery, page: PageWanted) -> Page[ConsumerGroupItem]: ...
-
-
-class DlqLister(Protocol):
-    """What is needed of `admin_api.dead_letters.queues.DlqQueues`."""
-
-    async def groups(self, wanted: PageWanted) -> Page[DlqView]: ...
-
-
-class Doctor:
-    """Asks everyone once, and each of the two services for its list."""
+class HealthChecks:
+    """Asks every node once; the lists of consumer groups and dead-letter queues come from their services."""
 
     def __init__(
         self,
         gateway: Gateway,
         directory: Brokers,
         reader: ClusterReader,
-        consumer_groups: Callable[[], GroupLister],
-        dlq: Callable[[], DlqLister],
+        find_groups: Callable[[GroupQuery, PageWanted], Awaitable[Page[ConsumerGroupItem]]],
+        invalidate_groups: Callable[[], None],
+        list_dead_letters: Callable[[PageWanted], Awaitable[Page[DlqView]]],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         listener_at: Callable[[str, float], Awaitable[Listener | None]] = listener_at,
     ) -> None:
@@ -83,24 +63,25 @@ class Doctor:
         self._directory = directory
         self._reader = reader
         self._runtime = RuntimeSource(gateway)
-        self._consumer_groups = consumer_groups
-        self._dlq = dlq
+        self._find_groups = find_groups
+        self._invalidate_groups = invalidate_groups
+        self._list_dead_letters = list_dead_letters
         self._now_ms = now_ms
         self._listener_at = listener_at
 
     async def examine(self, sample_ms: int = 0) -> DoctorReport:
-        """What is wrong now. With `sample_ms` the consumers are looked at twice, so long apart: only so can
-        be said that a lag grows. Never raises for what a broker does or fails to do.
+        """What is wrong now. With `sample_ms` the groups are read twice, that long apart: only so a growing
+        lag is found. Never raises for what a broker does or fails to do.
         """
         troubles: list[Trouble] = []
         before = await self._sample(sample_ms, troubles) if sample_ms else ()
         (view, vitals), (listed, statuses), groups, dlqs = await asyncio.gather(
-            self._look_at_nodes(),
-            self._look_at_listed(),
+            self._read_nodes(),
+            self._read_listed(),
             self._optional(self._read_groups, troubles),
             self._optional(self._read_dlqs, troubles),
         )
-        hanging = await self._look_at_hanging(view)
+        hanging = await self._find_hanging(view)
         if view.namesrv.state is NodeState.DOWN and not view.groups:
             return _report(Facts(view, hanging=hanging), ())
         facts = Facts(
@@ -117,22 +98,22 @@ class Doctor:
         return _report(facts, (*troubles, *vitals.troubles))
 
     async def _sample(self, sample_ms: int, troubles: list[Trouble]) -> Sequence[ConsumerGroupItem]:
-        """The groups that long before they are looked at; where nobody tells them, at once."""
+        """The groups `sample_ms` before they are read again; empty, and at once, where they are unknown."""
         before = await self._optional(self._read_groups, troubles)
         if before is None:
             return ()
         await asyncio.sleep(sample_ms / 1000)
-        self._consumer_groups().overview.forget()
+        self._invalidate_groups()
         return before.items
 
-    async def _look_at_nodes(self) -> tuple[ClusterView, Gathered[str, Vitals]]:
+    async def _read_nodes(self) -> tuple[ClusterView, Gathered[str, Vitals]]:
         view = await self._reader.read()
         nodes = [node for group in view.groups for node in group.nodes]
         up = {node.remoting_address for node in nodes if node.remoting_address and node.state is NodeState.UP}
         return view, await self._gateway.ask_each(sorted(up), self._vitals)
 
-    async def _look_at_hanging(self, view: ClusterView) -> dict[str, Listener]:
-        """Of what is silent, that which takes connections."""
+    async def _find_hanging(self, view: ClusterView) -> dict[str, Listener]:
+        """Silent addresses that accept connections."""
         nodes = [node for group in view.groups for node in group.nodes if node.state is not NodeState.UP]
         down = [] if view.namesrv.state is NodeState.UP else [view.namesrv.address]
         down += [node.remoting_address for node in nodes if node.remoting_address is not None]
@@ -140,9 +121,9 @@ class Doctor:
         found = await asyncio.gather(*(self._listener_at(address, LISTENER_LIMIT_S) for address in silent))
         return {at: listener for at, listener in zip(silent, found, strict=True) if listener is not None}
 
-    async def _look_at_listed(self) -> tuple[Sequence[Listed], Mapping[str, NodeStatusMessage | None]]:
-        """Whom the name server lists, and by that address who answers there."""
-        found = await self._optional(self._directory.look, [])
+    async def _read_listed(self) -> tuple[Sequence[Listed], Mapping[str, NodeStatusMessage | None]]:
+        """What the name server lists, and by address the status of the node there."""
+        found = await self._optional(self._directory.current, [])
         listed = () if found is None else found.listed
         asked = await self._gateway.ask_each([entry.address for entry in listed], self._directory.status_of)
         return listed, asked.answers
@@ -153,12 +134,12 @@ class Doctor:
         return Vitals(runtime, asked_at_ms, self._now_ms())
 
     async def _read_groups(self) -> Page[ConsumerGroupItem]:
-        """Those with the most lag: the others have nothing to be said of."""
+        """Those with the most lag: about others there is nothing to report."""
         query = GroupQuery(sort=GroupSort.LAG, is_descending=True)
-        return await self._consumer_groups().find(query, PageWanted(size=PAGE_SIZE_MAX))
+        return await self._find_groups(query, PageWanted(size=PAGE_SIZE_MAX))
 
     async def _read_dlqs(self) -> Page[DlqView]:
-        return await self._dlq().groups(PageWanted(size=DLQS_MAX))
+        return await self._list_dead_letters(PageWanted(size=DLQS_MAX))
 
     async def _optional(self, read: Callable[[], Awaitable[T]], troubles: list[Trouble]) -> T | None:
         try:

@@ -24,7 +24,7 @@ class QueuePlace:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlace:
-    """A topic's part on one broker. `addresses`: the one that takes writes first, where there is one."""
+    """A topic's part on one broker. `addresses`: the one that accepts writes first, where there is one."""
 
     broker_name: str
     queues: int
@@ -42,9 +42,9 @@ class Places:
     async def of_topic(self, topic: str) -> list[TopicPlace]:
         """Raises: NotFoundError, UnavailableError when the name server is silent."""
         try:
-            route, brokers = await asyncio.gather(self._source.route(topic), self._directory.look())
+            route, brokers = await asyncio.gather(self._source.route(topic), self._directory.current())
         except AskError as error:
-            raise UnavailableError(f"The name server gives no answer: {error}") from error
+            raise UnavailableError(f"The name server does not answer: {error}") from error
         if route is None:
             raise NotFoundError(f"The topic {topic} does not exist.")
         return _places(route, brokers)
@@ -77,7 +77,7 @@ class Places:
         places = [place for place in await self.of_topic(topic) if broker_name in (None, place.broker_name)]
         if not places:
             raise NotFoundError(f"The topic {topic} is not on the broker {broker_name}.")
-        masters = (await self._directory.look()).masters
+        masters = (await self._directory.current()).masters
         for place in places:
             if place.writable_queues and place.broker_name in masters:
                 return place

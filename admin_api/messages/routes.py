@@ -143,7 +143,7 @@ async def get_message_body(
 
 @router.get(
     "/messages/{message_id}/trace",
-    summary="What clients tell of a message",
+    summary="What clients report about a message",
     dependencies=_SEARCH,
     response_model=MessageTrace,
     responses=examples.TRACE | problems(),

@@ -57,7 +57,7 @@ class MessageWindow(Partial):
 
     items: list[MessageSummary]
     next_cursor: str | None = Field(description="for the next part; null: there is no more")
-    examined: int | None = Field(description="messages looked at for this part; null: found by an index")
+    examined: int | None = Field(description="messages read for this part; null: found by an index")
 
 
 class MessageView(MessageSummary):

@@ -160,7 +160,7 @@ class ResendMessage:
 
 
 class ConsumeMessage:
-    """One message to one client of a group, which consumes it at once and tells how that went."""
+    """One message to one client of a group, which consumes it at once and reports the result."""
 
     action = Action.MESSAGE_RESEND
 

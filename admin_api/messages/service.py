@@ -26,13 +26,13 @@ if TYPE_CHECKING:  # imported by the methods that use it: a search does without
     from admin_api.messages.tracks import MessageTrace, MessageTrack, TrackView
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-"""Where clients send what they tell, unless they are told otherwise."""
+"""Where clients send their traces, unless configured otherwise."""
 KEY_COUNT_MAX: Final = 64
 """What a broker answers at most to a query by key."""
 VIEWERS_MAX: Final = 16
 """Nodes asked for one message at once."""
 GROUPS_MAX: Final = 500
-"""Groups told of for one message."""
+"""Groups reported for one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ class Messages:
                 if not troubles:
                     raise
         if troubles:
-            raise UnavailableError(f"Nobody who may have {message_id} says so: {troubles[0].problem}")
+            raise UnavailableError(
+                f"The brokers that may have {message_id} did not answer: {troubles[0].problem}"
+            )
         raise NotFoundError(
             f"No message has the offset message id {message_id}. An id given by a client needs its topic too."
         )
@@ -85,7 +87,7 @@ class Messages:
     ) -> tuple[Found | None, tuple[Trouble, ...]]:
         """Only brokers of this cluster are asked, whatever address the id holds."""
         try:
-            brokers = await self.directory.look()
+            brokers = await self.directory.current()
         except AskError as error:
             raise UnavailableError(str(error)) from error
         asked = await self.gateway.ask_each(
@@ -102,7 +104,9 @@ class Messages:
             (record, broker_name), *others = pairs
             return Found(record, broker_name, tuple(other for other, _ in others))
         if troubles:
-            raise UnavailableError(f"Nobody who may have {unique_key} says so: {troubles[0].problem}")
+            raise UnavailableError(
+                f"The brokers that may have {unique_key} did not answer: {troubles[0].problem}"
+            )
         raise NotFoundError(f"No message of {topic} has the id {unique_key}, or it is not indexed any more.")
 
     async def find_all(self, unique_key: str, topic: str) -> list[Record]:
@@ -132,7 +136,7 @@ class Messages:
         """The newest messages of the topic with the key, or with it as its client's id."""
         pairs, troubles = await self._query(topic, key, from_ms, to_ms, limit, is_id=False)
         if not pairs and troubles:
-            raise UnavailableError(f"Nobody who may have them says so: {troubles[0].problem}")
+            raise UnavailableError(f"The brokers that may have them did not answer: {troubles[0].problem}")
         items = [summarize(record, broker_name) for record, broker_name in pairs[:limit]]
         return _window(items, None, None, troubles)
 
@@ -220,7 +224,9 @@ class Messages:
         except NotFoundError:
             pairs, troubles = [], ()
         if not pairs and troubles:
-            raise UnavailableError(f"Nobody who may have the trace says so: {troubles[0].problem}")
+            raise UnavailableError(
+                f"The brokers that may have the trace did not answer: {troubles[0].problem}"
+            )
         return MessageTrace(
             id=unique_key,
             trace_topic=trace_topic,
@@ -239,7 +245,7 @@ class Messages:
         return message_id if value is None else value.decode(errors="replace")
 
     async def track(self, message_id: str, topic: str | None = None) -> "MessageTrack":
-        """Where it was consumed, as far as the offsets of the groups tell."""
+        """Where it was consumed, judged by the groups' offsets."""
         from admin_api.messages.tracks import MessageTrack
 
         found = await self.find(message_id, topic)
@@ -247,7 +253,7 @@ class Messages:
         address = (await self.directory.masters()).get(found.broker_name or "")
         if address is None:
             raise UnavailableError(
-                f"{found.broker_name} takes no writes now, so nobody knows its groups' offsets."
+                f"{found.broker_name} accepts no writes now, so its groups' offsets are unknown."
             )
         try:
             groups = (await self.source.groups_of(address, record.topic))[:GROUPS_MAX]

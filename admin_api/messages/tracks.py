@@ -21,7 +21,7 @@ from remoting.record import Record, get_property
 
 
 class ConsumedState(StrEnum):
-    """What a group made of a message, as far as its offset tells."""
+    """What a group made of a message, judged by its offset."""
 
     CONSUMED = "consumed"
     FILTERED = "filtered"
@@ -56,7 +56,7 @@ class TraceSpan(Schema):
     kind: str = Field(description="send, consume or endTransaction")
     at_ms: int | None = Field(description="Unix time in ms of its begin, by the client's clock")
     cost_ms: int | None
-    is_success: bool | None = Field(description="null: the client did not tell the end (yet)")
+    is_success: bool | None = Field(description="null: the client did not report the end (yet)")
     status: str | None = Field(default=None, description="what the client calls the outcome")
     group: str | None
     client_host: str | None
@@ -70,7 +70,7 @@ class TraceSpan(Schema):
 
 
 class MessageTrace(Partial):
-    """What clients that trace told of a message, in order of time. Empty: none told, or none traces."""
+    """What clients that trace reported about a message, in order of time. Empty: no trace."""
 
     id: str
     trace_topic: str
@@ -100,7 +100,7 @@ def _state(record: Record, offset: int | None, members: Connections | None) -> C
 
 
 _TRACE_BYTES_MAX: Final = 512 * 1024
-"""Clients send 128,000 bytes at most unless told otherwise."""
+"""Clients send 128,000 bytes at most unless configured otherwise."""
 _PIECES_MAX: Final = 20_000
 _CONSUMED: Final = ("success", "timeout", "exception", "returned null", "failed")
 """ConsumeReturnType by its ordinal."""
@@ -137,7 +137,7 @@ class _Told:
 
 
 def spans_of(records: Iterable[Record], message_id: str) -> list[TraceSpan]:
-    """What the trace messages tell of this message, in order of time; what cannot be read is passed over."""
+    """What the trace messages report about this message, in order of time; unreadable ones are skipped."""
     spans: list[TraceSpan] = []
     begun: dict[str, TraceSpan] = {}
     ended: dict[str, _Told] = {}
@@ -173,7 +173,7 @@ def _pieces(records: Iterable[Record]) -> Iterable[_Told]:
 
 
 def _sent(told: _Told) -> TraceSpan:
-    """Pub; older clients tell neither the offset id nor, in its place, more than whether it went well."""
+    """Pub; older clients report neither the offset id nor, in its place, more than success."""
     has_offset_id = len(told.fields) >= 14
     return TraceSpan(
         kind="send",

@@ -15,7 +15,7 @@ from remoting.message_body import BodyError, compression_of, unpack_beginning, u
 from remoting.record import Record, offset_msg_id, parse_properties
 
 PLAIN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A compressed body that is larger is not unpacked. A broker takes 4 MiB at most unless told otherwise."""
+"""Larger compressed bodies are not decompressed. A broker accepts 4 MiB at most unless configured so."""
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Of a text that people read there are none."""
 _ID_CHARS: Final = (32, 56)

@@ -99,7 +99,7 @@ STEP_MIN: Final = 4
 STEP_PLAIN: Final = 32
 STEP_TAGGED: Final = 256
 STEP_MAX: Final = 4096
-"""Of messages of which few have the tag, more are looked at at once."""
+"""Where few messages have the tag, more are read at once."""
 FOREVER_MS: Final = 2**62
 
 
@@ -301,7 +301,7 @@ class WindowReader:
 
 
 def next_offset(at: int, told: int, end: int) -> int:
-    """Where to pull on: forward always, whatever a broker tells; a queue that ends before is at its end."""
+    """Where to continue: forward, whatever a broker answers; a queue that ends before is at its end."""
     return told if told > at else end
 
 

@@ -32,7 +32,7 @@ _REPLICATION: Final = shown(
 
 Group = Annotated[str, Path(min_length=1, max_length=255, description="such as `broker-a`")]
 _UNKNOWN = problems(
-    e404="No such group. Stock RocketMQ brokers have none.", e503="Nobody who answers knows it."
+    e404="No such group. Stock RocketMQ brokers have none.", e503="No broker that answers knows it."
 )
 
 

@@ -55,7 +55,7 @@ class LeaderChoice(RequestSchema):
 class PreferredLeader(RequestSchema):
     """Who is to lead whenever it can."""
 
-    node_id: str | None = Field(max_length=64, description="a member such as `n2`; null: nobody")
+    node_id: str | None = Field(max_length=64, description="a member such as `n2`; null: none")
 
 
 TRANSFER_LAG_MAX: Final = 1_000
@@ -86,7 +86,7 @@ class Replication:
             except AskError as error:
                 problems.append(TroubleView(address=error.address, problem=str(error)))
         else:
-            problems.append(TroubleView(address=group, problem="nobody leads the group now"))
+            problems.append(TroubleView(address=group, problem="the group has no leader now"))
         return ReplicationView(
             group=found,
             preferred_leader_id=(config or {}).get("preferredLeaderId") or None,
@@ -101,7 +101,7 @@ class Replication:
         return TransferLeader(self, group, node_id)
 
     def prefer(self, group: str, node_id: str | None) -> "PreferLeader":
-        """The change that makes `node_id` the one that leads whenever it can; None: nobody."""
+        """The change that makes `node_id` the one that leads whenever it can; None: no preference."""
         return PreferLeader(self, group, node_id)
 
     async def find(self, group: str) -> GroupView:
@@ -110,19 +110,19 @@ class Replication:
         found = next((each for each in view.groups if each.group == group), None)
         if found is not None and all(node.is_ledgermq is False for node in found.nodes):
             raise NotFoundError(
-                f"The broker {group} is RocketMQ's own and has no DLedger group view: it tells nothing of "
+                f"The broker {group} is RocketMQ's own and has no DLedger group view: it does not report "
                 "replication, and its leadership cannot be moved from here."
             )
         if found is not None:
             return found
         silent = _silent(view)
         if silent is not None:
-            raise UnavailableError(f"Nobody who answers knows the group {group}, and {silent}.")
+            raise UnavailableError(f"No broker that answers knows the group {group}, and {silent}.")
         raise NotFoundError(f"There is no replication group {group}.")
 
     async def wait_for_leader(self, address: str) -> str | None:
         """Looks until the node at `address` leads and takes writes. None: it does; else why not."""
-        problem = "it gave no answer"
+        problem = "it did not answer"
         for _ in range(int(TRANSFER_LIMIT_S / LOOK_INTERVAL_S)):
             try:
                 status = await read_node_status(self.gateway, address)
@@ -130,9 +130,9 @@ class Replication:
                 problem = str(error)
             else:
                 if leads(status):
-                    self._directory.forget()
+                    self._directory.invalidate()
                     return None
-                problem = f"it is {status.role}, and {status.leader_id or 'nobody'} leads"
+                problem = f"it is {status.role}, and {status.leader_id or 'no node'} leads"
             await asyncio.sleep(LOOK_INTERVAL_S)
         return f"after {TRANSFER_LIMIT_S:g} s it does not lead: {problem}"
 
@@ -205,7 +205,7 @@ class PreferLeader:
         view = await self.replication.view(self.group)
         leader = require_leader(view.group)
         if view.settings is None:
-            raise UnavailableError(f"The leader {leader.id} does not tell its configuration.")
+            raise UnavailableError(f"The leader {leader.id} does not report its configuration.")
         if self.node_id is not None and self.node_id not in [node.id for node in view.group.nodes]:
             raise ChangeRefusedError(f"{self.node_id} is no member of {self.group}.")
         moves = self.node_id not in (None, leader.id)
@@ -234,7 +234,7 @@ def require_leader(group: GroupView) -> NodeView:
     """Raises: UnavailableError, ChangeRefusedError."""
     leader = leader_of(group)
     if leader is None or leader.remoting_address is None:
-        raise UnavailableError(f"Nobody leads {group.group} now: it is {group.state}.")
+        raise UnavailableError(f"{group.group} has no leader now: it is {group.state}.")
     if len(group.nodes) < 2:
         raise ChangeRefusedError(f"{group.group} has one member only.")
     return leader
@@ -261,7 +261,7 @@ def _obstacle(node: NodeView, leader: NodeView) -> str | None:
     if node.id == leader.id:
         return "leads already"
     if node.state is not NodeState.UP:
-        return f"is {node.state}: {node.problem or 'it gives no answer'}"
+        return f"is {node.state}: {node.problem or 'it does not answer'}"
     if node.impairment is not None:
         return f"is not to lead: {node.impairment}"
     if node.lag_entries is None:
@@ -272,12 +272,12 @@ def _obstacle(node: NodeView, leader: NodeView) -> str | None:
 
 
 def _silent(view: ClusterView) -> str | None:
-    """Who may know of a group that nobody else knows; words that follow `and`."""
+    """Which silent brokers may know of a group that no other knows; words that follow `and`."""
     if view.namesrv.state is not NodeState.UP:
-        return f"the name server gives no answer: {view.namesrv.problem}"
+        return f"the name server does not answer: {view.namesrv.problem}"
     nodes = (node for group in view.groups for node in group.nodes if node.state is not NodeState.UP)
     silent = next((node for node in nodes if node.last_known is None), None)
-    return None if silent is None else f"{silent.remoting_address or silent.id} gives no answer"
+    return None if silent is None else f"{silent.remoting_address or silent.id} does not answer"
 
 
 def _settings(config: Mapping[str, str]) -> ReplicationSettings:

@@ -22,7 +22,7 @@ _bearer = HTTPBearer(
 
 
 def actor_of(request: Request) -> Actor:
-    """Who sent this request. Raises: HTTPException 401 when nobody was found out."""
+    """Who sent this request. Raises: HTTPException 401 when the sender is unknown."""
     actor = getattr(request.state, "actor", None)
     if not isinstance(actor, Actor):
         raise HTTPException(
@@ -35,7 +35,7 @@ def actor_of(request: Request) -> Actor:
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """The dependency that lets nobody with a lesser role through."""
+    """The dependency that requires at least this role."""
 
     role: Role
 
@@ -67,15 +67,15 @@ async def costly(request: Request) -> AsyncIterator[None]:
     assert isinstance(settings, Settings)
     actor = actor_of(request)
     client = f"{actor.name}@{actor.remote}"
-    wait_s = limit.take(client)
+    wait_s = limit.acquire(client)
     if wait_s > 0:
         raise _too_many("Too many expensive queries", math.ceil(wait_s))
-    if not await turns.take(client, settings.costly_wait_ms / 1000):
+    if not await turns.acquire(client, settings.costly_wait_ms / 1000):
         raise _too_many("Too many expensive queries are under way", BUSY_RETRY_S)
     try:
         yield
     finally:
-        turns.give(client)
+        turns.release(client)
 
 
 def _too_many(words: str, seconds: int) -> HTTPException:

@@ -41,12 +41,12 @@ _REFUSED_KNOWN: Final = frozenset(
 )
 """Answers to what was to change something that are audited; the latter when it is known who wanted it."""
 _PROTECTED: Final = ("/api/", "/metrics", "/readyz")
-"""The page itself, its files and the description tell nothing of the cluster."""
+"""The page itself, its files and the description reveal nothing about the cluster."""
 _WATCHED: Final = frozenset({"/metrics", "/readyz"})
 """Read without a token by what runs on this machine."""
 _PROXIES: Final = frozenset({"forwarded", "via", "x-real-ip"})
 _PROXIES_PREFIX: Final = "x-forwarded-"
-"""Headers by which a proxy tells that another machine may have sent what comes from this one."""
+"""Headers by which a proxy reports that another machine may have sent what comes from this one."""
 _BEHIND_PROXY: Final = (
     "This came through a proxy, behind which everybody would be an administrator: tokens are needed there "
     "(--tokens FILE)."
@@ -189,7 +189,7 @@ class Guard:
             raise _RefusedError(HTTPStatus.TOO_MANY_REQUESTS, detail, {"Retry-After": seconds})
         token = self._policy.tokens.find(presented)
         if token is None:
-            self._failures.take(guesser)
+            self._failures.acquire(guesser)
             detail = "This token is not known."
             raise _RefusedError(HTTPStatus.UNAUTHORIZED, detail, {"WWW-Authenticate": "Bearer"})
         return Actor(token.name, token.role, remote)

@@ -23,5 +23,5 @@ def is_secret(key: str) -> bool:
 
 
 def masked(key: str, value: str | None) -> str | None:
-    """The value as it may be shown; an empty or unknown one stays what it is, since it tells nothing."""
+    """The value as it may be shown; an empty or unknown one stays what it is, since it reveals nothing."""
     return MASK if value and is_secret(key) else value

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 CLIENTS_MAX: Final = 1_000
-"""Beyond it the one unseen for longest is forgotten, and starts anew with a full bucket."""
+"""Beyond it the one unseen for longest is dropped, and starts again with a full bucket."""
 
 
 @dataclass(slots=True)
@@ -36,8 +36,8 @@ class RateLimit:
         self._now_s = now_s
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
-    def take(self, client: str) -> float:
-        """Takes one. 0.0: taken; else the seconds after which there will be one."""
+    def acquire(self, client: str) -> float:
+        """0.0: acquired; else the seconds after which one will be available."""
         bucket = self._bucket(client)
         if bucket.left < 1.0:
             return (1.0 - bucket.left) / self._per_s
@@ -45,7 +45,7 @@ class RateLimit:
         return 0.0
 
     def wait_s(self, client: str) -> float:
-        """As `take` would answer; takes nothing."""
+        """As `acquire` would answer; acquires nothing."""
         return max(0.0, (1.0 - self._bucket(client).left) / self._per_s)
 
     def _bucket(self, client: str) -> _Bucket:
@@ -86,8 +86,8 @@ class Turns:
         """Of which something is under way, or waits."""
         return len(self._clients)
 
-    async def take(self, client: str, wait_s: float) -> bool:
-        """Whether there was a place within that time; `give` returns it."""
+    async def acquire(self, client: str, wait_s: float) -> bool:
+        """Whether there was a place within that time; `release` returns it."""
         own = self._clients.setdefault(client, _Own(asyncio.Semaphore(self._each)))
         own.users += 1
         has_own = is_taken = False
@@ -102,7 +102,7 @@ class Turns:
                 self._leave(client, own, has_place=has_own)
         return is_taken
 
-    def give(self, client: str) -> None:
+    def release(self, client: str) -> None:
         self._all.release()
         self._leave(client, self._clients[client], has_place=True)
 

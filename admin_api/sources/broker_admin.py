@@ -21,12 +21,12 @@ _POWER: Final = {"": 0, "Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The table, and its texts as numbers. None: not told, or no number."""
+    """The table, and its texts as numbers. None: missing, or no number."""
 
     table: Mapping[str, str]
 
     def text(self, *keys: str) -> str | None:
-        """The first of these keys that is told: releases spell some of them differently."""
+        """The first of these keys that is present: releases spell some of them differently."""
         return next((self.table[key] for key in keys if self.table.get(key)), None)
 
     def integer(self, key: str) -> int | None:
@@ -98,7 +98,7 @@ CHANGE_TIMEOUT_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """Every key with its value in force. `runtime_keys` is None of a broker that does not tell them."""
+    """Every key with its value in force. `runtime_keys` is None of a broker that does not report them."""
 
     values: Mapping[str, str]
     runtime_keys: frozenset[str] | None

@@ -84,16 +84,16 @@ class Brokers:
         """
         return await self._list.get()
 
-    async def look(self) -> BrokerSet:
+    async def current(self) -> BrokerSet:
         """Raises: AskError when the name server says nothing and no list is known from before."""
         return await self._set.get()
 
     async def masters(self) -> Mapping[str, str]:
-        """Broker name -> the address that takes its writes. Raises: AskError as `look`."""
-        return (await self.look()).masters
+        """Broker name -> the address that takes its writes. Raises: AskError as `current`."""
+        return (await self.current()).masters
 
     async def is_ledgermq(self, address: str) -> bool:
-        """Raises: AskError when it gives no answer."""
+        """Raises: AskError when it does not answer."""
         return await self.status_of(address) is not None
 
     async def status_of(self, address: str) -> NodeStatusMessage | None:
@@ -110,9 +110,9 @@ class Brokers:
         self._stock_until_s[address] = self._now_s() + STOCK_REMEMBERED_S
         return None
 
-    def forget(self) -> None:
-        """Lets the next asker look again."""
-        self._set.forget()
+    def invalidate(self) -> None:
+        """The next caller reads it again."""
+        self._set.invalidate()
 
     async def _read_list(self) -> tuple[Listed, ...]:
         return await read_listed(self._gateway, self._settings)
@@ -151,7 +151,7 @@ class Brokers:
             status, error = await self._ask_first(first, entries, statuses)
             if status is not None:
                 statuses[first] = status
-                problem = f"{first} is {status.role} and takes no writes"
+                problem = f"{first} is {status.role} and accepts no writes"
             if error is not None:
                 problem = str(error)
             elif status is None or leads(status):
@@ -163,7 +163,7 @@ class Brokers:
             return leader.remoting_address
         if first is not None and not own:
             return first
-        return Trouble(first or entries[0].address, f"{entries[0].broker_name} takes no writes: {problem}")
+        return Trouble(first or entries[0].address, f"{entries[0].broker_name} accepts no writes: {problem}")
 
     async def _ask_first(
         self, first: str, entries: Sequence[Listed], statuses: dict[str, NodeStatusMessage]

@@ -153,7 +153,7 @@ class GroupSource:
             raise AskError(address, f"{address}: its progress cannot be read: {first['msg']}") from error
 
     async def connections(self, address: str, group: str) -> Connections | None:
-        """203: None when nobody of the group is connected to this broker."""
+        """203: None when no client of the group is connected to this broker."""
         ext = {"consumerGroup": group}
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         accept = (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE)
@@ -287,7 +287,7 @@ class ProducerSource:
         }
 
     async def of_group(self, address: str, group: str) -> tuple[ProducerRow, ...]:
-        """204: the clients of one group; none when nobody of it is connected."""
+        """204: the clients of one group; empty when none is connected."""
         code = RequestCode.GET_PRODUCER_CONNECTION_LIST
         accept = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
         answer = await self._gateway.ask(address, code, {"producerGroup": group}, accept=accept)

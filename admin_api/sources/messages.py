@@ -11,7 +11,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import HeaderError
 from remoting.headers.fields import parse_int
 from remoting.record import CorruptRecordError, Record, decode_record, decode_records, format_properties
-from remoting.route import RouteError, TopicRoute, parse_topic_route
+from remoting.route import DEFAULT_TOPIC, RouteError, TopicRoute, parse_topic_route
 
 READER_GROUP: Final = "TOOLS_CONSUMER"
 """The group of RocketMQ's own tools; every broker has it from the start. Its offsets are never stored."""
@@ -197,7 +197,7 @@ class MessageSource:
         ext = {
             "a": SENDER_GROUP,
             "b": message.topic,
-            "c": "TBW102",
+            "c": DEFAULT_TOPIC,
             "d": "4",
             "e": str(message.queue_id),
             "f": str(message.sys_flag),

@@ -9,7 +9,7 @@ from pydantic import Field
 from admin_api.gateway import AskError, Gateway
 from admin_api.sources.bodies import Body, by_queue, check, read_json, table_of
 from remoting.codes import RequestCode, ResponseCode
-from remoting.route import RouteError, TopicRoute, parse_topic_route
+from remoting.route import DEFAULT_TOPIC, RouteError, TopicRoute, parse_topic_route
 
 TOPICS_MAX: Final = 100_000
 QUEUES_MAX: Final = 65_536
@@ -23,7 +23,7 @@ _WHAT_BOUNDS: Final = "queue bounds"
 
 
 class TopicConfig(Body):
-    """TopicConfig of one broker; `attributes` is None where it tells none (before RocketMQ 5)."""
+    """TopicConfig of one broker; `attributes` is None where it has none (before RocketMQ 5)."""
 
     topic_name: str
     read_queue_nums: int = Field(default=16, ge=0, le=QUEUES_MAX)
@@ -133,7 +133,7 @@ class TopicSource:
         """17: creates the topic or changes it; `attributes` is RocketMQ's `+key=value,-key`."""
         ext = {
             "topic": config.topic_name,
-            "defaultTopic": "TBW102",
+            "defaultTopic": DEFAULT_TOPIC,
             "readQueueNums": str(config.read_queue_nums),
             "writeQueueNums": str(config.write_queue_nums),
             "perm": str(config.perm),

@@ -72,13 +72,21 @@ class TopicChanger:
     def delete(self, topic: str, brokers: Sequence[str] | None = None) -> "DeleteTopic":
         return DeleteTopic(self, topic, brokers)
 
-    async def look(self, topic: str) -> Tables:
+    async def current_tables(self, topic: str) -> Tables:
         """The topics of now. Raises: ChangeRefusedError for a topic of the brokers' own, AskError."""
-        self.tables.forget()
+        self.tables.invalidate()
         tables = await self.tables.get()
         if tables.kinds.of(topic) is TopicKind.SYSTEM:
-            raise ChangeRefusedError(f"{topic} is the brokers' own and stays as it is.")
+            raise ChangeRefusedError(f"{topic} is a system topic and cannot be changed.")
         return tables
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedPut:
+    """What a preview found: the masters, and by broker the changed topic with the attributes to send."""
+
+    masters: Mapping[str, str]
+    changed: Mapping[str, tuple[TopicConfig, str]]
 
 
 @dataclass(slots=True)
@@ -89,8 +97,8 @@ class PutTopic:
     topic: str
     spec: TopicSpec
     action: Action
-    _tables: Tables | None = field(default=None, init=False)
-    """Of the preview: what it said is done, whoever answers by then."""
+    _planned: "_PlannedPut | None" = field(default=None, init=False)
+    """Of the preview: execution uses the same, even if other brokers answer by then."""
 
     @property
     def target(self) -> str:
@@ -98,7 +106,7 @@ class PutTopic:
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, InvalidError, ChangeRefusedError, AskError."""
-        tables = self._tables = await self.changer.look(self.topic)
+        tables = await self.changer.current_tables(self.topic)
         wanted = self._wanted(tables)
         known = tables.of(self.topic)
         effects: list[Effect] = []
@@ -108,22 +116,20 @@ class PutTopic:
             effects += _effects(broker, before, config)
             losses += () if before is None else _losses(broker, before, config)
         warnings = (*losses, *(() if effects else ("Nothing would change.",)))
+        changed = {broker: each for broker, each in wanted.items() if known.get(broker) != each[0]}
+        self._planned = _PlannedPut(tables.masters, changed)
         silent = tables.troubles if self.spec.brokers is None else ()
         return Preview(self.action, self.topic, tuple(effects), warnings, bool(losses), left_out=silent)
 
     async def carry_out(self, preview: Preview) -> Sequence[Outcome]:
-        tables = self._tables
-        assert tables is not None, "carried out without a preview"
+        planned = self._planned
+        assert planned is not None, "carried out without a preview"
         source = TopicSource(self.changer.gateway)
-        known = tables.of(self.topic)
-        wanted = self._wanted(tables)
-        outcomes = []
-        for broker, (config, attributes) in wanted.items():
-            if known.get(broker) != config:
-                outcomes.append(
-                    await _outcome(broker, source.put(tables.masters[broker], config, attributes))
-                )
-        self.changer.tables.forget()
+        outcomes = [
+            await _outcome(broker, source.put(planned.masters[broker], config, attributes))
+            for broker, (config, attributes) in planned.changed.items()
+        ]
+        self.changer.tables.invalidate()
         return outcomes
 
     def _wanted(self, tables: Tables) -> dict[str, tuple[TopicConfig, str]]:
@@ -137,7 +143,7 @@ class PutTopic:
             if any(value is not None for value in self.spec.attributes.values()):
                 _require_attributes(tables, broker)
         if not brokers:
-            raise ChangeRefusedError("No broker takes writes now.")
+            raise ChangeRefusedError("No broker accepts writes now.")
         return {broker: self._config(known.get(broker)) for broker in brokers}
 
     def _check_there(self, tables: Tables, known: Mapping[str, TopicConfig]) -> None:
@@ -181,7 +187,7 @@ class DeleteTopic:
     brokers: Sequence[str] | None
     action: Action = Action.TOPIC_DELETE
     _tables: Tables | None = field(default=None, init=False)
-    """Of the preview: what it said is done, whoever answers by then."""
+    """Of the preview: execution uses the same, even if other brokers answer by then."""
 
     @property
     def target(self) -> str:
@@ -189,7 +195,7 @@ class DeleteTopic:
 
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, InvalidError, ChangeRefusedError, AskError."""
-        tables = self._tables = await self.changer.look(self.topic)
+        tables = self._tables = await self.changer.current_tables(self.topic)
         masters = self._masters(tables)
         source, gateway = TopicSource(self.changer.gateway), self.changer.gateway
         queues = await gateway.ask_each(masters, lambda b: source.queues(masters[b], self.topic))
@@ -223,7 +229,7 @@ class DeleteTopic:
         if self._ends_route(tables, masters) and all(outcome.ok for outcome in outcomes):
             deleting = source.delete_route(namesrv, self.topic)
             outcomes.append(await _outcome(f"name server {namesrv}", deleting))
-        self.changer.tables.forget()
+        self.changer.tables.invalidate()
         return outcomes
 
     def _masters(self, tables: Tables) -> dict[str, str]:
@@ -253,14 +259,14 @@ async def _outcome(subject: str, doing: Awaitable[None]) -> Outcome:
 def _require_master(tables: Tables, broker: str) -> None:
     """Raises: InvalidError, UnavailableError."""
     if broker not in tables.masters:
-        raise missing(f"A broker {broker} that takes writes", tables.troubles)
+        raise missing(f"A broker {broker} that accepts writes", tables.troubles)
 
 
 def _require_attributes(tables: Tables, broker: str) -> None:
-    """RocketMQ 4 says yes to attributes and forgets them. Raises: ChangeRefusedError."""
+    """RocketMQ 4 accepts attributes and ignores them. Raises: ChangeRefusedError."""
     topics = tables.by_broker.get(broker, {}).values()
     if topics and all(config.attributes is None for config in topics):
-        raise ChangeRefusedError(f"{broker} keeps no attributes of topics: RocketMQ does from 5.0 on.")
+        raise ChangeRefusedError(f"{broker} does not store topic attributes: RocketMQ does from 5.0 on.")
 
 
 def _with_bit(perm: int, bit: int, is_set: bool | None) -> int:
@@ -289,12 +295,12 @@ def _effects(broker: str, before: TopicConfig | None, after: TopicConfig) -> Ite
 
 
 def _losses(broker: str, before: TopicConfig, after: TopicConfig) -> Iterator[str]:
-    """What somebody loses by this edit, in sentences."""
+    """What this edit takes away, in sentences."""
     if after.read_queue_nums < before.read_queue_nums:
         cut = f"{after.read_queue_nums} to {before.read_queue_nums - 1}"
-        yield f"{broker}: consumers no longer get what is in the queues {cut}."
+        yield f"{broker}: consumers no longer receive the messages in queues {cut}."
     if before.perm & PERM_READ and not after.perm & PERM_READ:
-        yield f"{broker}: consumers no longer get anything of it."
+        yield f"{broker}: consumers can no longer read it."
     if before.perm & PERM_WRITE and not after.perm & PERM_WRITE:
         yield f"{broker}: producers can no longer send to it."
     if _retention_ms(after) < _retention_ms(before):
@@ -310,7 +316,7 @@ def _offset_warnings(groups: Sequence[str]) -> Iterator[str]:
     if groups:
         more = f" and {len(groups) - GROUPS_NAMED_MAX} more" if len(groups) > GROUPS_NAMED_MAX else ""
         named = ", ".join(groups[:GROUPS_NAMED_MAX])
-        yield f"These groups lose their offsets in it: {named}{more}."
+        yield f"These groups lose their offsets in the topic: {named}{more}."
 
 
 def _queues_text(config: TopicConfig) -> str:

@@ -140,7 +140,7 @@ DELETED: Final = shown(
             EffectView(subject="broker-a", before="8 queues, 63 messages", after=None),
             EffectView(subject="name server 127.0.0.1:9876", before="a route", after=None),
         ],
-        warnings=["These groups lose their offsets in it: billing."],
+        warnings=["These groups lose their offsets in the topic: billing."],
         confirmation="1767225900.0123456789abcdef.5d41402abc4b2a76b9719d911017c592",
     )
 )

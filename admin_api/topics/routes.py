@@ -50,7 +50,7 @@ async def create_topic(
     make: MakeDep,
     topic: Annotated[NewTopic, Body(openapi_examples=examples.NEW_TOPICS)],
 ) -> Response:
-    """On the brokers named, or on all. Refused with 409 when any broker has it: edit it then."""
+    """On the brokers named, or on all. Refused with 409 if any broker has it: then edit it."""
     return await make(services.topic_changes.create(topic.name, topic))
 
 
@@ -81,8 +81,8 @@ async def delete_topic(
         list[str] | None, Query(max_length=256, description="names; left out: all that have it")
     ] = None,
 ) -> Response:
-    """Brokers forget it and every group's offsets in it; the name server forgets its route once no broker
-    has it. Its messages go with the log's files."""
+    """Brokers delete it with every group's offsets in it; the name server deletes its route once no broker
+    has it. Its messages are deleted with the log's files."""
     return await make(services.topic_changes.delete(topic, broker))
 
 

@@ -47,7 +47,7 @@ class TopicConfigView(Schema):
     is_inherited: bool = Field(description="topics made by a first send take its queues and permissions")
     is_ordered: bool
     filter_type: str
-    attributes: dict[str, str] | None = Field(description="null: the broker tells none (before RocketMQ 5)")
+    attributes: dict[str, str] | None = Field(description="null: the broker has none (before RocketMQ 5)")
     message_type: str | None = Field(description="the attribute message.type; null where there is none")
     retention_ms: int | None = Field(
         description="the attribute retention.ms; null: messages stay as long as the broker's log has them"
@@ -78,7 +78,7 @@ class RouteBroker(Schema):
 
 
 class TopicRouteView(Schema):
-    """What the name server tells clients that ask for the topic."""
+    """What the name server answers to clients that ask for the topic."""
 
     topic: str
     namesrv: str

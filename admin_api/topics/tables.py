@@ -11,6 +11,7 @@ from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
 from admin_api.sources.topics import TopicConfig, TopicSource
 from admin_api.topics.schemas import TopicKind
+from remoting.route import DEFAULT_TOPIC
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -18,7 +19,7 @@ _SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_")
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 _SYSTEM: Final = frozenset(
     {
-        "TBW102",
+        DEFAULT_TOPIC,
         "SCHEDULE_TOPIC_XXXX",
         "BenchmarkTest",
         "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -87,12 +88,12 @@ class TopicTables:
         """At most `brokers_cache_ms` old. Raises: AskError when the name server is silent and was always."""
         return await self._tables.get()
 
-    def forget(self) -> None:
-        """Lets the next asker read again: a topic was changed."""
-        self._tables.forget()
+    def invalidate(self) -> None:
+        """The next caller reads again: a topic was changed."""
+        self._tables.invalidate()
 
     async def _read(self) -> Tables:
-        found = await self._directory.look()
+        found = await self._directory.current()
         readers = found.readers
         gathered = await self._gateway.ask_each(readers, lambda broker: self._source.configs(readers[broker]))
         kinds = TopicKinds({entry.cluster for entry in found.listed}, {e.broker_name for e in found.listed})

@@ -28,7 +28,7 @@ class BrokerTopicStats(Schema):
 
 
 class GroupTopicStats(Schema):
-    """What one group fetched of the topic, over all brokers. null: nobody counted any."""
+    """What one group fetched of the topic, over all brokers. null: no broker counted any."""
 
     group: str
     got_messages: Counts | None
@@ -71,7 +71,7 @@ def stats_view(
     counted: Counted,
     partial: PartialFields,
 ) -> TopicStats:
-    """`groups` are those whose traffic was asked for; None where nobody said which there are."""
+    """`groups` are those whose traffic was asked for; None where it is unknown which there are."""
     figures = _ByStat(counted)
     return TopicStats(
         topic=topic,

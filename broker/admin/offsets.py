@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.config import BrokerConfig
-from broker.consume.clients import HEARD_WITHIN_MS
 from broker.consume.consumers import Consumers
 from broker.consume.offset_commits import OFFSETS_PER_CHANGE_MAX
 from broker.forwarding import OnLeader
@@ -23,9 +22,8 @@ from broker.responses import (
     put_error,
     store_timestamp_ms,
 )
-from broker.state.changes import Change, CommitOffsets, DeleteGroup, DeleteTopic, DropOffsets
+from broker.state.changes import CommitOffsets
 from broker.state.groups import group_name_error
-from broker.state.resets import HEARD_OF_MS
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import TopicConfig
 from commitlog.consume_queue import Boundary
@@ -68,10 +66,6 @@ class OffsetAdmin:
         self._commits = consumers.commits
         self._groups = consumers.running_groups
         self._now_ms = now_ms
-        state.on_applied = self.on_applied
-        state.on_replaced = self.load_pending
-        log.on_writable_change(self.on_writable_change)
-        self.load_pending()
 
     def handlers(self) -> Handlers:
         return {
@@ -104,7 +98,8 @@ class OffsetAdmin:
     async def _store(
         self, request: RemotingCommand, group: str, topic: str, offsets: Mapping[int, int]
     ) -> None:
-        """Raises RequestError when they are not committed, or there is no room for marks for its consumers."""
+        """Raises RequestError when they are not committed, or there is no room for marks for its consumers.
+        """
         resets = self._resets
         has_consumers = self._groups.may_run(group)
         if has_consumers and not resets.has_room(group, topic, offsets, self._now_ms(), self._groups.may_run):
@@ -254,48 +249,3 @@ class OffsetAdmin:
         if topic is None:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:127]}] not exist")
         return topic
-
-    def on_applied(self, change: Change, stored_ms: int) -> None:
-        """A change of the state, on any node. Where offsets are deleted, their marks are deleted too."""
-        resets = self._resets
-        match change:
-            case CommitOffsets():
-                self._on_offsets(change, stored_ms)
-            case DeleteTopic(topic):
-                resets.forget(topic=topic)
-            case DeleteGroup(group, True):
-                resets.forget(group=group)
-            case DropOffsets(group, topic):
-                resets.forget(group, topic)
-            case _:
-                pass
-
-    def _on_offsets(self, change: CommitOffsets, stored_ms: int) -> None:
-        resets = self._resets
-        if not change.is_reset:
-            if resets:
-                resets.end(change.group, change.topic, change.offsets)
-        elif self._log.is_writable():
-            until_ms = None if self._groups.is_known(change.group) else self._now_ms() + HEARD_WITHIN_MS
-            resets.mark(change.group, change.topic, change.offsets, until_ms)
-        else:
-            self._mark_until_heard(change.group, change.topic, change.offsets, stored_ms)
-
-    def _mark_until_heard(self, group: str, topic: str, offsets: Mapping[int, int], stored_ms: int) -> None:
-        left_ms = HEARD_OF_MS - (self._clock() - stored_ms)
-        if left_ms > 0:
-            until_ms = self._now_ms() + min(left_ms, HEARD_OF_MS)
-            self._resets.mark(group, topic, offsets, until_ms)
-
-    def load_pending(self) -> None:
-        """The state was loaded from a snapshot, not made by applying records here."""
-        self._resets.forget()
-        for (group, topic, queue_id), reset in self._state.resets.items():
-            self._mark_until_heard(group, topic, {queue_id: reset.offset}, reset.stored_ms)
-
-    def on_writable_change(self, is_writable: bool) -> None:
-        if is_writable:
-            self._groups.begin()
-            self._resets.take_leadership(self._now_ms())
-        else:
-            self._resets.lose_leadership(self._now_ms() + HEARD_OF_MS)

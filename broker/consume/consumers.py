@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry, RunningGroups
 from broker.consume.offset_commits import OffsetCommits
-from broker.consume.offset_resets import OffsetResets
+from broker.consume.offset_resets import AppliedResets, OffsetResets
 from broker.sql92.filters import SqlFilters
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog
@@ -28,13 +28,11 @@ def make_consumers(
     log: MessageLog,
     state: ReplicatedState,
     clients: ClientRegistry,
+    clock: Callable[[], int],
     now_ms: Callable[[], int],
 ) -> Consumers:
-    """`now_ms` is a monotonic clock."""
-    return Consumers(
-        clients,
-        RunningGroups(clients, now_ms),
-        OffsetCommits(state, log),
-        OffsetResets(lambda: config.reset_marks_max),
-        SqlFilters(),
-    )
+    """`clock` is the wall clock, `now_ms` a monotonic one, both in ms."""
+    groups = RunningGroups(clients, now_ms)
+    resets = OffsetResets(lambda: config.reset_marks_max)
+    AppliedResets(log, state, resets, groups, clock, now_ms)
+    return Consumers(clients, groups, OffsetCommits(state, log), resets, SqlFilters())

@@ -12,7 +12,7 @@ from broker.feature import Core, Feature
 
 def consumers_of(core: Core) -> Consumers:
     """Made once for each broker."""
-    return make_consumers(core.config, core.log, core.state, core.clients, core.now_ms)
+    return make_consumers(core.config, core.log, core.state, core.clients, core.clock, core.now_ms)
 
 
 def pull_feature(core: Core, consumers: Consumers) -> Feature:

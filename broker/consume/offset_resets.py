@@ -23,7 +23,12 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-from commitlog.log import PutStatus
+from broker.consume.clients import HEARD_WITHIN_MS, RunningGroups
+from broker.state.changes import Change, CommitOffsets, DeleteGroup, DeleteTopic, DropOffsets
+from broker.state.resets import HEARD_OF_MS
+from broker.state.state import ReplicatedState
+from commitlog.log import MessageLog, PutStatus
+from commitlog.log_machine import LogMachine
 
 SENT_MS: Final = 30_000
 """How long a consumer that was sent to its new offset is waited for there."""
@@ -239,16 +244,87 @@ class OffsetResets:
             return False
         return True
 
-    def lose_leadership(self, until_ms: int) -> None:
-        """What this node was storing it may hear of from the log, or never; what waits does so no longer than
-        this.
-        """
+    def become_follower(self, until_ms: int) -> None:
+        """Resets that this node was storing may still be applied, or never; marks end at this time."""
         self._storing.clear()
         self._marks = {
             key: replace(mark, until_ms=until_ms if mark.until_ms is None else mark.until_ms)
             for key, mark in self._marks.items()
         }
 
-    def take_leadership(self, now_ms: int) -> None:
-        """Those that are over send nobody anywhere."""
+    def become_leader(self, now_ms: int) -> None:
+        """Marks that are over send no consumer anywhere."""
         self._marks = {key: mark for key, mark in self._marks.items() if not mark.is_over(now_ms)}
+
+
+class AppliedResets(LogMachine):
+    """Keeps the marks of one node up with the log, on every node: a table made of the replicated state's
+    changes, which are applied one by one, instead of batches of the log.
+    """
+
+    def __init__(
+        self,
+        log: MessageLog,
+        state: ReplicatedState,
+        resets: OffsetResets,
+        groups: RunningGroups,
+        clock: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`clock` is the wall clock, `now_ms` a monotonic one, both in ms."""
+        super().__init__(log)
+        self._state = state
+        self._resets = resets
+        self._groups = groups
+        self._clock = clock
+        self._now_ms = now_ms
+        state.on_applied = self.apply_change
+        state.on_replaced = self.load_pending
+        self.load_pending()
+
+    def load_pending(self) -> None:
+        """The state was loaded from a snapshot, not made of records that were applied here."""
+        self._resets.forget()
+        for (group, topic, queue_id), reset in self._state.resets.items():
+            self._mark_for_a_while(group, topic, {queue_id: reset.offset}, reset.stored_ms)
+
+    def apply_change(self, change: Change, stored_ms: int) -> None:
+        """A change of the state, on any node. Where offsets are deleted, their marks are too."""
+        resets = self._resets
+        match change:
+            case CommitOffsets():
+                self._apply_offsets(change, stored_ms)
+            case DeleteTopic(topic):
+                resets.forget(topic=topic)
+            case DeleteGroup(group, True):
+                resets.forget(group=group)
+            case DropOffsets(group, topic):
+                resets.forget(group, topic)
+            case _:
+                pass
+
+    def become_leader(self) -> None:
+        """Clients of the last leader come here from now on."""
+        self._groups.begin()
+        self._resets.become_leader(self._now_ms())
+
+    def become_follower(self) -> None:
+        """The next leader sends the consumers; this node may not hear that it did."""
+        self._resets.become_follower(self._now_ms() + HEARD_OF_MS)
+
+    def _apply_offsets(self, change: CommitOffsets, stored_ms: int) -> None:
+        resets = self._resets
+        if not change.is_reset:
+            if resets:
+                resets.end(change.group, change.topic, change.offsets)
+        elif self._log.is_writable():
+            until_ms = None if self._groups.is_known(change.group) else self._now_ms() + HEARD_WITHIN_MS
+            resets.mark(change.group, change.topic, change.offsets, until_ms)
+        else:
+            self._mark_for_a_while(change.group, change.topic, change.offsets, stored_ms)
+
+    def _mark_for_a_while(self, group: str, topic: str, offsets: Mapping[int, int], stored_ms: int) -> None:
+        left_ms = HEARD_OF_MS - (self._clock() - stored_ms)
+        if left_ms > 0:
+            until_ms = self._now_ms() + min(left_ms, HEARD_OF_MS)
+            self._resets.mark(group, topic, offsets, until_ms)

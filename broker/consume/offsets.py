@@ -1,7 +1,7 @@
 """Consumer offsets (14, 15) and the bounds of queues (29 by time, 30 max, 31 min, 32 earliest store time).
 
 Only the writable leader answers them: a consumer that believes there is no offset skips messages. What each
-client makes of the refusal is in docs/decisions/0005-followers-refuse-offset-queries.md.
+client makes of the refusal is in docs/decisions/replicated_state.md#followers-refuse-offset-queries.
 """
 
 import asyncio

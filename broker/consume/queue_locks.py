@@ -2,7 +2,7 @@
 
 The holder of a lock is in the replicated state; when it was last renewed only the leader knows. A new leader
 therefore assumes that every lock was renewed when it became the leader, which is never too early: see
-docs/decisions/0013-queue-locks.md. Pure: times are arguments.
+docs/decisions/replicated_state.md#queue-locks. Pure: times are arguments.
 
 Queue locks of ordered consumers: 41 LOCK_BATCH_MQ and 42 UNLOCK_BATCH_MQ.
 

@@ -28,7 +28,7 @@ class PopParts:
 
 def make_pop(core: Core, consumers: Consumers) -> PopParts:
     config, log, state = core.config, core.log, core.state
-    ledger = PopLedger(core, consumers.commits)
+    ledger = PopLedger(config, log, state, consumers.commits, core.store_host, core.clock, core.now_ms)
     revival = Revival(config, log, state, core.now_ms, core.store_host, ledger)
     checks = PopChecks(config, state, consumers.sql_filters)
     taker = Taker(
@@ -81,7 +81,7 @@ def pop_feature(core: Core, consumers: Consumers) -> tuple[Feature, Callable[[],
         batch_handlers=service.batch_handlers(),
         services=(pop.revival, pop.looks, service, ledger),
         retention_pins=(partial(snapshot_hold, core.log),),
-        log_rewriters=(ledger.write_anew,),
+        log_rewriters=(ledger.rewrite_before,),
         waiting={
             "pop": lambda: None if ledger.table is None else ledger.table.in_flight,
             "pop_request": lambda: len(service.holding.waits),

@@ -1,64 +1,56 @@
-"""Reads what is out from the log: the last whole snapshot in the queue of rmq_sys_LEDGERMQ_POP, and what was
-written after it.
+"""Loads the table of messages in flight: the last whole snapshot in the queue of rmq_sys_LEDGERMQ_POP, and
+the ops after it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 
-from broker.op_queue import read_records, snapshot_ends
 from broker.pop.ops import (
     POP_QUEUE_ID,
     POP_TOPIC,
     SNAPSHOT_TAGS_CODE,
     Dropped,
-    Op,
     SnapshotPart,
     decode_record_body,
 )
 from broker.pop.table import PopTable, Restoring
-from commitlog.consume_queue import ConsumeQueue
 from commitlog.log import MessageLog
-from commitlog.record import decode_record
+from commitlog.log_machine import Changelog
+from commitlog.record import Record, decode_record
+
+
+def changelog(log: MessageLog) -> Changelog:
+    return Changelog(log, POP_TOPIC, POP_QUEUE_ID, SNAPSHOT_TAGS_CODE)
 
 
 async def load(log: MessageLog, deleted_at: Mapping[str, int]) -> tuple[PopTable, int]:
-    """The table as it stands at the end of the log, and how many ops the last snapshot does not have. What
-    was written before the place where a topic was deleted does not count for it. Only the leader may trust
-    it: it knows that nobody writes beside it. Raises PopRecordError.
+    """The table at the end of the log, and how many ops follow the last snapshot. Ops from before the place
+    where their topic was deleted do not count. Raises PopRecordError.
     """
-    queue = log.queues.get(POP_TOPIC, POP_QUEUE_ID)
-    if queue is None:
-        return PopTable(), 0
-    table, start = await _snapshot(log, queue)
-    news = 0
-    end = queue.max_offset
-    snapshot_end = _position_of(queue, start - 1)
+    ops_log = changelog(log)
+    table, start = await _snapshot(ops_log)
+    changes = 0
+    snapshot_end = ops_log.position_at(start - 1)
     for key in [key for key in table.lanes if deleted_at.get(key.topic, -1) > snapshot_end]:
         table.apply(Dropped(key))
-    async for record in read_records(log, queue, start, end):
+    async for record in ops_log.records(start, ops_log.max_offset):
         ops = decode_record_body(bytes(record.body))
-        if not isinstance(ops, SnapshotPart):  # one that was not written to its end
-            news += len(ops)
+        if not isinstance(ops, SnapshotPart):  # of a snapshot that was not written to its end
+            changes += len(ops)
             for op in ops:
                 if deleted_at.get(op.key.topic, -1) < record.physical_offset:
                     table.apply(op)
-    return table, news
-
-
-def _position_of(queue: ConsumeQueue, offset: int) -> int:
-    """-1 for what is before the queue."""
-    units = queue.units(offset, 1) if offset >= 0 else []
-    return units[0][0] if units else -1
+    return table, changes
 
 
 def snapshot_hold(log: MessageLog) -> int | None:
-    """The position of what a new leader reads first: the begin of the last snapshot that is whole, or of the
-    queue. None when nothing was ever handed out.
+    """The position of the first record that a new leader reads: the beginning of the last whole snapshot, or
+    of the queue. None when nothing was ever handed out.
     """
-    queue = log.queues.get(POP_TOPIC, POP_QUEUE_ID)
+    queue = changelog(log).queue
     if queue is None:
         return None
-    for end in snapshot_ends(queue, SNAPSHOT_TAGS_CODE):
+    for end in changelog(log).snapshot_ends():
         [(position, size, _)] = queue.units(end - 1, 1)
         body = decode_record_body(bytes(decode_record(log.read(position, size)).body))
         if isinstance(body, SnapshotPart) and body.part == body.parts - 1 <= end - 1 - queue.min_offset:
@@ -67,41 +59,30 @@ def snapshot_hold(log: MessageLog) -> int | None:
     return units[0][0] if units else None
 
 
-async def _snapshot(log: MessageLog, queue: ConsumeQueue) -> tuple[PopTable, int]:
-    """The table of the last snapshot that is whole, and where the queue goes on behind it."""
-    for end in snapshot_ends(queue, SNAPSHOT_TAGS_CODE):
-        last = await _last_part(log, queue, end)
-        if last is None:
-            continue
-        table = await _restored(log, queue, end - last.parts, end)
+async def _snapshot(ops_log: Changelog) -> tuple[PopTable, int]:
+    """The table of the last whole snapshot, and the offset after it."""
+    async for start, end in ops_log.snapshots(_place_of):
+        table = await _restored(ops_log, start, end)
         if table is not None:
             return table, end
-    return PopTable(), queue.min_offset
+    queue = ops_log.queue
+    return PopTable(), 0 if queue is None else queue.min_offset
 
 
-async def _restored(log: MessageLog, queue: ConsumeQueue, start: int, end: int) -> PopTable | None:
-    """The table of the snapshot whose parts lie there; None when that is not all of it."""
+def _place_of(record: Record) -> tuple[int, int] | None:
+    body = decode_record_body(bytes(record.body))
+    return (body.part, body.parts) if isinstance(body, SnapshotPart) else None
+
+
+async def _restored(ops_log: Changelog, start: int, end: int) -> PopTable | None:
+    """The table of the snapshot with these records; None when some of them are missing."""
     restoring = Restoring()
     found = 0
-    async for part in _bodies(log, queue, start, end):
+    async for record in ops_log.records(start, end):
+        part = decode_record_body(bytes(record.body))
         if not isinstance(part, SnapshotPart) or (part.part, part.parts) != (found, end - start):
             return None
         restoring.add(part.rows)
         found += 1
         await asyncio.sleep(0)
     return restoring.table() if found == end - start else None
-
-
-async def _last_part(log: MessageLog, queue: ConsumeQueue, end: int) -> SnapshotPart | None:
-    """The part before `end`, if it is the last one of its snapshot."""
-    async for body in _bodies(log, queue, end - 1, end):
-        if isinstance(body, SnapshotPart) and body.part == body.parts - 1:
-            return body
-    return None
-
-
-async def _bodies(
-    log: MessageLog, queue: ConsumeQueue, start: int, end: int
-) -> AsyncIterator[list[Op] | SnapshotPart]:
-    async for record in read_records(log, queue, start, end):
-        yield decode_record_body(bytes(record.body))

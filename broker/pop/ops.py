@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from broker.state.topics import LEDGERMQ_PREFIX
+from commitlog.log_machine import ChangelogError
 from commitlog.record import tags_code
 
 POP_TOPIC = LEDGERMQ_PREFIX + "POP"
@@ -34,7 +35,7 @@ _LONG_MAX = 2**63 - 1
 _RUN_MAX = 1 << 20
 
 
-class PopRecordError(ValueError):
+class PopRecordError(ChangelogError):
     """A record cannot be read: it was not written by a broker of this version or earlier."""
 
 

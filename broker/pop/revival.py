@@ -22,9 +22,9 @@ from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import RETRY_PREFIX, TopicConfig, dlq_topic
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import MessageLog, PutStatus
+from commitlog.log_machine import RETRY_MS
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
-    STORE_HOST_V6,
     CorruptRecordError,
     Message,
     MessageIllegalError,
@@ -34,6 +34,7 @@ from commitlog.record import (
     offset_msg_id,
     parse_properties,
 )
+from remoting.record_layout import STORE_HOST_V6
 
 PROPERTY_FIRST_POP_TIME = "1ST_POP_TIME"
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"
@@ -85,8 +86,6 @@ def _properties(record: Record, topic: TopicConfig, group: str, pop_time_ms: int
 
 BATCH_MESSAGES_MAX = 200
 BATCH_BYTES_MAX = 1024 * 1024
-RETRY_S = 0.2
-"""After a put that failed."""
 DAMAGE_WAIT_MS = 500
 CREATE_WAIT_MS = 2_000
 WAIT_MAX_S = 3_600.0
@@ -199,7 +198,7 @@ class Revival:
             if not self._due:
                 return
             if not self._put(batch):
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_MS / 1000)
                 continue
             self._postpone(batch.damaged, DAMAGE_WAIT_MS)
             if not await self._create(batch.missing):

@@ -31,7 +31,7 @@ from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import TopicConfig
 from broker.timer.rules import TimerRules
 from commitlog.log import MessageLog, PutResult, PutStatus
-from commitlog.sequences import stamp, writer_key
+from commitlog.sequences import stamp_sequences, writer_key
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.connection import Connection
@@ -233,7 +233,7 @@ class SendMessageProcessor:
         if verdict.flight is not None:
             del admitted.messages[: verdict.repeats]
             new = digests[1 + verdict.repeats :]
-            stamp(admitted.messages, key, header.batch_id, sequence + verdict.repeats, new)
+            stamp_sequences(admitted.messages, key, header.batch_id, sequence + verdict.repeats, new)
             turn.add(SequencedSend(connection, request, admitted, verdict.repeats))
             turn.flights.append(verdict.flight)
             return

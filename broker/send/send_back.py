@@ -21,7 +21,6 @@ from broker.state.topics import PERM_WRITE, TopicConfig, dlq_topic, retry_topic
 from broker.timer.delay_levels import PROPERTY_DELAY, effective_level, to_scheduled
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import (
-    STORE_HOST_V6,
     Message,
     MessageIllegalError,
     Record,
@@ -34,6 +33,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
 from remoting.headers.consume import ConsumerSendMsgBackRequestHeader
+from remoting.record_layout import STORE_HOST_V6
 from remoting.router import HandlerResult, Router
 
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"

@@ -1,17 +1,17 @@
 """Which sequenced sends are new, which repeat what is in the log, and which came too early.
 
 The replicated state knows how far each writer's committed records go (broker/state/writers.py). The leader
-knows besides what it has appended since: the tips here. A tip goes up when its append was taken, and is
-dropped once the state has caught up with it, or the node does not lead any more: another leader's log decides
+also knows what it has appended since: the tips here. A tip advances when the log accepts its append, and is
+dropped when the state has reached it, or when the node is no leader any more: another leader's log decides
 then, and a node leads again only after it has applied all that earlier leaders wrote.
 
-Whoever sends a digest with his rows is told when a repeat is not what he sent before: numbers alone would
-take other rows for the old ones, and they would be lost. The digest of what a request repeats in part is
-compared where the log ends, and that of a whole repeat by the next request that reaches beyond, or at the end
-of the batch by `differences`.
+A sender that gives a digest of its rows is refused when a repeat differs from what it sent before: by their
+numbers alone, other rows would count as the old ones and be lost. The digest of a partial repeat is compared
+where the log ends; that of a whole repeat by the next request that reaches further, or at the end of the
+batch by `differences`.
 
-An append that no majority acknowledged in time stays in this leader's log for as long as it leads. Its tip
-therefore stays too, as not committed: a repeat is neither appended again nor acknowledged before it is.
+An append that no majority acknowledged in time stays in this leader's log as long as it leads. So its tip
+stays too, as not committed: until it is committed, a repeat is neither appended again nor acknowledged.
 """
 
 from collections import deque
@@ -22,6 +22,7 @@ from typing import Final
 from broker.state.writers import KEEP_MS, WRITERS_MAX, Progress, WriterTable
 from commitlog.dispatch import DispatchBatch
 from commitlog.log import MessageLog, PutStatus
+from commitlog.log_machine import LogMachine
 from commitlog.sequences import FIRST_DIGEST, NO_DIGEST
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
@@ -29,30 +30,30 @@ from remoting.errors import RequestError
 TIPS_MAX: Final = 20_000
 """Writers with appends that the state does not show yet."""
 
-Told = Callable[[PutStatus], None]
+OnEnd = Callable[[PutStatus], None]
 
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One append that is on its way: the numbers from `first` up to (not including) `end`."""
+    """One append that is not committed yet: the numbers from `first` up to (not including) `end`."""
 
     key: bytes
     first: int
     end: int
     tip: "_Tip"
     replaced: "_Tip | None"
-    """What stood in the place of a tip that began with this append."""
+    """The tip before this append, if the append began a new one."""
     is_first: bool
     digest: bytes
     """Of the rows before it."""
-    waiting: list[Told] = field(default_factory=list)
-    """Repeats of a part of it: to be told how it ended."""
+    waiting: list[OnEnd] = field(default_factory=list)
+    """Repeats of a part of it: called with how it ended."""
 
 
 @dataclass(slots=True, eq=False)
 class _Tip:
-    """Where a writer's appends end: those below `committed` are committed, `flights` are on their way, what
-    is between was not acknowledged in time.
+    """Where a writer's appends end: those below `committed` are committed, `flights` are in the log and not
+    committed, those between were not acknowledged in time.
     """
 
     batch_id: int
@@ -64,8 +65,8 @@ class _Tip:
 
 @dataclass(slots=True)
 class Verdict:
-    """`flight`: what is to be appended, but for the first `repeats` messages. Else it is a repeat as a whole:
-    `status` says how the original ended, or `original` is still on its way.
+    """`flight`: to be appended, without the first `repeats` messages. None: all of it is a repeat; `status`
+    is how the original ended, or `original` is not committed yet.
     """
 
     repeats: int = 0
@@ -84,15 +85,16 @@ class SequenceRefusedError(RequestError):
         }  # fmt: skip
 
 
-class Sequencing:
-    """One broker's. Used between the admission of a send and its put, in one step with both."""
+class Sequencing(LogMachine):
+    """One broker's tips: what a leader adds to the replicated state, and drops with its leadership. Used
+    between the admission of a send and its put, in one step with both.
+    """
 
     def __init__(self, log: MessageLog, writers: Callable[[], WriterTable], clock: Callable[[], int]) -> None:
+        super().__init__(log)
         self._writers = writers
         self._clock = clock
         self._tips: dict[bytes, _Tip] = {}
-        log.add_listener(self._on_dispatch)
-        log.on_writable_change(self._on_writable_change)
 
     def admit(
         self, key: bytes, batch_id: int, first: int, count: int, digests: Sequence[bytes] = ()
@@ -122,8 +124,8 @@ class Sequencing:
             return self._append(key, batch_id, first, digests or (NO_DIGEST,) * (count + 1), tip, reached)
         return self._repeat(applied, tip, batch_id, end)
 
-    def take_back(self, flights: Sequence[Flight]) -> list[Told]:
-        """The log refused these, the latest that were admitted; who waits for them must be told."""
+    def take_back(self, flights: Sequence[Flight]) -> list[OnEnd]:
+        """The log refused these, the latest that were admitted; returns the callbacks of repeats of them."""
         for flight in reversed(flights):
             assert flight.tip.flights[-1] is flight, "appends are taken back from the end"
             flight.tip.flights.pop()
@@ -135,16 +137,16 @@ class Sequencing:
                 del self._tips[flight.key]
             else:
                 self._tips[flight.key] = flight.replaced
-        return [told for flight in flights for told in flight.waiting]
+        return [on_end for flight in flights for on_end in flight.waiting]
 
     def finish(self, flight: Flight, status: PutStatus) -> None:
-        """The append has ended so; tells who repeated it meanwhile."""
+        """The append has ended so; its repeats end alike."""
         assert flight.tip.flights[0] is flight, "appends end in their order"
         flight.tip.flights.popleft()
         if status is PutStatus.PUT_OK:
             flight.tip.committed = flight.end
-        for told in flight.waiting:
-            told(status)
+        for on_end in flight.waiting:
+            on_end(status)
 
     def differences(
         self, batch_id: int, expected: Mapping[str, Mapping[int, tuple[int, bytes]]]
@@ -185,6 +187,8 @@ class Sequencing:
         current.flights.append(flight)
         current.next_sequence, current.digest = flight.end, digests[-1]
         if is_first:
+            if not self._tips:
+                self.follow_log()
             self._tips[key] = current
         return Verdict(start - first, flight)
 
@@ -210,15 +214,27 @@ class Sequencing:
             )
             raise SequenceRefusedError(ResponseCode.LEDGERMQ_WRITERS_FULL, remark, None)
 
-    def _on_dispatch(self, batch: DispatchBatch) -> None:
-        for run in batch.sequences if self._tips else ():
+    def apply(self, batch: DispatchBatch) -> None:
+        """Drop the tips that the state has reached: it is given each batch before this."""
+        for run in batch.sequences:
             tip = self._tips.get(run[0])
             applied = self._writers().get(run[0])
             if tip is not None and applied is not None and applied >= (tip.batch_id, tip.next_sequence):
                 del self._tips[run[0]]
+        if not self._tips:
+            self.unfollow_log()
 
-    def _on_writable_change(self, is_writable: bool) -> None:
+    def become_leader(self) -> None:
+        """The state has all that earlier leaders wrote."""
+        self._drop_tips()
+
+    def become_follower(self) -> None:
+        """Another leader's log decides."""
+        self._drop_tips()
+
+    def _drop_tips(self) -> None:
         self._tips.clear()
+        self.unfollow_log()
 
 
 def _progress(tip: _Tip) -> Progress:

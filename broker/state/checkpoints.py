@@ -2,7 +2,7 @@
 
 A node that has to begin at a later entry than its state reaches (its disk is new, or it was away for longer
 than the log goes back) takes the first checkpoint that it finds, and goes on from the entry that this
-covers. See docs/decisions/0019-retention.md.
+covers. See docs/decisions/storage.md#retention-and-checkpoints-of-state.
 
     part of a checkpoint, the body of a record of rmq_sys_LEDGERMQ_CHECKPOINT:
         u8 version | u64 covered index | u32 number of the part | u32 parts | bytes

@@ -4,7 +4,7 @@ how far sequenced writers are, which their own records say.
 A change is a record of the system topic rmq_sys_LEDGERMQ_STATE. It is acknowledged once it is committed and
 applied here; every node applies the same records in log order, so after a failover no table is older than
 what was acknowledged. A snapshot file spares a start the reading of the whole log. See
-docs/decisions/0004-state-in-the-log.md.
+docs/decisions/replicated_state.md#topics-groups-and-offsets-are-records-of-the-log.
 """
 
 import asyncio

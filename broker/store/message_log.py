@@ -18,13 +18,14 @@ from commitlog.errors import CorruptLogError
 from commitlog.indexed_log import MessageLogConfig, store_timestamp_of
 from commitlog.log import MessageLog
 from commitlog.log_removal import LogRemoval
-from commitlog.record import RECORD_BYTES_MIN, CorruptRecordError, record_size
+from commitlog.record import CorruptRecordError, record_size
 from dledger.core.config import Config
 from dledger.core.types import DamagedEntryError
 from dledger.durable_state import ImpairmentFile
 from dledger.environment import Environment
 from dledger.server import DLedgerServer
 from dledger.writer import Durability
+from remoting.record_layout import RECORD_BYTES_MIN
 
 logger = logging.getLogger(__name__)
 

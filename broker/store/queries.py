@@ -13,14 +13,14 @@ from broker.feature import Core, Feature
 from broker.state.state import ReplicatedState
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
-from commitlog.key_index import KeyIndex, KeyUpkeep
+from commitlog.key_index import KeyIndex, KeyMaintenance
 from commitlog.key_segment import PROPERTY_UNIQUE, key_hash, keys_of
 from commitlog.log import MessageLog
 from commitlog.record import CorruptRecordError, Record, decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers.queries import QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.headers.consume import QueryMessageRequestHeader, ViewMessageRequestHeader
 from remoting.router import Handlers
 
 RECORDS_READ_MAX: Final = 4_096
@@ -224,7 +224,7 @@ def query_feature(core: Core) -> Feature:
     index = KeyIndex(core.environment.fs, store, core.log, end_position=core.opened.end_position())
     core.log.add_listener(index.on_batch)
     queries = KeyQueries(index, core.log, lambda: core.state.deleted_at)
-    return Feature(handlers=_query_processor(core, queries).handlers(), services=(KeyUpkeep(index),))
+    return Feature(handlers=_query_processor(core, queries).handlers(), services=(KeyMaintenance(index),))
 
 
 def _query_processor(core: Core, queries: KeyQueries | None) -> QueryProcessor:

@@ -4,7 +4,7 @@ topics.
 The leader decides which files are old enough and writes that to the log (TrimLog), so that all nodes delete
 the same; each node does so once it no longer needs the file itself. A node whose disk is nearly full deletes
 its oldest files without the leader. Before a file is deleted, a checkpoint of the state is in a later part of
-the log. See docs/retention.md and docs/decisions/0019-retention.md.
+the log. See docs/retention.md and docs/decisions/storage.md#retention-and-checkpoints-of-state.
 
 Age is measured by the wall clock, unless it was just set ahead: deleted files do not come back, and a clock
 that jumps by days is wrong more often than right.

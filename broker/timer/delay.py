@@ -1,46 +1,36 @@
 """Delivers delayed messages when they are due (ScheduleMessageService), on the writable leader only.
 
-Each delay level is a queue of SCHEDULE_TOPIC_XXXX whose messages come due in their order. One timer waits for
-the earliest of all levels; what is due in a level goes to its real topics with one put, and when that is
-committed the level's progress is proposed to the replicated state. A new leader goes on from the last
-committed progress: a message may be delivered twice around a failover, never lost.
+Each delay level is a queue of SCHEDULE_TOPIC_XXXX whose messages come due in their order. One timer is set
+for the earliest of all levels. The due messages of a level go to their real topics with one put, and when
+that is committed, the level's progress is proposed to the replicated state. A new leader continues from the
+last committed progress: a message may be delivered twice around a failover, but is never lost.
 """
 
-import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from broker.feature import Core
+from broker.config import BrokerConfig
 from broker.state.changes import SetDelayOffset
+from broker.state.state import ReplicatedState
 from broker.state.topics import HALF_TOPIC
 from broker.timer.delay_levels import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError
-from commitlog.log import PutStatus
-from commitlog.record import (
-    STORE_HOST_V6,
-    CorruptRecordError,
-    Message,
-    Record,
-    decode_record,
-    parse_properties,
-)
+from commitlog.log import MessageLog, PutStatus
+from commitlog.log_machine import RETRY_MS, LogMachine, is_ahead
+from commitlog.record import CorruptRecordError, Message, Record, decode_record, parse_properties
+from remoting.record_layout import STORE_HOST_V6
 
 BATCH_MESSAGES_MAX = 500
 BATCH_BYTES_MAX = 1024 * 1024
 DELIVERY_STEP_MS = 10
 """Messages that come due within one step are put together."""
-RETRY_MS = 200
-"""After a put that failed."""
-CLOCK_STEP_MAX_MS = 60_000
-"""How far the clocks of two leaders may lie apart."""
-TIMER_MAX_MS = 30_000
-"""A longer wait is cut up, since the wall clock may be set meanwhile."""
 
 _IN_THE_LOG = frozenset({PutStatus.PUT_OK, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH})
-"""A batch that a majority did not have in time stands in the log, before the progress proposed after it: both
-are committed, or the next leader delivers it. Put again and again it would come as often.
+"""A batch that no majority acknowledged in time is still in the log, before the progress proposed after it:
+either both are committed, or the next leader delivers the batch. Put again, it would be delivered twice.
 """
 
 logger = logging.getLogger(__name__)
@@ -49,8 +39,8 @@ logger = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Level:
     """One delay level. `due_ms` is when its next message is due, or a failed put is tried again; None when
-    the queue is read to its end. While `is_busy` its batch is on its way into the log. `is_refused` since the
-    log took none.
+    the queue is read to its end. `is_busy`: a batch is written and not committed. `is_refused`: the log
+    refused the last one.
     """
 
     number: int
@@ -68,8 +58,8 @@ class _Level:
 
 @dataclass(slots=True)
 class _Batch:
-    """What is due of one level; `end_offset` is where the level goes on after it. `passed_over` messages
-    cannot be read, or their topic is gone.
+    """The due messages of one level; the level continues at `end_offset`. `passed_over` messages cannot be
+    read, or their topic does not exist any more.
     """
 
     messages: list[Message]
@@ -77,90 +67,66 @@ class _Batch:
     passed_over: int = 0
 
 
-class DelayDelivery:
+class DelayDelivery(LogMachine):
     """The delay levels of one broker. Idle unless this node is the writable leader."""
 
-    def __init__(self, context: Core) -> None:
-        self._context = context
-        self._log = context.log
-        self._state = context.state
-        self._batch_max = min(BATCH_MESSAGES_MAX, context.config.pending_appends_max)
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        store_host: bytes,
+        clock: Callable[[], int],
+    ) -> None:
+        """`clock` is the wall clock in ms."""
+        super().__init__(log)
+        self._state = state
+        self._store_host = store_host
+        self._clock = clock
+        self._batch_max = min(BATCH_MESSAGES_MAX, config.pending_appends_max)
         self._levels = [
             _Level(number, delay_ms, batch_max=self._batch_max)
-            for number, delay_ms in enumerate(context.config.delay_levels_ms, 1)
+            for number, delay_ms in enumerate(config.delay_levels_ms, 1)
         ]
-        self._leadership = 0
-        self._is_leading = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms = 0
-        context.log.add_listener(self._on_dispatch)
-        context.log.on_writable_change(self._on_writable_change)
-
-    async def start(self) -> None:
-        if self._log.is_writable() and not self._is_leading:
-            self._lead()
-
-    async def stop(self) -> None:
-        self._follow()
+        self._timer = self.timer(self.deliver_due)
+        self.follow_log({SCHEDULE_TOPIC})
 
     def deliver_due(self) -> None:
-        """Put what is due now into the log, level by level, and wait for the next."""
-        self._timer = None
-        now_ms = self._context.clock()
+        """Write what is due now to the log, level by level, and set the timer for the next."""
+        now_ms = self._clock()
         for level in self._levels:
             if not level.is_busy and level.due_ms is not None and _is_over(level, level.due_ms, now_ms):
                 self._deliver(level, now_ms)
         self._arm()
 
-    def _on_writable_change(self, is_writable: bool) -> None:
-        if is_writable:
-            self._lead()
-        else:
-            self._follow()
-
-    def _lead(self) -> None:
-        """Take over each level where its last committed progress stands."""
-        self._leadership += 1
-        self._is_leading = True
-        now_ms = self._context.clock()
+    def become_leader(self) -> None:
+        """Continue each level at its last committed progress."""
+        now_ms = self._clock()
         for level in self._levels:
             level.next_offset = self._state.delay_offsets.get(level.number, 0)
             level.is_busy = False
             level.due_ms = now_ms
         self._arm()
 
-    def _follow(self) -> None:
-        self._leadership += 1
-        self._is_leading = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _on_dispatch(self, batch: DispatchBatch) -> None:
-        if not self._is_leading or SCHEDULE_TOPIC not in batch.topics:
+    def apply(self, batch: DispatchBatch) -> None:
+        """New delayed messages: a level that was read to its end has a next one."""
+        if not self.is_leader:
             return
-        is_news = False
+        is_new = False
         for request in batch:
             if request.topic == SCHEDULE_TOPIC and request.queue_id < len(self._levels):
                 level = self._levels[request.queue_id]
                 if level.due_ms is None:
                     level.due_ms = request.store_timestamp_ms + level.delay_ms
-                    is_news = True
-        if is_news:
+                    is_new = True
+        if is_new:
             self._arm()
 
     def _arm(self) -> None:
         dues = [level.due_ms for level in self._levels if level.due_ms is not None and not level.is_busy]
-        if not dues or not self._is_leading:
-            return
-        due_ms = -(-min(dues) // DELIVERY_STEP_MS) * DELIVERY_STEP_MS
-        if self._timer is not None:
-            if self._timer_due_ms <= due_ms:
-                return
-            self._timer.cancel()
-        self._timer_due_ms = due_ms
-        wait_ms = min(max(due_ms - self._context.clock(), 0), TIMER_MAX_MS)
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.deliver_due)
+        if dues and self.is_leader:
+            due_ms = -(-min(dues) // DELIVERY_STEP_MS) * DELIVERY_STEP_MS
+            self._timer.arm_at(due_ms, self._clock())
 
     def _deliver(self, level: _Level, now_ms: int) -> None:
         batch = self._due_batch(level, now_ms)
@@ -170,13 +136,13 @@ class DelayDelivery:
             self._advance(level, batch.end_offset)
             return
         level.is_busy = True
-        on_done = partial(self._on_put, self._leadership, level, batch)
+        on_done = partial(self._on_put, self.leadership, level, batch)
         result = self._log.put(batch.messages, on_done)
         if result.status is not PutStatus.PUT_OK:
             self._on_refused(level, batch, result.status)
 
     def _on_put(self, leadership: int, level: _Level, batch: _Batch, status: PutStatus) -> None:
-        if leadership != self._leadership:
+        if leadership != self.leadership:
             return
         if status not in _IN_THE_LOG:
             self._on_refused(level, batch, status)
@@ -192,16 +158,16 @@ class DelayDelivery:
             self._narrow_down(level, batch)
         else:
             if status is PutStatus.OS_PAGE_CACHE_BUSY:
-                # Senders in great number leave little room, and a put is taken whole or not at all.
+                # A put is accepted as a whole or not at all, and many senders leave room for few messages.
                 level.batch_max = max(1, len(batch.messages) // 2)
             if not level.is_refused:
                 logger.info("delay level %d: put failed (%s), tried again", level.number, status.name)
             level.is_refused = True
-            level.due_ms = self._context.clock() + RETRY_MS
+            level.due_ms = self._clock() + RETRY_MS
         self._arm()
 
     def _narrow_down(self, level: _Level, batch: _Batch) -> None:
-        """One message of the batch cannot be stored: find it by itself, and pass over it."""
+        """One message of the batch cannot be stored: put them one by one, and pass over that one."""
         if len(batch.messages) > 1:
             level.batch_max = 1
         else:
@@ -210,7 +176,7 @@ class DelayDelivery:
             self._advance(level, batch.end_offset)
 
     def _advance(self, level: _Level, offset: int) -> None:
-        """Progress is proposed without waiting: should it get lost, the messages come twice."""
+        """Nothing waits for the proposal: if it is lost, the messages are delivered twice."""
         if offset != level.next_offset:
             level.next_offset = offset
             self._state.propose(SetDelayOffset(level.number, offset))
@@ -226,7 +192,7 @@ class DelayDelivery:
             try:
                 record = self._read(position, size)
             except DamagedRecordError:
-                break  # a repair is on its way
+                break  # it is being repaired
             if record is not None and (room <= 0 or _due_ms(record, level, now_ms) > now_ms):
                 break
             message = self._delivered(record) if record is not None else None
@@ -239,7 +205,7 @@ class DelayDelivery:
         return batch
 
     def _next_due_ms(self, level: _Level) -> int | None:
-        now_ms = self._context.clock()
+        now_ms = self._clock()
         queue = self._log.queues.get(SCHEDULE_TOPIC, level.queue_id)
         for position, size, _ in queue.units(level.next_offset, 1) if queue is not None else ():
             try:
@@ -250,7 +216,7 @@ class DelayDelivery:
         return None
 
     def _read(self, position: int, size: int) -> Record | None:
-        """None for a hole of the queue, and for a message that retention took before its time."""
+        """None for a hole in the queue, and for a message that retention deleted before its time."""
         try:
             return decode_record(self._log.read(position, size)) if size else None
         except (PositionError, CorruptRecordError):
@@ -258,7 +224,7 @@ class DelayDelivery:
 
     def _delivered(self, record: Record) -> Message | None:
         """The message for its real topic: its properties stay as they are, DELAY and REAL_TOPIC among them
-        (§ Java's messageTimeup). None when its topic is gone.
+        (ScheduleMessageService.messageTimeUp). None when its topic does not exist any more.
         """
         properties = parse_properties(record.properties)
         topic = properties.get(PROPERTY_REAL_TOPIC, "")
@@ -274,19 +240,17 @@ class DelayDelivery:
             sys_flag=record.sys_flag & ~STORE_HOST_V6,
             born_timestamp_ms=record.born_timestamp_ms,
             born_host=record.born_host,
-            store_host=self._context.store_host,
+            store_host=self._store_host,
             reconsume_times=record.reconsume_times,
         )
 
 
 def _is_over(level: _Level, due_ms: int, now_ms: int) -> bool:
-    """Also true for a time so far away that the clock must have been set back: the level is looked at
-    anew.
-    """
-    return due_ms <= now_ms or due_ms > now_ms + level.delay_ms + CLOCK_STEP_MAX_MS
+    """Also true for a time so far away that the clock must have been set back: the level is checked again."""
+    return due_ms <= now_ms or is_ahead(due_ms - level.delay_ms, now_ms)
 
 
 def _due_ms(record: Record, level: _Level, now_ms: int) -> int:
-    """A message from the far future is due now: the clock was set back after it was stored."""
+    """A message that was stored by a clock that was ahead is due now."""
     stored_ms = record.store_timestamp_ms
-    return now_ms if stored_ms > now_ms + CLOCK_STEP_MAX_MS else stored_ms + level.delay_ms
+    return now_ms if is_ahead(stored_ms, now_ms) else stored_ms + level.delay_ms

@@ -16,13 +16,13 @@ comes of it once. One such put is on its way at a time; the next one is made of 
 new leader looks how much of the last put is in the log, and goes on from there.
 """
 
-import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.feature import Core
+from broker.config import BrokerConfig
+from broker.state.state import ReplicatedState
 from broker.state.topics import HALF_TOPIC
 from broker.timer.index_store import DamagedRunError
 from broker.timer.journal import TimerJournal
@@ -44,10 +44,9 @@ from broker.timer.request import PROPERTY_DELAY_MS, PROPERTY_DELAY_SEC, PROPERTY
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
+from commitlog.log_machine import RETRY_MS, LogMachine, is_ahead
 from commitlog.record import Message, Record, decode_record
 
-CLOCK_STEP_MAX_MS = 60_000
-"""How far the clocks of two leaders may lie apart."""
 RECORDS_MAX = 5_000
 """Looked at, at once."""
 
@@ -74,7 +73,7 @@ class ClockSteps:
 
     def due(self, now_ms: int, most: int) -> list[Row]:
         """Rows of what was stored at a time to come, as if they were due. Raises DamagedRecordError."""
-        if self._last_ms is None or now_ms < self._last_ms - CLOCK_STEP_MAX_MS:
+        if self._last_ms is None or is_ahead(self._last_ms, now_ms):
             self._look(now_ms)
         else:
             self._look_at_news(now_ms)
@@ -95,7 +94,7 @@ class ClockSteps:
         found = []
         for offset in range(index.end - 1, max(index.end - RECORDS_MAX, 0) - 1, -1):
             record = self._journal.record(offset)
-            if record is None or not _is_ahead(record, now_ms):
+            if record is None or not is_ahead(record.store_timestamp_ms, now_ms):
                 break
             if self._waits_too_long(offset, record):
                 found.append(offset)
@@ -109,7 +108,7 @@ class ClockSteps:
         while self._news_from is not None and self._news_from < self._journal.index.end:
             offset = self._news_from
             record = self._journal.record(offset)
-            is_since = record is not None and not _is_ahead(record, now_ms)
+            is_since = record is not None and not is_ahead(record.store_timestamp_ms, now_ms)
             self._news_from = None if is_since else offset + 1
             if record is not None and not is_since and self._waits_too_long(offset, record):
                 self._early[offset] = None
@@ -117,10 +116,6 @@ class ClockSteps:
     def _waits_too_long(self, offset: int, record: Record) -> bool:
         has_delay = text(record, PROPERTY_DELAY_MS) or text(record, PROPERTY_DELAY_SEC)
         return bool(has_delay) and offset in self._journal.index.pending
-
-
-def _is_ahead(record: Record, now_ms: int) -> bool:
-    return record.store_timestamp_ms > now_ms + CLOCK_STEP_MAX_MS
 
 
 class LogTail:
@@ -160,12 +155,8 @@ class LogTail:
 
 BATCH_MESSAGES_MAX = 200
 BATCH_BYTES_MAX = 1024 * 1024
-RETRY_MS = 200
-"""After a put that the log refused, and before a damaged record is read again."""
-TIMER_MAX_MS = 30_000
-"""A longer wait is cut up, since the wall clock may be set meanwhile."""
 _IN_THE_LOG = frozenset({PutStatus.PUT_OK, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH})
-"""What a majority did not have in time stands in the leader's log still, and is committed in its turn."""
+"""What no majority acknowledged in time is still in the leader's log, and is committed in its turn."""
 
 
 @dataclass(slots=True)
@@ -181,87 +172,80 @@ class _Batch:
     recalls: list[Recall] = field(default_factory=list)
 
 
-class TimerDelivery:
-    """The deliveries of one broker. Idle unless this node is the writable leader."""
+class TimerDelivery(LogMachine):
+    """The deliveries of one broker. Idle unless this node is the writable leader.
 
-    def __init__(self, context: Core, journal: TimerJournal, recalls: Recalls) -> None:
-        config = context.config
-        self._context = context
-        self._log = context.log
+    Its table, the index, is kept by TimerJournal on every node; a leader adds how much of the last deliveries
+    is in the log.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        store_host: bytes,
+        clock: Callable[[], int],
+        journal: TimerJournal,
+        recalls: Recalls,
+    ) -> None:
+        """`clock` is the wall clock in ms."""
+        super().__init__(log)
+        self._state = state
+        self._store_host = store_host
+        self._clock = clock
         self._journal = journal
         self._index = journal.index
         self._recalls = recalls
-        self._tail = LogTail(context.log, config.data_file_bytes, config.enable_dledger)
+        self._tail = LogTail(log, config.data_file_bytes, config.enable_dledger)
         self._clock_steps = ClockSteps(journal)
         self._precision_ms = config.timer_precision_ms
         self._most = max(1, min(BATCH_MESSAGES_MAX, config.pending_appends_max - 1))
         self._batch_max = self._most
-        self._leadership = 0
-        self._is_leading = False
         self._kept: int | None = None
-        """How many messages of the last deliveries are in the log; None until it was looked at."""
+        """How many messages of the last deliveries are in the log; None until this leader checked it."""
         self._life = 0
-        """Of the index, when it was looked at."""
+        """Of the index, when that was checked."""
         self._in_flight = -1
-        """Offset of the deliveries that are on their way into the log and back."""
+        """Offset of the deliveries that were written and are not in the index yet."""
         self._put_end = -1
-        """Where the last message stands that this node put."""
+        """Position of the last message that this node wrote."""
         self._damaged: dict[int, None] = {}
         self._is_refused = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms = 0
-        journal.on_advance(self.look)
-        recalls.on_asked(self.look)
-        context.log.on_writable_change(self._on_writable_change)
+        self._timer = self.timer(self.deliver_due)
+        journal.on_advance(self.deliver_due)
+        recalls.on_asked(self.deliver_due)
 
-    async def start(self) -> None:
-        if self._log.is_writable() and not self._is_leading:
-            self._lead()
-
-    async def stop(self) -> None:
-        self._follow()
-
-    def look(self) -> None:
-        """Put what is due now into the log, and wait for the next."""
-        if not self._is_leading or self._in_flight >= self._index.end:
+    def deliver_due(self) -> None:
+        """Write what is due now to the log, and set the timer for the next."""
+        if not self.is_leader or self._in_flight >= self._index.end:
             return
         try:
             if self._is_ready():
-                self._look()
+                self._deliver_due()
         except DamagedRecordError:
-            self._arm(self._context.clock() + RETRY_MS)  # a repair is on its way
+            self._arm(self._clock() + RETRY_MS)  # it is being repaired
         except (DamagedRunError, OSError) as error:
             self._journal.rebuild(error)
 
     def late_ms(self) -> int:
         """For how long the first message that waits has been due; 0 on a node that does not lead."""
         try:
-            wake_ms = self._index.next_wake_ms() if self._is_leading else None
+            wake_ms = self._index.next_wake_ms() if self.is_leader else None
         except (DamagedRunError, OSError):
             return 0
-        return 0 if wake_ms is None else max(self._context.clock() - wake_ms - self._precision_ms, 0)
+        return 0 if wake_ms is None else max(self._clock() - wake_ms - self._precision_ms, 0)
 
-    def _on_writable_change(self, is_writable: bool) -> None:
-        if is_writable:
-            self._lead()
-        else:
-            self._follow()
-
-    def _lead(self) -> None:
-        self._leadership += 1
-        self._is_leading = True
+    def become_leader(self) -> None:
+        """What the last leader delivered is checked before the first delivery."""
         self._kept, self._in_flight, self._put_end = None, -1, -1
         self._clock_steps.forget()
         self._batch_max = self._most
-        self._arm(self._context.clock())
+        self._arm(self._clock())
 
-    def _follow(self) -> None:
-        self._leadership += 1
-        self._is_leading = False
+    def become_follower(self) -> None:
+        """Recalls that wait are the new leader's."""
         self._recalls.refuse_all(PutStatus.SERVICE_NOT_AVAILABLE)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _is_ready(self) -> bool:
         """Whether it is known what earlier leaders delivered."""
@@ -269,7 +253,7 @@ class TimerDelivery:
         if self._kept is None or self._life != journal.index.life:
             self._kept = None
             if self._log.max_position <= self._put_end:
-                self._arm(self._context.clock() + RETRY_MS)
+                self._arm(self._clock() + RETRY_MS)
             elif journal.is_caught_up:
                 self._kept, self._life = self._take_over(), journal.index.life
         return self._kept is not None
@@ -287,8 +271,8 @@ class TimerDelivery:
             journal.reopen(missing)
         return kept
 
-    def _look(self) -> None:
-        now_ms = self._context.clock()
+    def _deliver_due(self) -> None:
+        now_ms = self._clock()
         batch = self._recalled() or self._due(now_ms)
         if batch.messages or batch.dropped:
             self._put(batch, now_ms)
@@ -321,7 +305,7 @@ class TimerDelivery:
         self._compare(row, record)
         message = None
         if record is not None and row.wake_ms < out_ms(record):
-            message = rolled(record, self._context.store_host)
+            message = rolled(record, self._store_host)
         elif record is not None and not row.is_message:
             self._drop_recalled(row, record, batch)
             return
@@ -347,9 +331,9 @@ class TimerDelivery:
     def _delivered(self, record: Record, now_ms: int) -> Message | None:
         """None when its topic is gone."""
         place = real_place(record)
-        if place is None or place[0] not in self._context.state.topics or place[0] == HALF_TOPIC:
+        if place is None or place[0] not in self._state.topics or place[0] == HALF_TOPIC:
             return None
-        return delivered(record, *place, self._context.store_host, now_ms)
+        return delivered(record, *place, self._store_host, now_ms)
 
     def _drop_recalled(self, row: Row, record: Record, batch: _Batch) -> None:
         """A recall that was sent as a message, of the same time as the one it is about."""
@@ -372,8 +356,8 @@ class TimerDelivery:
         if batch.lost:
             logger.warning("%d timer messages dropped: they cannot be read, or have no topic", batch.lost)
         deliveries = Deliveries(self._kept, tuple(batch.delivered), tuple(batch.dropped))
-        mark = deliveries_message(deliveries, self._context.store_host, now_ms)
-        on_done = partial(self._done, self._leadership, batch)
+        mark = deliveries_message(deliveries, self._store_host, now_ms)
+        on_done = partial(self._done, self.leadership, batch)
         result = self._log.put([mark, *batch.messages], on_done)
         if result.status is not PutStatus.PUT_OK:
             self._refused(batch, result.status)
@@ -385,8 +369,9 @@ class TimerDelivery:
     def _done(self, leadership: int, batch: _Batch, status: PutStatus) -> None:
         self._recalls.answer(batch.recalls, status)
         is_in_log = status is PutStatus.PUT_OK or status in _IN_THE_LOG
-        if not is_in_log and leadership == self._leadership and self._log.is_writable():
-            self._lead()  # the node leads anew, in a later term: its log may have been cut meanwhile
+        if not is_in_log and leadership == self.leadership and self._log.is_writable():
+            # The node leads in a later term without having followed: the end of its log may be another now.
+            self.begin_again()
 
     def _refused(self, batch: _Batch, status: PutStatus) -> None:
         self._recalls.answer(batch.recalls, status)
@@ -396,26 +381,16 @@ class TimerDelivery:
             self._drop_illegal(batch)
             return
         elif status is PutStatus.OS_PAGE_CACHE_BUSY:
-            # Senders in great number leave little room, and a put is taken whole or not at all.
+            # A put is accepted as a whole or not at all, and many senders leave room for few messages.
             self._batch_max = max(1, len(batch.messages) // 2)
         if not self._is_refused:
             logger.info("timer messages: put failed (%s), tried again", status.name)
         self._is_refused = True
-        self._arm(self._context.clock() + RETRY_MS)
+        self._arm(self._clock() + RETRY_MS)
 
     def _drop_illegal(self, batch: _Batch) -> None:
         logger.error("the timer message %d is illegal; dropped", batch.delivered[0])
-        self._put(_Batch(dropped=dict.fromkeys(batch.delivered)), self._context.clock())
+        self._put(_Batch(dropped=dict.fromkeys(batch.delivered)), self._clock())
 
     def _arm(self, due_ms: int) -> None:
-        if self._timer is not None:
-            if self._timer_due_ms == due_ms:
-                return
-            self._timer.cancel()
-        self._timer_due_ms = due_ms
-        wait_ms = min(max(due_ms - self._context.clock(), 0), TIMER_MAX_MS)
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.look()
+        self._timer.arm_at(due_ms, self._clock())

@@ -15,8 +15,12 @@ from broker.timer.recalls import Recalls
 from remoting.codes import RequestCode
 
 
+def make_delays(core: Core) -> DelayDelivery:
+    return DelayDelivery(core.config, core.log, core.state, core.store_host, core.clock)
+
+
 def delay_feature(core: Core) -> Feature:
-    return Feature(services=(DelayDelivery(core),), retention_pins=(partial(first_delayed, core),))
+    return Feature(services=(make_delays(core),), retention_pins=(partial(first_delayed, core),))
 
 
 def first_delayed(core: Core) -> int | None:
@@ -42,12 +46,21 @@ def make_recall_processor(core: Core, recalls: Recalls) -> RecallProcessor:
     )
 
 
+def make_timers(core: Core) -> tuple[TimerJournal, Recalls, TimerDelivery]:
+    config, log, clock = core.config, core.log, core.clock
+    journal = TimerJournal(config, log, core.environment.fs)
+    recalls = Recalls(log, journal, clock)
+    return (
+        journal,
+        recalls,
+        TimerDelivery(config, log, core.state, core.store_host, clock, journal, recalls),
+    )
+
+
 def timer_feature(core: Core) -> tuple[Feature, Callable[[int], bool]]:
     """Also whether there is room for one more timer message that is due at a time."""
     log = core.log
-    journal = TimerJournal(core)
-    recalls = Recalls(log, journal, core.clock)
-    delivery = TimerDelivery(core, journal, recalls)
+    journal, recalls, delivery = make_timers(core)
     processor = make_recall_processor(core, recalls)
     rates = RateMeter(lambda: (journal.placed, journal.delivered))
     feature = Feature(

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Sequence
 
-from broker.feature import Core
+from broker.config import BrokerConfig
 from broker.store.retention_pins import position_at
 from broker.timer.index import TimerIndex
 from broker.timer.index_store import FOLDER, DamagedRunError, RunStore
@@ -17,7 +17,10 @@ from broker.timer.request import TIMER_QUEUE_ID, TIMER_TOPIC
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError
+from commitlog.log import MessageLog
+from commitlog.log_machine import LogMachine
 from commitlog.record import CorruptRecordError, Record, decode_record
+from dledger.fs import Fs
 
 READ_AT_ONCE = 200
 """Records between two looks at what else the loop has to do."""
@@ -32,15 +35,16 @@ HOUR_MS = 3_600_000
 logger = logging.getLogger(__name__)
 
 
-class TimerJournal:
-    """Owns the index of one node. `on_advance` callbacks hear when it has read on."""
+class TimerJournal(LogMachine):
+    """The index of one node: a table of every node, which reads its queue in a task of its own."""
 
-    def __init__(self, context: Core, index: TimerIndex | None = None) -> None:
-        config = context.config
-        store = RunStore(context.environment.fs, config.store_path_root_dir / FOLDER)
+    def __init__(
+        self, config: BrokerConfig, log: MessageLog, fs: Fs, index: TimerIndex | None = None
+    ) -> None:
+        super().__init__(log)
+        store = RunStore(fs, config.store_path_root_dir / FOLDER)
         self.index = index or TimerIndex(store)
         self.roll_ms = config.timer_roll_ms
-        self._log = context.log
         self._news = asyncio.Event()
         self._callbacks: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -54,16 +58,17 @@ class TimerJournal:
         self.delivered = 0
         """Those of them that the deliveries in the queue ended by a message."""
         self._has_peers = len(config.peers) > 1
-        context.log.add_listener(self._on_dispatch)
-        context.log.on_writable_change(lambda is_writable: self._news.set())
+        self.follow_log({TIMER_TOPIC})
 
     async def start(self) -> None:
+        await super().start()
         self._guarded(self.index.restore)
         self._task = asyncio.get_running_loop().create_task(self._keep_up(), name="timer index")
 
     async def stop(self) -> None:
         if self._task is None:
             return
+        await super().stop()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
@@ -131,9 +136,13 @@ class TimerJournal:
             logger.error("files of the timer index cannot be deleted: %s", error)
         self._news.set()
 
-    def _on_dispatch(self, batch: DispatchBatch) -> None:
-        if TIMER_TOPIC in batch.topics:
-            self._news.set()
+    def apply(self, batch: DispatchBatch) -> None:
+        """The task reads the queue: a whole queue at once would hold up the event loop."""
+        self._news.set()
+
+    def become_leader(self) -> None:
+        """Whether an index that is ahead of the queue is of this log is known now."""
+        self._news.set()
 
     async def _keep_up(self) -> None:
         while True:

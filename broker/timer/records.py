@@ -34,14 +34,8 @@ from broker.timer.request import (
     TIMER_QUEUE_ID,
     TIMER_TOPIC,
 )
-from commitlog.record import (
-    STORE_HOST_V6,
-    Message,
-    Record,
-    format_properties,
-    get_property,
-    parse_properties,
-)
+from commitlog.record import Message, Record, format_properties, get_property, parse_properties
+from remoting.record_layout import STORE_HOST_V6
 
 KEY_BYTES = 8
 ROW_BYTES = 16 + KEY_BYTES

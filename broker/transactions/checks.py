@@ -22,6 +22,7 @@ from broker.transactions.ledger import Decision, TransactionLedger
 from broker.transactions.window import Ending
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
+from commitlog.log_machine import is_ahead
 from commitlog.record import Record, get_property, offset_msg_id
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -31,8 +32,6 @@ BATCH_MAX = 64
 BATCH_BYTES_MAX = 512 * 1024
 BATCH_PAUSE_S = 0.02
 """Between two batches of a round."""
-CLOCK_STEP_MAX_MS = 60_000
-"""How far the clocks of two leaders may lie apart."""
 REUNION_MS = 65_000
 """So long after a node became the leader it may not know all producers yet: they send it a heartbeat each 30
 s, once they have heard of it, for which they ask each 30 s.
@@ -144,7 +143,8 @@ class TransactionChecks:
             else:
                 own_ms = immunity_ms(record, timeout_ms)
                 age_ms = now_ms - record.store_timestamp_ms
-                is_young = -CLOCK_STEP_MAX_MS <= age_ms < (timeout_ms if own_ms is None else own_ms)
+                is_young = age_ms < (timeout_ms if own_ms is None else own_ms)
+                is_young = is_young and not is_ahead(record.store_timestamp_ms, now_ms)
                 if is_young and own_ms is None:
                     return True  # those behind it are younger still
                 if not is_young:

@@ -24,6 +24,7 @@ from broker.transactions.window import Ending
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
+from commitlog.log_machine import REQUEST_RETRY_MS
 from commitlog.record import (
     TRANSACTION_COMMIT,
     TRANSACTION_ROLLBACK,
@@ -41,8 +42,6 @@ from remoting.router import Batch, Router
 HELD_MAX = 10_000
 TURN_DECISIONS_MAX = 500
 TURN_BYTES_MAX = 8 * 1024 * 1024
-RETRY_S = 0.05
-"""After the log took none because too much waits for its majority."""
 LEADER_PATIENCE_S = 2.0
 """An election is over by then; the check asks again what was lost."""
 LEADER_TIMEOUT_S = 3.0
@@ -165,7 +164,7 @@ class EndTransactions:
         status = self._ledger.end(list(turn.decisions.values()), partial(self._done, turn))
         if status is PutStatus.OS_PAGE_CACHE_BUSY:
             self._held[:0] = turn.asked
-            self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._flush)
+            self._retry = asyncio.get_running_loop().call_later(REQUEST_RETRY_MS / 1000, self._flush)
             return False
         if status is PutStatus.MESSAGE_ILLEGAL and len(turn.decisions) > 1:
             for asked in turn.asked:

@@ -22,6 +22,10 @@ def first_open_half(core: Core) -> int | None:
     return position_at(core.log.queues, HALF_TOPIC, HALF_QUEUE_ID, offset)
 
 
+def make_ledger(core: Core) -> TransactionLedger:
+    return TransactionLedger(core.config, core.log, core.state, core.store_host, core.clock)
+
+
 def make_ends(core: Core, ledger: TransactionLedger) -> EndTransactions:
     return EndTransactions(
         config=core.config,
@@ -41,7 +45,7 @@ def make_checks(core: Core, ledger: TransactionLedger) -> TransactionChecks:
 
 def transaction_feature(core: Core) -> tuple[Feature, Callable[[], bool]]:
     """Also whether there is room for one more open transaction."""
-    ledger = TransactionLedger(core)
+    ledger = make_ledger(core)
     ends, checks = make_ends(core, ledger), make_checks(core, ledger)
     resume = ResumeProcessor(core.log, core.router, core.store_host, core.readiness)
     feature = Feature(

@@ -19,7 +19,6 @@ from broker.timer.delay_levels import (
 from broker.timer.rules import TimerRules, asks_for_time
 from commitlog.record import (
     PHYSICAL_OFFSET_AT,
-    STORE_HOST_V6,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
@@ -29,6 +28,7 @@ from commitlog.record import (
     get_property,
     parse_properties,
 )
+from remoting.record_layout import STORE_HOST_V6
 
 HALF_QUEUE_ID = 0
 PROPERTY_TRANSACTION = "TRAN_MSG"

@@ -1,12 +1,8 @@
-"""Reads the table of open transactions out of the log: the last whole snapshot in the op queue, and what was
-written after it.
-"""
+"""Loads the table of open transactions: the last whole snapshot in the op queue, and the records after it."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
-from broker.op_queue import read_records, snapshot_ends
 from broker.state.topics import HALF_TOPIC, OP_HALF_TOPIC
 from broker.transactions.half import HALF_QUEUE_ID
 from broker.transactions.ops import (
@@ -14,7 +10,6 @@ from broker.transactions.ops import (
     SNAPSHOT_TAGS_CODE,
     Checked,
     Ended,
-    Op,
     SnapshotPart,
     decode_op,
     join_parts,
@@ -23,14 +18,15 @@ from broker.transactions.window import TransactionWindow
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.entry import HEADER_BYTES
 from commitlog.log import MessageLog
+from commitlog.log_machine import Changelog
 from commitlog.record import Record, decode_record
 
 
 @dataclass(slots=True)
 class Loaded:
-    """The table, and how many half messages it takes note of since the snapshot. `unfinished` was to be
-    committed or discarded by a leader of which the log has only the first of its two records: it is open in
-    the table.
+    """The table, and how many changes it has that are not in the last snapshot. `unfinished` is a transaction
+    that the last leader committed or discarded, where the log has only the first of the two records: it is
+    open in the table.
     """
 
     window: TransactionWindow
@@ -39,34 +35,32 @@ class Loaded:
 
 
 class Loader:
-    """Reads one log. Only the leader may trust what it finds: it knows that nobody writes beside it."""
+    """Reads one log. Only a leader may trust the result: no other node writes at the same time."""
 
     def __init__(self, log: MessageLog, config: BrokerConfig) -> None:
         self._log = log
+        self._ops = Changelog(log, OP_HALF_TOPIC, OP_QUEUE_ID, SNAPSHOT_TAGS_CODE)
         self._file_bytes = config.data_file_bytes
         self._header_bytes = HEADER_BYTES if config.enable_dledger else 0
 
     async def load(self) -> Loaded:
-        """The table as it stands at the end of the log. Raises OpRecordError."""
-        queue = self._log.queues.get(OP_HALF_TOPIC, OP_QUEUE_ID)
+        """The table at the end of the log. Raises OpRecordError, CorruptRecordError, DamagedRecordError."""
         halves = self._log.queues.get(HALF_TOPIC, HALF_QUEUE_ID)
-        window, start = await self._snapshot(queue) if queue is not None else (None, 0)
+        window, start = await self._snapshot()
         if window is None:
             window = TransactionWindow(halves.min_offset if halves is not None else 0)
         loaded = Loaded(window, 0)
         if halves is not None:
             loaded.news = halves.max_offset - window.end
             window.extend(halves.max_offset)
-        if queue is not None:
-            await self._replay(queue, start, halves, loaded)
+        await self._replay(start, halves, loaded)
         return loaded
 
-    async def _replay(
-        self, queue: ConsumeQueue, start: int, halves: ConsumeQueue | None, loaded: Loaded
-    ) -> None:
+    async def _replay(self, start: int, halves: ConsumeQueue | None, loaded: Loaded) -> None:
         window = loaded.window
         last: tuple[Record, Ended] | None = None
-        async for record, op in self._ops(queue, start, queue.max_offset):
+        async for record in self._ops.records(start, self._ops.max_offset):
+            op = decode_op(record)
             loaded.news += 1
             if isinstance(op, Checked):
                 for offset in op.offsets:
@@ -83,21 +77,13 @@ class Loader:
         else:
             window.finish(ended.offset, ended.ending)
 
-    async def _snapshot(self, queue: ConsumeQueue) -> tuple[TransactionWindow | None, int]:
-        """The last snapshot that is whole, and where the op queue goes on behind it."""
-        for end in snapshot_ends(queue, SNAPSHOT_TAGS_CODE):
-            found = [op async for _, op in self._ops(queue, end - 1, end)]
-            last = found[0] if found else None
-            if isinstance(last, SnapshotPart) and last.part == last.parts - 1:
-                parts = [op async for _, op in self._ops(queue, end - last.parts, end)]
-                window = join_parts(parts)
-                if window is not None:
-                    return window, end
+    async def _snapshot(self) -> tuple[TransactionWindow | None, int]:
+        """The last whole snapshot, and the offset after it in the op queue."""
+        async for start, end in self._ops.snapshots(_place_of):
+            window = join_parts([decode_op(part) async for part in self._ops.records(start, end)])
+            if window is not None:
+                return window, end
         return None, 0
-
-    async def _ops(self, queue: ConsumeQueue, start: int, end: int) -> AsyncIterator[tuple[Record, Op]]:
-        async for record in read_records(self._log, queue, start, end):
-            yield record, decode_op(record)
 
     def _is_complete(self, record: Record, ended: Ended, halves: ConsumeQueue | None) -> bool:
         """Whether the message that comes of the half message follows the record which says so: they were put
@@ -113,3 +99,8 @@ class Loader:
             if data is not None and decode_record(data).prepared_transaction_offset == units[0][0]:
                 return True
         return False
+
+
+def _place_of(record: Record) -> tuple[int, int] | None:
+    op = decode_op(record)
+    return (op.part, op.parts) if isinstance(op, SnapshotPart) else None

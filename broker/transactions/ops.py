@@ -18,6 +18,7 @@ from itertools import islice
 
 from broker.state.topics import OP_HALF_TOPIC
 from broker.transactions.window import ROW_BYTES, Ending, TransactionWindow
+from commitlog.log_machine import ChangelogError
 from commitlog.record import Message, Record, format_properties, get_property, tags_code
 
 OP_QUEUE_ID = 0
@@ -32,7 +33,7 @@ PART_ROWS_MAX = 512
 _PART = struct.Struct(">BIIq")
 
 
-class OpRecordError(ValueError):
+class OpRecordError(ChangelogError):
     """A record of the op topic cannot be read: it was not written by a broker of this version or earlier."""
 
 

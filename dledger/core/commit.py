@@ -14,7 +14,7 @@ from dledger.core.types import NEVER_DUE_MS, ResponseCode
 
 
 def quorum_index(watermarks: Iterable[int], quorum: int) -> int:
-    """The highest index that at least `quorum` members hold: the quorum-th of the falling watermarks.
+    """The highest index that at least `quorum` members hold: the quorum-th highest watermark.
 
     >>> quorum_index([101, 100, 90], 2)
     100
@@ -29,9 +29,12 @@ def committable_index(
 ) -> int:
     """The commit index after these watermarks: never lower than it was.
 
-    Only entries of the leader's own term are committed by counting (Raft 5.4.2); those of earlier terms are
-    with them. term_start_index is the leader's first entry: nothing before it counts by itself.
+    Raises nothing; the watermarks must be of the leader's term. term_start_index is the leader's first entry
+    of its own term.
     """
+    # Raft 5.4.2, Figure 8: an entry of an earlier term can be on a majority and still be replaced by a leader
+    # with a higher last term. Only entries of the leader's own term are committed by counting; the earlier
+    # ones are committed with them, by Log Matching.
     index = quorum_index(watermarks, quorum)
     return index if index > commit_index and index >= term_start_index else commit_index
 
@@ -51,7 +54,10 @@ class _Waiting:
 
 
 class PendingAppends:
-    """Every proposal added comes out of `ack`, `expire` or `fail_all` as a Completion, once."""
+    """The appends of one leadership that are not committed yet, oldest first.
+
+    Each proposal added is returned as a Completion exactly once, by `ack`, `expire` or `fail_all`.
+    """
 
     def __init__(self, entries_max: int, timeout_ms: int) -> None:
         self._entries_max = entries_max
@@ -60,7 +66,9 @@ class PendingAppends:
         self.entries = 0
 
     def has_room(self, count: int) -> bool:
-        """At the limit the leader answers LEADER_PENDING_FULL and appends nothing."""
+        """Otherwise the leader answers LEADER_PENDING_FULL and appends nothing: while no majority answers,
+        this is what bounds the leader's memory.
+        """
         return self.entries + count <= self._entries_max
 
     def add(self, proposal: Proposal, now_ms: int) -> None:
@@ -68,24 +76,29 @@ class PendingAppends:
         self.entries += proposal.count
 
     def ack(self, commit_index: int) -> list[Completion]:
-        """Those whose last entry is committed."""
+        """Completes those whose last entry is committed. The commit index covers all before it (Raft 5.3), so
+        the front of the queue is enough.
+        """
         done = []
         while self._waiting and self._waiting[0].last_index <= commit_index:
             done.append(self._pop().complete(ResponseCode.SUCCESS))
         return done
 
     def oldest_wait_ms(self, now_ms: int) -> int | None:
-        """How long the first one has waited so far."""
+        """How long the oldest one has waited so far; None when there is none."""
         return now_ms - self._waiting[0].deadline_ms + self._timeout_ms if self._waiting else None
 
     def expire(self, now_ms: int) -> list[Completion]:
-        """Those that waited too long. Their entries stay in the log and may yet be committed."""
+        """Completes those that waited too long. Their entries stay in the log and may still be committed, so
+        the caller knows only that the outcome is unknown. All have the same time-out: the front is due first.
+        """
         late = []
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             late.append(self._pop().complete(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT))
         return late
 
     def fail_all(self, code: ResponseCode) -> list[Completion]:
+        """Completes all: the leader stepped down, and a new one may commit or replace their entries."""
         failed = [waiting.complete(code) for waiting in self._waiting]
         self._waiting.clear()
         self.entries = 0

@@ -19,11 +19,15 @@ class Config:
     """All members, this one included."""
 
     heartbeat_interval_ms: int = 250
-    """A leader says something to every peer at least this often."""
+    """A leader sends something to every peer at least this often. Twice this must fit into the election
+    time-out, or one lost heartbeat would start an election.
+    """
     election_timeout_min_ms: int = 900
-    """Also the lease: a node that heard its leader within this time refuses to vote for another."""
+    """Also the lease: a node that heard its leader within this time refuses to vote for another. It must be
+    much longer than the longest delay of a handler on the event loop: that delays heartbeats.
+    """
     election_timeout_max_ms: int = 1_500
-    """Also check-quorum: a leader without answers of a majority for this long steps down."""
+    """Also check-quorum: a leader without answers from a majority for this long steps down."""
     disconnect_election_delay_max_ms: int = 50
     """A follower whose leader's connection closed asks for votes within this time."""
 
@@ -34,7 +38,7 @@ class Config:
     commit_interval_ms: int = 1_000
     """An idle leader sends COMMIT this often."""
     abnormal_check_interval_ms: int = 1_000
-    """A follower looks for pushes that wait in vain this often."""
+    """A follower checks this often for pushes that have waited too long for an earlier one."""
 
     pending_pushes_max: int = 1_000
     """Unacknowledged pushes to one peer; at the limit nothing new is pushed to it."""
@@ -43,40 +47,43 @@ class Config:
     push_bytes_max: int = 1 * _MIB
     """Bytes of one push, unless its first entry alone is larger (maxBatchPushSize)."""
     small_pushes_max: int = 1_000
-    """Unacknowledged pushes to one peer with which the next entries gather till they are no small push any
-    more, or an acknowledgement comes. Two keep a peer's disk busy with few pushes."""
+    """With this many unacknowledged pushes to a peer, the next entries are collected until they are no small
+    push any more, or an acknowledgement arrives. Two keep a peer's disk busy with few pushes.
+    """
     small_push_bytes: int = 64 * 1024
-    """What is less is a small push."""
+    """Fewer bytes are a small push."""
     pending_appends_max: int = 10_000
-    """Entries a leader holds uncommitted for its callers; beyond it LEADER_PENDING_FULL."""
+    """Uncommitted entries of waiting callers; beyond it a leader answers LEADER_PENDING_FULL."""
     wait_ack_timeout_ms: int = 2_500
     """An append not committed after this time is answered with WAIT_QUORUM_ACK_TIMEOUT."""
     out_of_order_pushes_max: int = 1_000
-    """Pushes a follower keeps that wait for an earlier one; beyond it PUSH_REQUEST_IS_FULL."""
+    """Pushes that a follower keeps until an earlier one arrives; beyond it PUSH_REQUEST_IS_FULL."""
     out_of_order_bytes_max: int = 64 * _MIB
-    """Bytes of these; beyond it PUSH_REQUEST_IS_FULL."""
+    """Bytes of these pushes; beyond it PUSH_REQUEST_IS_FULL."""
 
     catch_up_lag_bytes: int = 16 * _MIB
-    """A peer to which more is still to be pushed, while a quorum does without it, gets what the producers
-    leave free."""
+    """A peer to which more bytes than this are still to be pushed, and that no quorum needs, gets only the
+    capacity that producers leave free.
+    """
     catch_up_bytes_per_s_min: int = 20 * _MIB
     """But never less than this."""
     throttle_bytes_per_s: int | None = None
-    """With a number it is a fixed quota instead (peerPushQuota), for whoever is throttle_lag_bytes behind."""
+    """A fixed quota instead (peerPushQuota), for a peer that is throttle_lag_bytes behind; None: no quota."""
     throttle_lag_bytes: int = 300 * _MIB
     """peerPushThrottlePoint."""
 
     preferred_leader_id: str | None = None
-    """A leader that is not this one hands over to it when it can."""
+    """A leader that is not this one transfers leadership to it when it can."""
     preference: Callable[[], str | None] | None = field(default=None, repr=False, compare=False)
-    """Asked for the preferred leader at each check, where that can change while the node runs. Whoever is no
-    member is never handed over to."""
+    """Called for the preferred leader at each check, where it can change while the node runs. A name that is
+    no member's has no effect.
+    """
     preferred_check_interval_ms: int = 1_000
-    """How often it looks whether it can."""
+    """How often a leader checks whether it can."""
     transfer_lag_max: int = 1_000
-    """Leadership is not handed to a peer more entries behind than this."""
+    """Leadership is not transferred to a peer that is more entries behind than this."""
     transfer_timeout_ms: int = 1_000
-    """A transfer that has not succeeded after this time is given up, and appends are taken again."""
+    """A transfer that has not succeeded after this time is given up, and appends are accepted again."""
 
     others: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The peers without this node, in the one order in which they are always visited."""

@@ -1,12 +1,14 @@
-"""EntryDispatcher: all a leader knows about one peer, and all its transitions.
+"""EntryDispatcher: everything a leader knows about one peer, and the state machine of what it sends there.
 
-    COMPARE  -> APPEND    the peer's log is a prefix of ours
-             -> TRUNCATE  it holds entries we don't, or nothing we could continue (reset)
+    COMPARE  -> APPEND    the peer's log is a prefix of the leader's
+             -> TRUNCATE  it has entries that the leader lacks, or none that could be continued (reset)
     TRUNCATE -> APPEND    done
-             -> COMPARE   the peer's log is not what it was, or no answer in time
+             -> COMPARE   the peer's log changed meanwhile
     APPEND   -> COMPARE   INCONSISTENT_STATE, a closed connection, or entries it needs were removed
 
-COMMIT is not a state: it is what an idle leader's beat says once in commit_interval_ms.
+In etcd's raft this is Progress with its probe and replicate states. COMPARE and TRUNCATE are what
+AppendEntries does in Raft when its consistency check fails (5.3, nextIndex goes back). COMMIT is not a state:
+it is the form that an idle leader's heartbeat has once in commit_interval_ms.
 
 Invariants in APPEND: the pending pushes are contiguous from match_index + 1 to next_index - 1.
 """
@@ -38,14 +40,14 @@ from dledger.core.types import LONG_AGO_MS, NO_INDEX, UNKNOWN_TERM, DamagedEntry
 
 @dataclass(frozen=True, slots=True)
 class CompareAt:
-    """Ask for this entry next."""
+    """Compare with this entry next."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateAt:
-    """Drop what the peer holds from there on, or everything."""
+    """The peer must drop its entries from `index` on, or with is_reset everything, and begin there."""
 
     index: int
     is_reset: bool
@@ -53,7 +55,9 @@ class TruncateAt:
 
 
 def is_prefix(log: EpochCache, response: CompareResponse) -> bool:
-    """Whether all the peer holds stands in the leader's log."""
+    """Whether the leader's log has all that the peer has: it has the peer's last entry (Raft 5.3, Log
+    Matching).
+    """
     if response.code is ResponseCode.SUCCESS and response.end_index == response.compare_index:
         return True
     if response.end_index < response.begin_index:
@@ -63,7 +67,7 @@ def is_prefix(log: EpochCache, response: CompareResponse) -> bool:
 
 
 def next_step(log: EpochCache, response: CompareResponse) -> CompareAt | TruncateAt:
-    """When the peer's log is no prefix."""
+    """What to do when the peer's log is no prefix."""
     if response.code is ResponseCode.SUCCESS:
         return TruncateAt(response.compare_index + 1, False, "it holds what we don't")
     if response.end_index < log.begin_index or response.begin_index > log.end_index:
@@ -72,7 +76,10 @@ def next_step(log: EpochCache, response: CompareResponse) -> CompareAt | Truncat
 
 
 def _step_down(log: EpochCache, response: CompareResponse) -> CompareAt | TruncateAt:
-    """One step down per term: the last entry that can still match, by both sides' epochs."""
+    """The last entry that can still match, by the epochs of both logs: each round skips a whole term.
+
+    Raft 5.3 describes this optimization for nextIndex; the epochs are those of KIP-101.
+    """
     index = response.conflict_index
     if response.conflict_term != UNKNOWN_TERM:
         if log.term_at(index) == response.conflict_term:
@@ -86,7 +93,7 @@ def _step_down(log: EpochCache, response: CompareResponse) -> CompareAt | Trunca
 
 
 class EntryDispatcher:
-    """Lives for one leadership. `pump` sends what is due; the `on_` methods take the peer's answers."""
+    """One peer in one leadership. `pump` sends what is due; the `on_` methods handle the peer's answers."""
 
     def __init__(
         self,
@@ -102,7 +109,8 @@ class EntryDispatcher:
         self.peer = peer
         self.state = PushState.COMPARE
         self.match_index = NO_INDEX
-        """Up to here the peer's disk holds our log; meaningful once `is_matched`."""
+        """Raft's matchIndex: the peer's disk has the leader's log up to here. Meaningful once `is_matched`.
+        """
         self.is_matched = False
         self.next_index = log.end_index + 1
         self._term = term
@@ -125,7 +133,7 @@ class EntryDispatcher:
     # -- sending -------------------------------------------------------------------------------------------
 
     def pump(self, now_ms: int, commit_index: int, is_spare: bool = False) -> None:
-        """Sends all that is due now. `is_spare`: a quorum does without this peer, should it be behind."""
+        """Sends all that is due now. `is_spare`: enough other peers keep up for a quorum."""
         self._pace.is_spare = is_spare
         if self.is_settled and now_ms < self.deadline_ms():
             return
@@ -137,7 +145,7 @@ class EntryDispatcher:
             self._beat(now_ms, commit_index)
 
     def deadline_ms(self) -> int:
-        """When `pump` has something to do again, unless something arrives before."""
+        """When `pump` has something to do again, unless an answer or an append comes first."""
         due_ms = self._beat_due_ms()
         if self.state is not PushState.APPEND:
             return min(due_ms, self._request_sent_ms + self._config.compare_timeout_ms)
@@ -152,10 +160,11 @@ class EntryDispatcher:
         self._last_sent_ms = now_ms
 
     def _beat_due_ms(self) -> int:
-        """One interval after the last word to the peer; or after the last beat, if the peer is silent.
+        """One interval after the last message to the peer; or after the last heartbeat, if the peer is
+        silent.
 
-        Answers to pushes wait for the peer's disk; a beat is answered at once and keeps a slow disk from
-        looking like a dead peer.
+        Answers to pushes wait for the peer's disk, a heartbeat is answered at once: without heartbeats
+        between pushes, check-quorum would take a peer with a slow disk for a dead one.
         """
         heard_or_beat_ms = max(self._last_answer_ms, self._last_beat_ms)
         return min(self._last_sent_ms, heard_or_beat_ms) + self._config.heartbeat_interval_ms
@@ -180,7 +189,7 @@ class EntryDispatcher:
             self._push_due(now_ms, commit_index)
         except DamagedEntryError as error:
             if error.first_index > commit_index:
-                raise  # perhaps nobody else has it: this node must not go on leading
+                raise  # not committed: perhaps no other node has it, and this one must not go on leading
             self._damaged_until_ms = now_ms + self._config.push_timeout_ms
             self._outbox.report(EntryDamaged(error.first_index, error.last_index, error.reason))
 
@@ -191,10 +200,12 @@ class EntryDispatcher:
         while self.next_index <= self._log.end_index and self._may_push(now_ms):
             size_bytes = self._push_range(self.next_index, self._log.end_index, now_ms, commit_index)
             self._pace.pushed(size_bytes, now_ms)
-        self._pace.look()
+        self._pace.update_lag()
 
     def _may_push(self, now_ms: int) -> bool:
-        """The limits at which nothing new goes to this peer until it acknowledges or a second is over."""
+        """The bounds on what is under way to this peer (etcd: Inflights). They limit what a peer that does
+        not answer costs in memory, and how much is sent in vain when its connection breaks.
+        """
         config, pushes = self._config, len(self._pending)
         if self._has_no_room or pushes >= config.pending_pushes_max:
             return False
@@ -219,12 +230,16 @@ class EntryDispatcher:
         return Push(entries.first_index, entries.last_index, now_ms, len(entries.data))
 
     def _push_again(self, now_ms: int, commit_index: int) -> None:
-        """doCheckAppendResponse: only the first unacknowledged push is ever repeated."""
+        """EntryDispatcher.doCheckAppendResponse: repeats the first unacknowledged push, never a later one.
+
+        If it was lost, the later ones wait in the follower's map, and one repetition is enough for all of
+        them.
+        """
         if not self._pending or now_ms - self._pending[0].sent_ms < self._config.push_timeout_ms:
             return
         late = self._pending[0]
         push = self._send_entries(late.first_index, late.last_index, now_ms, commit_index)
-        self._pending.popleft()
+        self._pending.popleft()  # after the read, which may raise: then the old push is still the one pending
         rest_bytes = 0
         if push.last_index < late.last_index:
             rest_bytes = max(0, late.size_bytes - push.size_bytes)
@@ -234,7 +249,7 @@ class EntryDispatcher:
         self._outbox.report(PushRepeated(self.peer, push.first_index, push.last_index))
 
     def _ask(self, now_ms: int, commit_index: int) -> None:
-        """The one COMPARE or TRUNCATE that is under way, again when it timed out."""
+        """Sends this state's COMPARE or TRUNCATE, again after a time-out. One is under way at a time."""
         if now_ms - self._request_sent_ms < self._config.compare_timeout_ms:
             return
         self._request_sent_ms = self._last_beat_ms = now_ms
@@ -249,12 +264,16 @@ class EntryDispatcher:
 
     # -- answers -------------------------------------------------------------------------------------------
 
-    def heard(self, now_ms: int) -> None:
-        """The peer answered something in our term."""
+    def answered(self, now_ms: int) -> None:
+        """The peer answered something in this term."""
         self._last_answer_ms = now_ms
 
     def on_heartbeat_response(self, response: HeartbeatResponse, now_ms: int) -> None:
-        """Beats answered but our request not: it may be lost. A log shorter than it was: entries are."""
+        """Finds a lost request before its time-out, and a peer that lost entries.
+
+        The peer answers heartbeats but not the request: the request may be lost, and is sent again. The
+        peer's log ends before what it acknowledged: it lost entries, and is compared again.
+        """
         if self.state is not PushState.APPEND:
             is_late = now_ms - self._request_sent_ms >= self._config.heartbeat_interval_ms
             if is_late and not self._is_refused:
@@ -263,20 +282,21 @@ class EntryDispatcher:
             self._compare_again(f"its log ends at {response.end_index}")
 
     def on_append_response(self, response: AppendResponse) -> None:
-        """SUCCESS is cumulative: the peer's disk holds our log up to last_index."""
+        """SUCCESS is cumulative: the peer's disk has the leader's log up to last_index."""
         if response.code is ResponseCode.SUCCESS:
             self._acknowledged(response.last_index)
         elif response.code is not ResponseCode.INCONSISTENT_STATE:
             self._outbox.report(PushRefused(self.peer, response.first_index, response.code))
             if response.code is ResponseCode.PUSH_REQUEST_IS_FULL:
-                self._take_back(response.first_index)
+                self._retract(response.first_index)
         elif self.state is PushState.APPEND and response.first_index > self.match_index:
             self._compare_again(f"INCONSISTENT_STATE at {response.first_index}")
 
-    def _take_back(self, first_index: int) -> None:
-        """The peer has no room for early pushes: these go again after the one it waits for.
+    def _retract(self, first_index: int) -> None:
+        """PUSH_REQUEST_IS_FULL: the peer had no room to keep these until the lost one before them arrives.
 
-        New pushes before that would leave the next hole, and so for ever at one push in a time-out.
+        They count as not sent, and no new push leaves until the peer acknowledges an earlier one. Otherwise
+        new pushes would fill the peer's map again, and each time-out would bring only one push through.
         """
         while len(self._pending) > 1 and self._pending[-1].first_index >= first_index:
             push = self._pending.pop()
@@ -299,7 +319,7 @@ class EntryDispatcher:
             self._pending[0].first_index = last_index + 1
 
     def on_compare_response(self, response: CompareResponse) -> None:
-        """doCompare: where the peer's log leaves ours, and so what comes next."""
+        """EntryDispatcher.doCompare: finds the last entry that both logs have, and so the next state."""
         if self.state is not PushState.COMPARE or response.compare_index != self._compare_index:
             return
         if is_prefix(self._log, response):
@@ -327,16 +347,18 @@ class EntryDispatcher:
     # -- transitions ---------------------------------------------------------------------------------------
 
     def restart(self, reason: str) -> None:
-        """The connection closed or came back: what was under way may be lost."""
+        """The connection closed or opened: what was under way may be lost."""
         self._compare_again(reason)
 
-    def forget(self) -> None:
-        """The peer lost what its disk held: nothing is known of it until it is compared."""
+    def invalidate_match(self) -> None:
+        """The peer may have lost entries that it acknowledged: until COMPARE shows what it has, it counts for
+        no quorum. This is the only case in which matchIndex goes back within a term.
+        """
         self.match_index, self.is_matched = NO_INDEX, False
         self._compare_again("it lost entries or its vote")
 
     def log_begins_at(self, begin_index: int) -> None:
-        """Retention removed entries; a COMPARE or TRUNCATE under way that speaks of them is void."""
+        """Retention removed entries: a COMPARE or TRUNCATE under way that names them starts over."""
         if self.state is PushState.APPEND:
             return
         asked_index = self._compare_index if self._truncate is None else self._truncate.truncate_index - 1
@@ -355,7 +377,7 @@ class EntryDispatcher:
     def _truncate_peer(
         self, truncate_index: int, is_reset: bool, answer: CompareResponse, reason: str
     ) -> None:
-        """TRUNCATE what the peer holds from there on, or all it holds."""
+        """TRUNCATE, bound to the log that the peer reported by end_index and end_term of its answer."""
         is_inside = truncate_index <= self._log.end_index
         self._truncate = TruncateRequest(
             self._term,
@@ -375,7 +397,7 @@ class EntryDispatcher:
         self.match_index = match_index
         self.is_matched = True
         self.next_index = match_index + 1
-        self._pace.look()
+        self._pace.update_lag()
         self._change_state(PushState.APPEND, match_index, reason)
 
     def _change_state(self, new: PushState, index: int, reason: str) -> None:
@@ -384,21 +406,21 @@ class EntryDispatcher:
         self._outbox.report(PushStateChanged(self.peer, self.state, new, index, reason))
         self.state = new
 
-    # -- what others ask -----------------------------------------------------------------------------------
+    # -- views -----------------------------------------------------------------------------------
 
     @property
     def watermark(self) -> int:
-        """For counting: what is known of the peer's disk in this term."""
+        """For the quorum: the index up to which the peer's disk is known to have this log, in this term."""
         return self.match_index if self.is_matched else NO_INDEX
 
     @property
     def keeps_up(self) -> bool:
-        """A quorum can count on it: it gets what is appended at once."""
+        """New entries are pushed to it at once, so that commits can count on it."""
         return self.state is PushState.APPEND and not self._pace.is_far_behind
 
     @property
     def is_settled(self) -> bool:
-        """All of the log was pushed to it, and what it has not acknowledged is still there."""
+        """All of the log was pushed to it, and the unacknowledged part can still be pushed again."""
         log, pending = self._log, self._pending
         if self.state is not PushState.APPEND or self.next_index <= log.end_index:
             return False

@@ -13,7 +13,7 @@ from dledger.core.ports import Rng
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """All that a node's answer to a VoteRequest depends on."""
+    """What a node's answer to a VoteRequest depends on."""
 
     term: int
     voted_for: str | None
@@ -24,26 +24,31 @@ class Voter:
 
 
 def can_grant_vote(request: VoteRequest, candidate: str, voter: Voter) -> VoteResult:
-    """The answer, in the order in which the reasons against are looked for.
-
-    A live leader comes first: a request it stands against must not raise this node's term either.
-    """
+    """The answer. The order of the checks decides which reason is given."""
+    # The lease (thesis 4.2.3) comes first: a request that it refuses must not raise this node's term either.
+    # A transfer is exempt, since the leader itself asked for it (thesis 3.10).
     if voter.has_live_leader and not request.is_transfer and request.ballot_term >= voter.term:
         return VoteResult.REJECT_ALREADY_HAS_LEADER
+    # Raft 5.1: a lower term is outdated. In a pre-vote the ballot term is the candidate's term + 1, so
+    # equality means that the candidate's term is below this node's.
     if request.ballot_term < voter.term or (request.is_pre_vote and request.ballot_term == voter.term):
         return VoteResult.REJECT_EXPIRED_VOTE_TERM
     if voter.is_impaired:
         return VoteResult.REJECT_IMPAIRED
+    # Raft 5.4.1: the candidate's log must be at least as up to date, by its last term first, then by length.
+    # The majority that committed an entry and the majority that votes share a member, which refuses a
+    # candidate without that entry: so every leader has all committed entries (Leader Completeness).
     if request.last_term < voter.last_term:
         return VoteResult.REJECT_EXPIRED_LEDGER_TERM
     if request.last_term == voter.last_term and request.last_index < voter.last_index:
         return VoteResult.REJECT_SMALL_LEDGER_END_INDEX
+    # Raft 5.2: one vote a term. The same candidate gets the same answer again, since its first may be lost.
     has_voted = request.ballot_term == voter.term and voter.voted_for not in (None, candidate)
     return VoteResult.REJECT_ALREADY_VOTED if has_voted else VoteResult.ACCEPT
 
 
 class Ballot:
-    """One round of asking: pre-votes for, or votes in, ballot_term."""
+    """The count of one round: pre-votes for ballot_term, or votes in it. The own vote is the first."""
 
     def __init__(self, config: Config, ballot_term: int, is_pre_vote: bool, is_transfer: bool) -> None:
         self.ballot_term = ballot_term
@@ -59,7 +64,7 @@ class Ballot:
         return (response.ballot_term, response.is_pre_vote) == (self.ballot_term, self.is_pre_vote)
 
     def count(self, peer: str, is_granted: bool) -> None:
-        """The first answer of a peer holds."""
+        """Only the first answer of a peer counts: a repeated one must not change the result."""
         self._answers.setdefault(peer, is_granted)
 
     @property
@@ -75,10 +80,11 @@ class Ballot:
 
 
 def retry_delay_range_ms(config: Config, lost_rounds: int) -> tuple[int, int]:
-    """When to ask again after `lost_rounds` rounds in a row that all who could answer refused.
+    """Bounds of the random delay before the next round, after `lost_rounds` lost rounds in a row.
 
-    Soon at first, since a split vote or a refusal by one who has not yet missed the leader is over in a
-    moment; then doubling up to an ordinary election time-out.
+    Short at first: a split vote (Raft 5.2), or a voter whose lease has not ended yet, is a matter of
+    milliseconds. Then doubled each time up to an ordinary election time-out, so that candidates that can't
+    win do not flood the group.
     """
     delay_max_ms = config.disconnect_election_delay_max_ms << min(lost_rounds, 16)
     if delay_max_ms >= config.election_timeout_max_ms:
@@ -87,7 +93,12 @@ def retry_delay_range_ms(config: Config, lost_rounds: int) -> tuple[int, int]:
 
 
 class ElectionTimer:
-    """The lease ends election_timeout_min_ms after the leader's last word, or with its connection."""
+    """When this node starts an election (Raft 5.2), and whether it still holds to its leader's lease.
+
+    The lease (thesis 4.2.3) ends election_timeout_min_ms after the leader's last message, or when the
+    connection to it closes. The time-out is never shorter than the lease: a node whose own lease has not
+    ended starts no election, unless the connection closed.
+    """
 
     def __init__(self, config: Config, rng: Rng, now_ms: int) -> None:
         self._config = config
@@ -97,17 +108,17 @@ class ElectionTimer:
         self._lost_rounds = 0
         self._unreachable: set[str] = set()
         self.deadline_ms = now_ms + self._timeout_ms if config.others else now_ms
-        """When to ask for pre-votes. A group of one does not wait."""
+        """When to ask for pre-votes. A group of one has no leader to wait for."""
 
     def _draw_ms(self) -> int:
         return self._rng.between(self._config.election_timeout_min_ms, self._config.election_timeout_max_ms)
 
     def restart(self, now_ms: int) -> None:
-        """A whole time-out from now on."""
+        """A whole time-out from now on, with the same random length."""
         self.deadline_ms = now_ms + self._timeout_ms
 
-    def follow(self) -> None:
-        """A new leader: a new time-out, so that members do not stay in step."""
+    def leader_changed(self) -> None:
+        """Draws another time-out, so that two members with close time-outs do not stay in step (Raft 5.2)."""
         self._timeout_ms = self._draw_ms()
         self._lost_rounds = 0
 
@@ -115,8 +126,11 @@ class ElectionTimer:
         self._leader_heard_ms = now_ms
         self.deadline_ms = now_ms + self._timeout_ms
 
-    def leader_left(self, now_ms: int) -> None:
-        """Its connection closed: the lease is void, and pre-votes are asked for soon."""
+    def leader_disconnected(self, now_ms: int) -> None:
+        """Ends the lease, and asks for pre-votes soon.
+
+        The random delay keeps followers that lost the same leader from asking at the same moment.
+        """
         self._leader_heard_ms = None
         delay_ms = self._rng.between(1, self._config.disconnect_election_delay_max_ms)
         self.deadline_ms = min(self.deadline_ms, now_ms + delay_ms)
@@ -129,7 +143,7 @@ class ElectionTimer:
         return heard_ms is not None and now_ms - heard_ms < self._config.election_timeout_min_ms
 
     def round_started(self, now_ms: int) -> None:
-        """If not enough answers come, the next round begins after an ordinary time-out."""
+        """The next round begins after an ordinary time-out if too few answers arrive."""
         self.deadline_ms = now_ms + self._draw_ms()
 
     def round_won(self) -> None:

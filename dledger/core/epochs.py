@@ -1,7 +1,8 @@
-"""The leader epoch cache: which terms a log holds and where each begins, and thereby what matches what.
+"""The leader epoch cache: the terms of a log's entries, as a list of (term, first index).
 
-Kafka's mechanism (KIP-101): a divergent tail is found by comparing epochs, never by truncating to the high
-watermark. Two logs that hold the same (index, term) are equal up to it (Raft 5.3, Log Matching).
+Kafka's mechanism (KIP-101): where two logs part is found by comparing epochs, never by truncating to the high
+watermark. Two logs that have the same (index, term) are equal up to it (Raft 5.3, Log Matching). A log has as
+many epochs as it has had leaders, so the whole list stays in memory.
 
 Invariants: begin_index - 1 <= end_index; terms and first indexes of the epochs rise strictly; no epoch
 begins after end_index, and none ends before begin_index.
@@ -23,14 +24,14 @@ def _first_index(epoch: Epoch) -> int:
 
 
 class EpochCache:
-    """The shape of one log: where it begins, where it ends, the term of every entry."""
+    """Where one log begins and ends, and the term of every entry."""
 
     def __init__(self, log: LogState) -> None:
         self.begin_index = log.begin_index
         self.end_index = log.end_index
         self._epochs = list(log.epochs)
         self.prev_term = self._initial_prev_term()
-        """The term of entry begin_index - 1; UNKNOWN_TERM when that entry is gone without a trace."""
+        """The term of entry begin_index - 1; UNKNOWN_TERM when it was removed and no epoch names it."""
         self._drop_before(self.begin_index)
         self.check_invariants()
 
@@ -55,7 +56,7 @@ class EpochCache:
         return self._epochs[-1].term if self._epochs else self.prev_term
 
     def term_at(self, index: int) -> int:
-        """The term of an entry, or of the place before the log. UNKNOWN_TERM for what is not there."""
+        """The term of an entry, or of the one before the log's begin; UNKNOWN_TERM for any other index."""
         if self.begin_index <= index <= self.end_index:
             return self._term_inside(index)
         return self.prev_term if index == self.begin_index - 1 else UNKNOWN_TERM
@@ -66,9 +67,9 @@ class EpochCache:
         return self._epochs[place].term
 
     def end_index_for(self, term: int) -> tuple[int, int]:
-        """The newest epoch that is not above `term`, and its last index (Kafka's OffsetsForLeaderEpoch).
+        """(term, last index) of the newest epoch that is not above `term`: Kafka's OffsetsForLeaderEpoch.
 
-        When all epochs are above it: the place before the log.
+        When all epochs are above it: term and index of the entry before the log's begin.
         """
         place = bisect_right(self._epochs, term, key=_term)
         if place == 0:

@@ -1,4 +1,4 @@
-"""What happened in the core, for logs, golden traces and the admin page. Nothing depends on them."""
+"""Events of the core, for logs and golden traces. No decision depends on them."""
 
 from dataclasses import dataclass
 
@@ -62,7 +62,7 @@ class PushRefused:
 
 @dataclass(frozen=True, slots=True)
 class PushThrottled:
-    """A peer far behind has had its bytes of this second; more goes at until_ms."""
+    """A peer that is far behind got its quota of this second; more is pushed at until_ms."""
 
     peer: str
     lag_bytes: int
@@ -71,7 +71,7 @@ class PushThrottled:
 
 @dataclass(frozen=True, slots=True)
 class PushFellBehind:
-    """A push brought entries this node has: the leader may have missed the acknowledgement."""
+    """A push brought entries that this node has already: its acknowledgement may have been lost."""
 
     first_index: int
     last_index: int
@@ -81,8 +81,8 @@ class PushFellBehind:
 
 @dataclass(frozen=True, slots=True)
 class PushMisplaced:
-    """Entries that come next, but their bytes say that they stand elsewhere; they are refused. The files
-    of the leader have other sizes, or it is not sound.
+    """The next entries, but their bytes name another position; they are refused. The leader's files have
+    another size, or it is broken.
     """
 
     leader_id: str
@@ -92,7 +92,7 @@ class PushMisplaced:
 
 @dataclass(frozen=True, slots=True)
 class PushWaitedInVain:
-    """A push waited too long for an earlier one; the leader is told to compare ("fast forward")."""
+    """A push waited too long for an earlier one; the answer makes the leader compare ("fast forward")."""
 
     first_index: int
     end_index: int
@@ -106,7 +106,7 @@ class LogTruncated:
 
 @dataclass(frozen=True, slots=True)
 class LogReset:
-    """Everything was dropped, since the leader no longer has what this log would need."""
+    """Everything was dropped: the leader's retention removed the entries that would continue this log."""
 
     begin_index: int
     old_begin_index: int
@@ -115,7 +115,7 @@ class LogReset:
 
 @dataclass(frozen=True, slots=True)
 class TruncationRefused:
-    """A leader without entries that are committed here: the group has lost a disk it counted on."""
+    """A leader lacks entries that are committed here: the group has lost a disk that it counted on."""
 
     leader: str
     truncate_index: int
@@ -124,7 +124,7 @@ class TruncationRefused:
 
 @dataclass(frozen=True, slots=True)
 class EntryDamaged:
-    """Entries a peer needs can't be read here; pushing them waits until they are repaired."""
+    """Entries that a peer needs can't be read here; they are pushed once they are repaired."""
 
     first_index: int
     last_index: int
@@ -133,21 +133,21 @@ class EntryDamaged:
 
 @dataclass(frozen=True, slots=True)
 class Impaired:
-    """This node takes part without a vote from its start on."""
+    """This node started without a vote."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """It votes again."""
+    """This node votes again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class AppendTimedOut:
-    """Proposed entries were not committed in time. They may be later."""
+    """Proposed entries were not committed in time. They may still be committed later."""
 
     first_index: int
     last_index: int

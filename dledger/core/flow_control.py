@@ -19,7 +19,7 @@ from dledger.core.output import Outbox
 from dledger.core.types import LONG_AGO_MS
 
 WINDOW_MS = 100
-"""After each the rate is set anew."""
+"""The rate is adapted at the end of each window."""
 PAUSE_MS = 200
 WINDOWS_BETWEEN_PAUSES = 50
 WAIT_RATIO = 1.15
@@ -56,11 +56,12 @@ class CatchUp:
         self._waits_ms += wait_ms
         self._waits += 1
 
-    def pass_time(self, now_ms: int, oldest_wait_ms: int | None) -> None:
-        """With each turn; `oldest_wait_ms`: of the caller that waits longest now, if any does."""
+    def end_window(self, now_ms: int, oldest_wait_ms: int | None) -> None:
+        """Adapts the rate if the window is over. `oldest_wait_ms`: of the append that waits longest now."""
         if now_ms < self._window_end_ms:
             return
         wait_ms = self._waits_ms / self._waits if self._waits else None
+        # Commits that have stopped altogether complete no append, so the one still waiting has to count.
         if oldest_wait_ms is not None and oldest_wait_ms > WINDOW_MS:
             wait_ms = max(wait_ms or 0, oldest_wait_ms)
         if self._spent_bytes == 0:
@@ -71,6 +72,9 @@ class CatchUp:
         self._waits_ms = self._waits = self._spent_bytes = 0
 
     def _learn(self, wait_ms: float | None) -> None:
+        """A quiet window, in which no peer was caught up: its waits are the base that others are compared
+        with.
+        """
         if wait_ms is None:
             return
         if self._base_ms is None:
@@ -79,10 +83,15 @@ class CatchUp:
             self._base_ms += (wait_ms - self._base_ms) * BASE_WEIGHT
 
     def _adapt(self, wait_ms: float | None, now_ms: int) -> None:
+        """LEDBAT's controller (RFC 6817 2.4.2), with the wait above the base in the place of the queuing
+        delay.
+        """
         self._windows_since_pause += 1
         factor = GROWTH
         if wait_ms is not None:
             if self._base_ms is None or self._windows_since_pause >= WINDOWS_BETWEEN_PAUSES:
+                # Without a pause now and then the base would only ever be as old as the last idle moment, and
+                # a load that grew meanwhile would look like waits that catching up causes (LEDBAT++ 4.4).
                 self._pause_end_ms = now_ms + PAUSE_MS
                 self._windows_since_pause = 0
             if self._base_ms is None:
@@ -105,11 +114,15 @@ class CatchUp:
 
     @property
     def under_way_bytes_max(self) -> float:
-        """What one peer may have to acknowledge yet."""
+        """Unacknowledged bytes allowed to one peer: it must come to rest within a pause, or the pause would
+        measure the catching up itself.
+        """
         return self.bytes_per_s * UNDER_WAY_MS / 1000
 
     def sent(self, size_bytes: int, *, is_bounded: bool) -> None:
-        """So much left. What a quorum waited for left without asking; nobody waits for it afterwards."""
+        """Accounts for bytes pushed to a peer that is behind. `is_bounded`: the rate applies to them; bytes
+        that a quorum needs are pushed without asking, and are not paid for later.
+        """
         self._spent_bytes += size_bytes
         if is_bounded:
             self._tokens -= size_bytes
@@ -119,7 +132,7 @@ _SECOND_MS = 1_000
 
 
 class Throttle:
-    """Counts what was sent in the second under way."""
+    """DLedger's Quota: counts the bytes sent in the current second."""
 
     def __init__(self, bytes_per_s: int) -> None:
         self._bytes_per_s = bytes_per_s
@@ -139,7 +152,7 @@ class Throttle:
 
 @dataclass(slots=True)
 class Push:
-    """One that is unacknowledged."""
+    """A range that was pushed and is not acknowledged yet."""
 
     first_index: int
     last_index: int
@@ -148,16 +161,18 @@ class Push:
 
 
 class Pace:
-    """Of one peer in one leadership. `lag_bytes` tells how much is still to be pushed to it."""
+    """How much one peer may get now, in one leadership. `lag_bytes` returns the bytes still to be pushed to
+    it.
+    """
 
     def __init__(
         self, peer: str, config: Config, catch_up: CatchUp, lag_bytes: Callable[[], int], outbox: Outbox
     ) -> None:
         self.is_far_behind = False
         self.is_spare = False
-        """A quorum does without this peer."""
+        """Enough other members keep up for a quorum: no commit waits for this peer."""
         self.waits_until_ms: int | None = None
-        """When more may be pushed, if the last answer was no."""
+        """When more may be pushed, if `may_push` refused for now."""
         self._peer = peer
         self._config = config
         self._catch_up = catch_up
@@ -168,9 +183,9 @@ class Pace:
         self._reported_ms = LONG_AGO_MS
 
     def may_push(self, now_ms: int, pending_bytes: int) -> bool:
-        """Whether the next range may leave now, with so much unacknowledged.
+        """Whether the next range may be pushed now, with `pending_bytes` unacknowledged.
 
-        Of a peer that is far behind little is under way, so that it comes to rest when it is to.
+        A peer that a quorum needs is never held back: its acknowledgements are what commits wait for.
         """
         self.waits_until_ms = None
         if self._throttle is not None:
@@ -183,19 +198,19 @@ class Pace:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether the peer gets what is left free, or waits for its next quota, with more there for it."""
+        """Whether the peer gets less than all that is there for it, now or until its next quota."""
         is_paced = self._throttle is None and self.is_far_behind and self.is_spare
         return is_paced or self.waits_until_ms is not None
 
     def pushed(self, size_bytes: int, now_ms: int) -> None:
-        """A new range left."""
+        """A new range was pushed."""
         if self._throttle is not None:
             self._throttle.sample(size_bytes, now_ms)
         elif self.is_far_behind:
             self._catch_up.sent(size_bytes, is_bounded=self.is_spare)
 
-    def look(self) -> None:
-        """See how far behind the peer is now that all was pushed that may be."""
+    def update_lag(self) -> None:
+        """Judges how far behind the peer is, once everything was pushed that may be pushed now."""
         self.is_far_behind = self._lag_bytes() >= self._config.catch_up_lag_bytes
 
     def _over_quota_until_ms(self, throttle: Throttle, now_ms: int) -> int | None:

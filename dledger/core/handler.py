@@ -1,14 +1,15 @@
 """EntryHandler: the follower's side of replication.
 
-DLedger keeps two queues: COMPARE, TRUNCATE and COMMIT go first, APPENDs wait in a map by first index until
-their turn comes. Here a message is handled when it is received, so the first queue is always empty; the map
+A push is appended only where it continues this log: its first entry is the next one, and the entry before it
+has the term that the leader says (Raft 5.3, the consistency check of AppendEntries). Then the whole log is a
+prefix of the leader's.
+
+DLedger has two queues: COMPARE, TRUNCATE and COMMIT go first, APPENDs wait in a map by first index until
+their turn comes. Here a message is handled when it is received, so the first queue is always empty. The map
 remains, for pushes that arrive before an earlier one.
 
-A push is taken only where it continues this log: its first entry is the next one and the entry before it is
-of the term the leader says (Raft 5.3). Taken pushes make the whole log a prefix of the leader's.
-
-Invariants: commit index <= verified_index <= end_index; what waits begins beyond end_index + 1 or is looked
-at by the next abnormal check; both bounds of the configuration hold.
+Invariants: commit index <= verified_index <= end_index. A waiting push begins after end_index + 1, or the
+next abnormal check handles it. Both bounds of the configuration hold.
 """
 
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from dledger.core.types import NEVER_DUE_MS, NO_TERM, UNKNOWN_TERM, EntryRange, 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A push that came before its turn."""
+    """A push that arrived before an earlier one."""
 
     leader: str
     request: AppendRequest
@@ -48,14 +49,17 @@ class _Waiting:
 
 
 class EntryHandler:
-    """Lives as long as its node; `follow` begins anew in each term."""
+    """Lives as long as its node; `follow` starts each term."""
 
     def __init__(
         self, config: Config, log: EpochCache, reader: LogReader, outbox: Outbox, commit_index: int
     ) -> None:
         self.is_disk_full = False
         self.verified_index = commit_index
-        """Up to here this log is known to be the leader's; only so far may it be committed."""
+        """Up to here this log is known to equal the leader's. What follows may be left over from an earlier
+        leader, so the commit index must not pass it: Raft's "index of last new entry" (Figure 2,
+        AppendEntries 5).
+        """
         self._config = config
         self._log = log
         self._reader = reader
@@ -66,10 +70,10 @@ class EntryHandler:
         self._next_check_ms = 0
 
     def follow(self, term: int, commit_index: int) -> None:
-        """A leader of this term, or none: what was pushed before its turn is void.
+        """The node follows a leader of this term, or none: pushes that wait are dropped.
 
-        What was verified holds while the term lasts, since nobody but its leader can change this log, and
-        a leader that was silent for a while and goes on does not compare again.
+        `verified_index` stays while the term does: only this term's leader can change the log, and a leader
+        that was silent for a while does not compare again.
         """
         if term != self._term:
             self._term, self.verified_index = term, commit_index
@@ -81,7 +85,7 @@ class EntryHandler:
         self._waiting_bytes = 0
 
     def on_push(self, leader: str, request: PushRequest, commit_index: int, now_ms: int) -> None:
-        """handlePush."""
+        """EntryHandler.handlePush."""
         match request:
             case AppendRequest():
                 self._on_append(leader, request, now_ms)
@@ -102,13 +106,13 @@ class EntryHandler:
         if entries.first_index > self._log.end_index + 1:
             self._keep_waiting(leader, request, now_ms)
             return
-        self._take(leader, request)
+        self._append_or_judge(leader, request)
         while self._waiting and (kept := self._waiting.pop(self._log.end_index + 1, None)) is not None:
             self._waiting_bytes -= len(kept.request.entries.data)
-            self._take(kept.leader, kept.request)
+            self._append_or_judge(kept.leader, kept.request)
 
-    def _take(self, leader: str, request: AppendRequest) -> None:
-        """A push whose turn has come, or is over."""
+    def _append_or_judge(self, leader: str, request: AppendRequest) -> None:
+        """A push that begins at the log's end, or before it."""
         log, entries = self._log, request.entries
         if entries.first_index <= log.end_index:
             self._judge_behind(leader, request)
@@ -117,11 +121,14 @@ class EntryHandler:
         else:
             self._outbox.log_ops.append(Append(entries))
             log.extend(entries.term, entries.last_index)
-            self._promise(leader, request, entries.last_index)
+            self._acknowledge(leader, request, entries.last_index)
 
     def _continues(self, request: AppendRequest) -> bool:
-        """The push begins at end_index + 1 after an entry that both sides have, of the same term."""
+        """Raft 5.3: both logs have the same entry before the push. Only the terms are compared: the index is
+        end_index, and an index and a term name one entry."""
         log = self._log
+        # Terms never fall along a log, and no entry is of a later term than its leader: what breaks this is
+        # no push of a sound leader.
         if not log.last_term <= request.entries.term <= request.term:
             return False
         if log.is_empty and UNKNOWN_TERM in (log.prev_term, request.prev_term):
@@ -129,34 +136,40 @@ class EntryHandler:
         return request.prev_term == log.last_term
 
     def _fits(self, leader: str, entries: EntryRange) -> bool:
-        """Whether the log ends where the entries say that they stand; a leader of other file sizes, or one
-        that is not sound, must not stop this node."""
+        """Whether the entries name the position at which this log ends. Otherwise the store could not append
+        them: a leader with another file size, or a broken one, must not stop this node.
+        """
         operations = self._outbox.log_ops
         last = operations[-1] if operations else None
         if last is not None and not isinstance(last, Append):
-            return True  # the host carries a cut out before it hands in the next message
+            return True  # the host carries out a truncation before it hands in the next message
         fits = self._reader.continues(entries, None if last is None else last.entries)
         if not fits:
             self._outbox.report(PushMisplaced(leader, entries.first_index, entries.last_index))
         return fits
 
     def _judge_behind(self, leader: str, request: AppendRequest) -> None:
-        """A push of entries we have, if they are the same; both sides' terms tell, by Log Matching."""
+        """A push of entries that are here already, if they are the same: the acknowledgement may have been
+        lost.
+
+        Both ends of the overlap have the push's term, and terms never fall: then all of it is equal (Log
+        Matching).
+        """
         log, entries = self._log, request.entries
         last_index = min(entries.last_index, log.end_index)
         first_index = max(entries.first_index, log.begin_index)
         is_equal = last_index < first_index or self._is_equal(first_index, last_index, entries)
         self._outbox.report(PushFellBehind(entries.first_index, entries.last_index, log.end_index, is_equal))
         if is_equal:
-            self._promise(leader, request, last_index)
+            self._acknowledge(leader, request, last_index)
         else:
             self._answer_now(leader, request, ResponseCode.INCONSISTENT_STATE)
 
     def _is_equal(self, first_index: int, last_index: int, entries: EntryRange) -> bool:
         return self._log.term_at(first_index) == entries.term == self._log.term_at(last_index)
 
-    def _promise(self, leader: str, request: AppendRequest, last_index: int) -> None:
-        """SUCCESS leaves when the disk holds the log up to last_index."""
+    def _acknowledge(self, leader: str, request: AppendRequest, last_index: int) -> None:
+        """SUCCESS, sent after the disk has the log up to last_index: the leader counts it for the quorum."""
         self.verified_index = max(self.verified_index, last_index)
         self._outbox.send_after_persist(
             leader,
@@ -200,26 +213,27 @@ class EntryHandler:
         return self._next_check_ms if self._waiting else NEVER_DUE_MS
 
     def check_abnormal(self, now_ms: int) -> None:
-        """checkAbnormalFuture: pushes that are behind by now, and the first that waited in vain.
+        """EntryHandler.checkAbnormalFuture: pushes that the log has overtaken, and the first that waited too
+        long.
 
-        Since no push that could be taken is ever left waiting, all that still wait are behind or beyond.
+        A push that could be appended never waits, so those that still wait are behind the end or beyond it.
         """
         if not self._waiting or now_ms < self._next_check_ms:
             return
         self._next_check_ms = now_ms + self._config.abnormal_check_interval_ms
         end_index = self._log.end_index
         for first_index in sorted(index for index in self._waiting if index <= end_index):
-            behind = self._forget(first_index)
+            behind = self._pop_waiting(first_index)
             self._judge_behind(behind.leader, behind.request)
         late_ms = now_ms - self._config.push_timeout_ms
         late = [index for index, waiting in self._waiting.items() if waiting.arrived_ms <= late_ms]
         if late:
             first_index = min(late)
-            in_vain = self._forget(first_index)
+            in_vain = self._pop_waiting(first_index)
             self._outbox.report(PushWaitedInVain(first_index, end_index))
             self._answer_now(in_vain.leader, in_vain.request, ResponseCode.INCONSISTENT_STATE)
 
-    def _forget(self, first_index: int) -> _Waiting:
+    def _pop_waiting(self, first_index: int) -> _Waiting:
         waiting = self._waiting.pop(first_index)
         self._waiting_bytes -= len(waiting.request.entries.data)
         return waiting
@@ -227,7 +241,9 @@ class EntryHandler:
     # -- COMPARE and TRUNCATE ------------------------------------------------------------------------------
 
     def _on_compare(self, leader: str, request: CompareRequest) -> None:
-        """Whether the leader's entry is here. The answer waits for the disk: a match counts as stored."""
+        """Whether the leader's entry is here. The answer waits for the disk, since the leader counts a match
+        as stored.
+        """
         self._clear_waiting()
         log = self._log
         is_here = request.compare_index <= log.end_index and (
@@ -253,7 +269,11 @@ class EntryHandler:
         )
 
     def _on_truncate(self, leader: str, request: TruncateRequest, commit_index: int) -> None:
-        """Obeyed only by the log it was meant for, and never below the commit index."""
+        """Drops entries, if the request names this very log, and never below the commit index.
+
+        A committed entry is on a majority, so a sound leader has it (Raft 5.4.3, Leader Completeness); a
+        leader that lacks it has lost a disk that the group counted on, and must not spread the loss.
+        """
         self._clear_waiting()
         log = self._log
         code = ResponseCode.SUCCESS
@@ -269,6 +289,9 @@ class EntryHandler:
         )
 
     def _is_meant(self, request: TruncateRequest) -> bool:
+        """Whether this log still ends as it did in its answer to COMPARE. Two logs with the same last entry
+        are the same log, so a late or repeated request can't drop entries that were pushed meanwhile.
+        """
         log = self._log
         is_possible = (
             request.prev_term <= request.term and request.position >= 0
@@ -278,7 +301,7 @@ class EntryHandler:
         return is_possible and (log.end_index, log.last_term) == (request.end_index, request.end_term)
 
     def _is_done(self, request: TruncateRequest) -> bool:
-        """The same request came before."""
+        """Whether the same request was carried out before, and only its answer was lost."""
         log = self._log
         if log.end_index != request.truncate_index - 1:
             return False
@@ -306,4 +329,4 @@ class EntryHandler:
         assert waiting_bytes == self._waiting_bytes <= self._config.out_of_order_bytes_max, waiting_bytes
         assert len(self._waiting) <= self._config.out_of_order_pushes_max, len(self._waiting)
         for first_index in self._waiting:
-            assert first_index != self._log.end_index + 1, f"{first_index} could be taken but waits"
+            assert first_index != self._log.end_index + 1, f"{first_index} could be appended but waits"

@@ -1,7 +1,7 @@
-"""What a node owns while, and only while, it leads: dispatchers, pending appends, contacts, a transfer.
+"""What a node owns while it leads, and only then: dispatchers, pending appends, last contacts, a transfer.
 
-It is made when an election is won and thrown away when the leader steps down, so nothing of an old term can
-be left over in a new one.
+It is made when an election is won and dropped when the leader steps down, so that nothing of an old term
+(matchIndex, nextIndex: Raft Figure 2, "reinitialized after election") is left in a new one.
 """
 
 from dledger.core.commit import PendingAppends, committable_index, quorum_index
@@ -25,7 +25,7 @@ from dledger.core.types import LONG_AGO_MS, NEVER_DUE_MS, NO_INDEX, ResponseCode
 
 
 class Leadership:
-    """One term of leading."""
+    """One term as leader."""
 
     def __init__(
         self, term: int, config: Config, log: EpochCache, reader: LogReader, outbox: Outbox, now_ms: int
@@ -58,7 +58,7 @@ class Leadership:
 
     @property
     def is_ready(self) -> bool:
-        """Its own first entry stands in the log."""
+        """Its first entry is in the log. Before that it commits nothing (Raft 5.4.2) and takes no appends."""
         return self.term_start_index != NO_INDEX
 
     # -- appends and commit --------------------------------------------------------------------------------
@@ -78,18 +78,22 @@ class Leadership:
         return ResponseCode.LEADER_PENDING_FULL if is_backlogged else ResponseCode.SUCCESS
 
     def append(self, count: int) -> Proposal:
-        """appendAsLeader: the next count entries are ours."""
+        """DLedgerStore.appendAsLeader: reserves the next `count` indexes for entries of this term."""
         proposal = Proposal(self._log.end_index + 1, count, self.term)
         self._log.extend(self.term, proposal.last_index)
         return proposal
 
     def is_passed_by_others(self, persisted_index: int) -> bool:
-        """Whether the leader's own disk may be what a commit waits for."""
+        """Whether commits may wait for the leader's own disk: only then does its next sync need to be
+        noticed.
+        """
         marks = [dispatcher.watermark for dispatcher in self.dispatchers.values()]
         return not marks or max(marks) > persisted_index
 
     def watermarks(self, persisted_index: int) -> dict[str, int]:
-        """Member -> up to where its disk holds our log. The leader itself counts what it has persisted."""
+        """Member -> the index up to which its disk holds this log. The leader counts its own disk like any
+        other, so a commit may precede its own sync (thesis 10.2.1).
+        """
         marks = {peer: dispatcher.watermark for peer, dispatcher in self.dispatchers.items()}
         marks[self._config.self_id] = persisted_index
         return dict(sorted(marks.items()))
@@ -102,7 +106,7 @@ class Leadership:
         return committable_index(marks, self._quorum, self.term_start_index, commit_index)
 
     def acknowledge(self, commit_index: int, now_ms: int) -> list[Completion]:
-        """The appends that are committed now."""
+        """Completes the appends that are committed now."""
         oldest_wait_ms = self.appends.oldest_wait_ms(now_ms)
         done = self.appends.ack(commit_index)
         if done and oldest_wait_ms is not None:
@@ -112,11 +116,11 @@ class Leadership:
     # -- answers -------------------------------------------------------------------------------------------
 
     def on_response(self, peer: str, response: PeerResponse, now_ms: int) -> None:
-        """An answer in our term."""
+        """An answer in this term. Each counts as contact for check-quorum, whatever it says."""
         self._contact_ms[peer] = now_ms
         self._has_answered.add(peer)
         dispatcher = self.dispatchers[peer]
-        dispatcher.heard(now_ms)
+        dispatcher.answered(now_ms)
         if not self._is_possible(response):
             self._outbox.report(MessageIgnored(peer, type(response).__name__, "impossible numbers"))
         elif isinstance(response, AppendResponse):
@@ -130,6 +134,7 @@ class Leadership:
             dispatcher.on_truncate_response(response)
 
     def _is_possible(self, response: PeerResponse) -> bool:
+        """A sound peer never acknowledges more than this log has. A broken one must not stop the leader."""
         if isinstance(response, AppendResponse):
             return response.last_index <= self._log.end_index
         if isinstance(response, CompareResponse):
@@ -147,29 +152,27 @@ class Leadership:
         return True
 
     def deadline_min_ms(self, now_ms: int) -> int:
-        """What was due later than this still is: while all is settled a deadline only moves on, and new ones
-        are farther away.
+        """A lower bound for `deadline_ms`, cheaper to compute: while everything is pushed, deadlines only
+        move later, and a new one is at least an interval away.
         """
         return now_ms + self._interval_min_ms if self.is_settled else LONG_AGO_MS
 
     # -- time ----------------------------------------------------------------------------------------------
 
     def pump(self, now_ms: int, commit_index: int) -> None:
-        """Sends what is due to every peer. Those that are far behind take their time if a quorum is not.
-
-        Hands leadership over when the transferee holds everything and all of it is committed, so that no
-        caller is left without a clear answer.
-        """
-        self._catch_up.pass_time(now_ms, self.appends.oldest_wait_ms(now_ms))
+        """Sends what is due to every peer; once in a turn, however many appends the turn brought."""
+        self._catch_up.end_window(now_ms, self.appends.oldest_wait_ms(now_ms))
         holders = 1  # this node itself
         for dispatcher in self.dispatchers.values():
             holders += dispatcher.keeps_up
         is_spare = holders >= self._quorum
         for dispatcher in self.dispatchers.values():
             dispatcher.pump(now_ms, commit_index, is_spare)
-        self._push_cache.forget()
+        self._push_cache.clear()
         if self.transferee is None or self._is_take_sent:
             return
+        # Thesis 3.10: only when the transferee's log is complete. All must be committed too, so that every
+        # caller gets its answer from this leader.
         if self.dispatchers[self.transferee].holds_everything and commit_index == self._log.end_index:
             self._is_take_sent = True
             self._outbox.send_now(self.transferee, TakeLeadershipRequest(self.term, commit_index))
@@ -193,15 +196,21 @@ class Leadership:
         return min(due)
 
     def quorum_lost_at_ms(self) -> int:
-        """When this leader must step down unless more peers answer (check-quorum)."""
+        """When this leader must step down unless more peers answer: check-quorum (thesis 6.2).
+
+        The (quorum - 1)-th latest contact counts, since the leader itself is one of the quorum.
+        """
         needed = self._quorum - 1
         if needed == 0:
             return NEVER_DUE_MS
         return quorum_index(self._contact_ms.values(), needed) + self._config.election_timeout_max_ms
 
     def is_undisputed(self, now_ms: int) -> bool:
-        """Whether a majority keeps to this leader's lease, so that nobody else leads already. Half of it
-        is left for the way of the answers; a hand-over sets it aside.
+        """Whether a majority holds to this leader's lease, so that no other node can lead yet (thesis 6.4.1).
+
+        A voter's lease began when the leader's message arrived, before its answer did: half of the lease is
+        left for the way of the answer. During a transfer there is none, since the transferee's election
+        ignores it.
         """
         lost_at_ms = self.quorum_lost_at_ms()
         answered_ms = lost_at_ms - self._config.election_timeout_max_ms
@@ -211,7 +220,7 @@ class Leadership:
         return is_held and self.transferee is None
 
     def end(self, code: ResponseCode, reason: str) -> None:
-        """Stepping down: every caller that still waits is told."""
+        """Stepping down: every append that still waits fails."""
         self._outbox.completions.extend(self.appends.fail_all(code))
         if self.transferee is not None:
             self._end_transfer(reason)
@@ -219,7 +228,9 @@ class Leadership:
     # -- transfer ------------------------------------------------------------------------------------------
 
     def transfer(self, transferee: str, now_ms: int) -> ResponseCode:
-        """handleLeadershipTransfer at the leader. SUCCESS: begun; appends are refused until it ends."""
+        """DLedgerServer.handleLeadershipTransfer, thesis 3.10. SUCCESS: begun; appends are refused until it
+        ends.
+        """
         if self.transferee is not None:
             return ResponseCode.LEADER_TRANSFERRING
         if transferee == self._config.self_id:
@@ -249,7 +260,7 @@ class Leadership:
         return self._config.preferred_now() not in (None, self._config.self_id)
 
     def _prefer(self, now_ms: int) -> None:
-        """A leader that is not the preferred one hands over as soon as that one is live and near enough."""
+        """Transfers leadership to the preferred leader once that one answers and is not far behind."""
         preferred = self._config.preferred_now()
         if preferred is None or not self._has_preference or now_ms < self._next_preferred_check_ms:
             return
@@ -262,16 +273,18 @@ class Leadership:
             self.transfer(preferred, now_ms)
 
     def restart(self, peer: str, reason: str) -> None:
-        """The peer's connection closed or came back: what was under way to it may be lost."""
+        """The peer's connection closed or opened: messages under way to it may be lost."""
         if peer in self.dispatchers:
             self.dispatchers[peer].restart(reason)
 
     def on_repair_request(self, peer: str, repair_id: int) -> None:
-        """The peer lost what it had acknowledged: its disk counts again once it is compared."""
+        """The peer may have lost entries that it acknowledged: it counts for no quorum until COMPARE shows
+        what its disk has. Once for each impairment, since it asks repeatedly while it is filled again.
+        """
         if self._repair_ids.get(peer) != repair_id:
             self._repair_ids[peer] = repair_id
             self._note_impairment(peer, True)
-            self.dispatchers[peer].forget()
+            self.dispatchers[peer].invalidate_match()
 
     def _note_impairment(self, peer: str, is_impaired: bool) -> None:
         if is_impaired:
@@ -279,7 +292,7 @@ class Leadership:
         else:
             self._impaired.discard(peer)
 
-    # -- what others ask -----------------------------------------------------------------------------------
+    # -- views -----------------------------------------------------------------------------------
 
     def log_begins_at(self, begin_index: int) -> None:
         for dispatcher in self.dispatchers.values():

@@ -20,12 +20,14 @@ class VoteResult(enum.IntEnum):
     REJECT_EXPIRED_LEDGER_TERM = 9
     REJECT_SMALL_LEDGER_END_INDEX = 10
     REJECT_IMPAIRED = 100
-    """Not one of DLedger's: the voter may have forgotten what it promised."""
+    """Not in DLedger: the voter may have forgotten what it promised."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """Asks for a vote in `ballot_term`. A pre-vote asks only whether it would be given (Raft thesis 9.6)."""
+    """Raft's RequestVote: asks for a vote in `ballot_term`. A pre-vote asks only whether it would be given
+    (thesis 9.6); its ballot term is the candidate's term + 1.
+    """
 
     term: int
     ballot_term: int
@@ -33,7 +35,7 @@ class VoteRequest:
     last_term: int
     is_pre_vote: bool
     is_transfer: bool
-    """The leader itself asked for this election: its lease does not stand in the way."""
+    """The leader itself asked for this election (thesis 3.10): its lease does not refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,9 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResponse:
-    """end_index is in memory, not yet a promise about the disk.
+    """end_index is the end in memory, no promise about the disk.
 
-    is_impaired: its log or vote is damaged, so that leadership must not be handed to it.
+    is_impaired: log or vote is damaged, so that leadership must not be transferred to this node.
     """
 
     term: int
@@ -72,7 +74,9 @@ class HeartbeatResponse:
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Entries, and the term of the entry before them (UNKNOWN_TERM if the leader can't know it)."""
+    """Entries, and the term of the entry before them: prevLogTerm of Raft's AppendEntries (UNKNOWN_TERM if
+    that entry was removed and no epoch names it).
+    """
 
     term: int
     commit_index: int
@@ -82,7 +86,7 @@ class AppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class AppendResponse:
-    """SUCCESS says: my disk holds your log up to last_index."""
+    """SUCCESS: this node's disk has the leader's log up to last_index."""
 
     term: int
     code: ResponseCode
@@ -103,10 +107,10 @@ class CompareRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompareResponse:
-    """SUCCESS or INCONSISTENT_STATE, and where the follower's log stands.
+    """SUCCESS or INCONSISTENT_STATE, and the follower's log: where it begins and ends.
 
-    end_term is the term of its last entry. On INCONSISTENT_STATE (conflict_index, conflict_term) is its last
-    entry not after compare_index whose term is not above compare_term: no later one can match.
+    end_term is the term of its last entry. With INCONSISTENT_STATE, (conflict_index, conflict_term) is its
+    last entry not after compare_index whose term is not above compare_term: no later one can match.
     """
 
     term: int
@@ -149,7 +153,7 @@ class TruncateResponse:
 
 @dataclass(frozen=True, slots=True)
 class TakeLeadershipRequest:
-    """Leadership transfer: the receiver holds the whole log and is to campaign at once."""
+    """Leadership transfer (thesis 3.10, TimeoutNow): the receiver has the whole log and campaigns at once."""
 
     term: int
     commit_index: int
@@ -157,7 +161,7 @@ class TakeLeadershipRequest:
 
 @dataclass(frozen=True, slots=True)
 class RepairRequest:
-    """An impaired node asks where a member stands; repair_id names the impairment."""
+    """An impaired node asks a member for its state; repair_id names the impairment."""
 
     term: int
     repair_id: int
@@ -165,7 +169,7 @@ class RepairRequest:
 
 @dataclass(frozen=True, slots=True)
 class RepairResponse:
-    """The member's term, whether it leads it, and the end of its log in memory (-1: it never had one)."""
+    """The member's term, whether it leads in it, and the end of its log in memory (-1: the log is empty)."""
 
     term: int
     repair_id: int
@@ -175,7 +179,9 @@ class RepairResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Asks for entries that are damaged here. `term` is theirs: with the index it names them."""
+    """Asks for entries that are damaged on the sender's disk. `term` is that of the entries: index and term
+    name an entry (Raft 5.3).
+    """
 
     term: int
     first_index: int

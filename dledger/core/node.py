@@ -1,4 +1,5 @@
-"""One member of a group as a machine without I/O: values in, `Output` out. The protocol is told in `dledger`.
+"""One member of a group as a state machine without I/O: values in, `Output` out. See `dledger` for the
+protocol.
 
 The host hands in messages, proposals, what its disk has made durable, and the time; it carries out each
 Output in the order that dledger.core.output gives. The node never reads a clock and never waits.
@@ -53,14 +54,14 @@ ELECTIONS_KEPT = 32
 
 
 class RoleHistory:
-    """Reports a change once, and keeps the last elections for the admin page."""
+    """Reports each change of role once, and keeps the last elections for the admin page."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._last: tuple[Role, int, str | None] | None = None
         self._elections: deque[ElectionRecord] = deque(maxlen=ELECTIONS_KEPT)
         self.elections_total = 0
-        """Those too that are not kept any more."""
+        """Including those that are no longer kept."""
 
     @property
     def elections(self) -> tuple[ElectionRecord, ...]:
@@ -77,9 +78,9 @@ class RoleHistory:
 
 
 class Node:
-    """After any input the host calls take_term_start, and in the end take_output.
+    """After each input the host calls take_term_start, and at the end of the turn take_output.
 
-    Asserts stand for what can't happen while every member keeps the rules: if one fails, the node must stop.
+    An assert states what can't happen while every member keeps the rules: if one fails, the node must stop.
     """
 
     def __init__(
@@ -98,8 +99,9 @@ class Node:
         self.term = hard_state.term
         self.voted_for = hard_state.voted_for
         self.leader_id: str | None = None
+        # What retention removed was committed. The stored commit index may be ahead of a log that was cut.
         self.commit_index = max(min(log.commit_index, log.end_index), log.begin_index - 1)
-        self.persisted_index = log.end_index
+        self.persisted_index = log.end_index  # the host has synced what it found
         self._log = EpochCache(log)
         self._reader = reader
         self._outbox = Outbox()
@@ -115,7 +117,7 @@ class Node:
             self._outbox.report(Impaired(impairment.reason))
         self.check_invariants()
 
-    # -- what can be read ----------------------------------------------------------------------------------
+    # -- state ----------------------------------------------------------------------------------
 
     @property
     def begin_index(self) -> int:
@@ -136,37 +138,41 @@ class Node:
 
     @property
     def term_start_index(self) -> int:
-        """A leader's first entry of its own, NO_INDEX before it stands in the log and for others."""
+        """A leader's first entry of its term; NO_INDEX before it is in the log, and on other nodes."""
         return self._leadership.term_start_index if self._leadership else NO_INDEX
 
     @property
     def is_impaired(self) -> bool:
-        """It may have forgotten promises, and does not campaign. Only in a group of two it gives votes."""
+        """It may have forgotten promises: it does not campaign, and votes only in a group of two."""
         return self._repair is not None
 
     @property
     def is_electable(self) -> bool:
-        """Whether it may ask for votes, and take leadership over."""
+        """Whether it may ask for votes and become leader by a transfer."""
         return self._repair is None and self._damage is None
 
     @property
     def has_output(self) -> bool:
-        """Whether take_output has something to do, apart from what is due by time."""
+        """Whether take_output has something to do before the next deadline."""
         leadership = self._leadership
         return leadership is None or not (self._outbox.is_empty and leadership.is_settled)
 
     @property
     def readable_index(self) -> int:
-        """Committed, and in this node's own files."""
+        """The last entry that is committed and in this node's own files. A leader may commit before its own
+        disk has the entry; the host can read only what is there.
+        """
         return min(self.commit_index, self.persisted_index)
 
     def deadline_min_ms(self, now_ms: int) -> int:
-        """The deadline that was named last holds, if it comes no later than this."""
+        """A lower bound for `deadline_ms`: a timer set for this time or earlier need not be moved."""
         return LONG_AGO_MS if self._leadership is None else self._leadership.deadline_min_ms(now_ms)
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether it makes a difference now that this node's disk holds more of the log."""
+        """Whether anything depends on this node's disk having more of the log: a
+        commit, or what may be read.
+        """
         if self.commit_index > self.persisted_index or self.is_impaired:
             return True
         return self._leadership is not None and self._leadership.is_passed_by_others(self.persisted_index)
@@ -212,10 +218,12 @@ class Node:
         return proposal
 
     def take_term_start(self) -> Proposal | None:
-        """The one entry of its own that a new leader owes; the host lays it out like a proposal.
+        """The entry of its own term with which a new leader starts (Raft 8: "a blank no-op entry"); None when
+        there is nothing to do. The host lays it out like a proposal.
 
-        It waits until log operations of this node's time as a follower have been taken by the host.
+        Without it a leader could not commit the entries of earlier terms (Raft 5.4.2) until a client writes.
         """
+        # Log operations of this node's time as a follower come first: the entry's index counts on them.
         leadership = self._leadership
         if leadership is None or leadership.is_ready or self._outbox.log_ops:
             return None
@@ -224,15 +232,18 @@ class Node:
         return proposal
 
     def persisted(self, last_index: int, term: int, now_ms: int) -> None:
-        """This node's disk holds the log up to the entry (last_index, term), if that entry still stands."""
+        """This node's disk has the log up to the entry (last_index, term)."""
         self._now_ms = now_ms
+        # The term, because the entry may have been truncated and replaced while it was being written.
         if not self.persisted_index < last_index <= self.end_index or self._log.term_at(last_index) != term:
             return
         self.persisted_index = last_index
         self._count_watermarks()
 
     def peer_connected(self, peer: str, now_ms: int) -> None:
-        """The peer can be reached (again): a leader compares at once, whatever it had pushed before."""
+        """The peer can be reached (again). A leader compares at once: what it had
+        pushed before may be lost.
+        """
         self._now_ms = now_ms
         self._timer.peer_connected(peer)
         if self._leadership is not None:
@@ -241,13 +252,13 @@ class Node:
             self._repair.ask_connected(peer, self.term)
 
     def peer_disconnected(self, peer: str, now_ms: int) -> None:
-        """The peer's connection closed. A follower that loses its leader so soon asks for pre-votes."""
+        """The peer's connection closed. A follower whose leader it was asks for pre-votes soon."""
         self._now_ms = now_ms
         self._timer.peer_disconnected(peer)
         if self._leadership is not None:
             self._leadership.restart(peer, "disconnected")
         if self.role is Role.FOLLOWER and peer == self.leader_id:
-            self._timer.leader_left(now_ms)
+            self._timer.leader_disconnected(now_ms)
         if self._ballot is not None:
             self._judge_ballot(self._ballot)
 
@@ -259,26 +270,35 @@ class Node:
         return self._leadership.transfer(transferee, now_ms)
 
     def is_undisputed(self, now_ms: int) -> bool:
-        """Whether this node leads, and nobody else can well lead already."""
+        """Whether this node leads, and no other node can have been elected meanwhile."""
         return self._leadership is not None and self._leadership.is_undisputed(now_ms)
 
     def log_begins_at(self, begin_index: int) -> None:
-        """Retention removed the entries below begin_index; all of them are committed."""
+        """Retention removed the entries below begin_index, all of them committed (as
+        Raft 7, log compaction).
+        """
         assert begin_index <= self.commit_index + 1, f"retention to {begin_index}, commit {self.commit_index}"
         self._log.truncate_before(begin_index)
         if self._leadership is not None:
             self._leadership.log_begins_at(begin_index)
 
     def set_disk_full(self, is_full: bool) -> None:
-        """While it is full, only a term's first entry is appended."""
+        """While it is full, only a term's first entry is appended: without it a new leader could commit
+        nothing.
+        """
         self._handler.is_disk_full = is_full
 
     def set_damaged(self, reason: str | None) -> None:
-        """While a part of its log can't be read a node does not campaign; it votes and goes on leading."""
+        """While a part of its log can't be read the node does not campaign; it votes, and a leader goes on
+        leading.
+        """
         self._damage = reason
 
     def healed(self) -> None:
-        """The mark of the impairment is gone, after an Output with is_healed: the node votes again."""
+        """The host has removed the impairment's mark, after an Output with is_healed: the node votes again.
+
+        After a crash before that the node is impaired again, and asks again.
+        """
         assert self._repair is not None, "healed, but not impaired"
         assert self._repair.is_over, f"not healed yet: {self._repair.impairment}"
         self._outbox.report(Healed(self._repair.impairment.reason))
@@ -309,7 +329,7 @@ class Node:
         return self._outbox.take_log_ops()
 
     def take_output(self, now_ms: int) -> Output:
-        """All that must be done now. A leader pushes here, once for all that gathered."""
+        """Everything that must be done now. A leader pushes here: once for all appends of the turn."""
         self._now_ms = now_ms
         if self._leadership is not None and self._leadership.is_ready:
             self._leadership.pump(now_ms, self.commit_index)
@@ -320,19 +340,22 @@ class Node:
     # -- messages ------------------------------------------------------------------------------------------
 
     def receive(self, sender: str, message: Message, now_ms: int) -> None:
-        """A message of a peer, well typed. What does not fit is answered with a code or ignored."""
+        """Handles a message of a peer, checked for types. One that does not fit is answered with a code or
+        ignored.
+        """
         self._now_ms = now_ms
         if sender not in self.config.others:
             self._ignore(sender, message, "not a peer")
             return
         self._timer.peer_connected(sender)
         if isinstance(message, AppendResponse) and message.term == self.term:
-            self._on_response(sender, message)
+            self._on_response(sender, message)  # by far the most frequent one
         elif isinstance(message, FetchMessage):
             self._ignore(sender, message, "not for a node")
         elif isinstance(message, VoteRequest):
-            self._on_vote_request(sender, message)
+            self._on_vote_request(sender, message)  # which adopts a higher term only if no lease refuses it
         else:
+            # Raft 5.1, rules for all servers: a higher term makes this node a follower.
             if message.term > self.term:
                 self._become_follower(message.term, None, f"term {message.term} of {sender}")
             if isinstance(message, VoteResponse):
@@ -350,12 +373,13 @@ class Node:
         self._outbox.report(MessageIgnored(sender, type(message).__name__, reason))
 
     def _on_response(self, sender: str, response: PeerResponse) -> None:
-        """Answers of an older term speak of another leadership: they must not be counted."""
+        """Answers of an older term are about another leadership's log: they must not be counted."""
         if self._leadership is not None and response.term == self.term:
             self._leadership.on_response(sender, response, self._now_ms)
             self._count_watermarks()
 
     def _on_leader_request(self, sender: str, request: LeaderRequest) -> None:
+        # Raft 5.1: the answer carries this node's term, and the outdated leader steps down.
         if request.term < self.term:
             self._outbox.send_now(sender, self._heartbeat_response())
             return
@@ -363,6 +387,7 @@ class Node:
             self._ignore(sender, request, "the vote is lost, and not every member has answered")
             return
         if self.leader_id != sender:
+            # Raft 5.2, Election Safety: a term has one leader, so a second one is broken.
             if self.leader_id is not None:
                 self._ignore(sender, request, f"{self.leader_id} leads term {self.term}")
                 return
@@ -378,6 +403,8 @@ class Node:
             case TakeLeadershipRequest() if not self.is_electable:
                 self._ignore(leader, request, "not to lead before it is repaired")
             case TakeLeadershipRequest():
+                # Thesis 3.10: no pre-vote and no time-out, since the leader has stopped taking appends and
+                # waits.
                 self._campaign(is_transfer=True, reason=f"{leader} hands over")
             case _:
                 self._handler.on_push(leader, request, self.commit_index, self._now_ms)
@@ -387,17 +414,25 @@ class Node:
         return HeartbeatResponse(self.term, self.end_index, not self.is_electable)
 
     def _fit_to_log(self) -> None:
-        """After a truncation: what stood before the log's begin is committed, what was dropped not stored."""
+        """After a truncation or a reset. What was dropped is no longer on the disk; a log that was reset
+        begins where the leader's does, and everything before that is committed.
+        """
         before_index = self.begin_index - 1
         self.persisted_index = max(min(self.persisted_index, self.end_index), before_index)
         self.commit_index = max(self.commit_index, before_index)
 
     def _follow_commit(self, leader_commit_index: int) -> None:
-        """updateCommittedIndex at a follower: never back, and never past what is known to be the leader's."""
+        """updateCommittedIndex at a follower: never back, and never past what is known to be the leader's.
+
+        Raft Figure 2 (AppendEntries 5): min(leaderCommit, index of last new entry). The end of the log would
+        be wrong: it may hold entries of an earlier leader that this one is about to replace.
+        """
         self.commit_index = max(self.commit_index, min(leader_commit_index, self._handler.verified_index))
 
     def _count_watermarks(self) -> None:
-        """updateCommittedIndex at the leader, and the answers of those that waited for it."""
+        """updateCommittedIndex at the leader (Raft 5.3, 5.4.2), and the answers to appends that waited for
+        it.
+        """
         leadership = self._leadership
         if leadership is None:
             return
@@ -409,7 +444,11 @@ class Node:
     # -- repair --------------------------------------------------------------------------------------------
 
     def _on_repair_request(self, sender: str, request: RepairRequest) -> None:
-        """Answered by everyone, impaired or not; a leader's answer says what the peer must hold again."""
+        """Every member answers, impaired or not; the leader's answer says how much the
+        peer must have again.
+        """
+        # First the peer's watermark: the leader must not count, for a commit after this answer, what the peer
+        # lost.
         if self._leadership is not None:
             self._leadership.on_repair_request(sender, request.repair_id)
         is_leader = self._leadership is not None
@@ -417,12 +456,14 @@ class Node:
         self._outbox.send_now(sender, response)
 
     def _go_on_healing(self, repair: Repair) -> None:
-        """Once healed, a node that has forgotten its vote counts as having spent it in this term."""
+        """Asks, and checks whether the node is healed."""
         repair.ask(self.term, self.leader_id, self._now_ms)
         held_index = min(self._handler.verified_index, self.persisted_index)
         if not repair.is_healed(self.term, self.end_index, held_index):
             return
         repair.is_over = self._outbox.is_healed = True
+        # The node may have voted in this very term before it lost its vote (Raft 5.2: one vote a term). It
+        # counts as having voted for itself, and votes for others from the next term on.
         if repair.impairment.is_vote_lost and self.voted_for is None and self.term > NO_TERM:
             self.voted_for = self.config.self_id
         self._outbox.hard_state = HardState(self.term, self.voted_for)
@@ -436,13 +477,15 @@ class Node:
         if request.ballot_term != request.term + request.is_pre_vote:
             self._ignore(candidate, request, f"ballot term {request.ballot_term} in term {request.term}")
             return
+        # A request that the lease refuses does not raise the term either, or a node that was cut off would
+        # depose a sound leader when it returns (thesis 4.2.3).
         is_refused_by_lease = self._has_live_leader() and not request.is_transfer
         if request.term > self.term and not is_refused_by_lease:
             self._become_follower(request.term, None, f"term {request.term} of {candidate}")
         result = can_grant_vote(request, candidate, self._voter())
         self._outbox.report(VoteAnswered(candidate, request.ballot_term, request.is_pre_vote, result))
         response = VoteResponse(self.term, request.ballot_term, request.is_pre_vote, result)
-        if request.is_pre_vote:
+        if request.is_pre_vote:  # nothing was promised: no need to wait for the disk
             self._outbox.send_now(candidate, response)
             return
         if result is VoteResult.ACCEPT:
@@ -450,7 +493,9 @@ class Node:
         self._outbox.send_after_persist(candidate, response)
 
     def _voter(self) -> Voter:
-        """An impaired node of a group of two does not weigh its log: what only it holds is not committed."""
+        """An impaired node of a group of two ignores its own log: what only this node
+        has is not committed.
+        """
         is_of_two = self._repair is not None and self._repair.may_vote
         return Voter(
             self.term,
@@ -462,7 +507,7 @@ class Node:
         )
 
     def _give_vote(self, candidate: str) -> None:
-        """The candidate gets its time; a round of this node's own is over."""
+        """Ends a round of this node's own, and gives the candidate a whole time-out to win (Raft 5.2)."""
         if self.role is not Role.FOLLOWER:
             self._become_follower(self.term, None, f"votes for {candidate}")
         self._vote_for(candidate)
@@ -501,13 +546,17 @@ class Node:
         self._timer.restart(self._now_ms)
 
     def _start_election(self) -> None:
-        """The election time-out: asks whether an election could be won, before it disturbs anyone."""
+        """The election time-out. The pre-vote (thesis 9.6) asks whether an election could be won, in this
+        node's old term: if it can't, no other node is disturbed.
+        """
         reason = f"lost {self.leader_id}" if self.leader_id else "no leader heard"
         ballot = Ballot(self.config, self.term + 1, is_pre_vote=True, is_transfer=False)
         self._ask_for_votes(ballot, reason)
 
     def _campaign(self, is_transfer: bool, reason: str) -> None:
-        """A new term with this node's own vote; durable before the first request for votes leaves."""
+        """A new term with this node's own vote (Raft 5.2), durable before the first request for votes leaves:
+        with the vote forgotten in a crash, this node could vote for another candidate in the same term.
+        """
         self.term += 1
         self.voted_for = None
         self._vote_for(self.config.self_id)
@@ -537,7 +586,7 @@ class Node:
         self._change_role(Role.LEADER, self.config.self_id, "votes of a majority")
 
     def _become_follower(self, term: int, leader_id: str | None, reason: str) -> None:
-        """Of a newer term, of this term's leader, or of nobody."""
+        """Of a newer term, of this term's leader, or of no known leader (Raft 5.1)."""
         assert term >= self.term, f"term goes back from {self.term} to {term}"
         if self._leadership is not None:
             self._leadership.end(ResponseCode.TERM_CHANGED, reason)
@@ -549,7 +598,7 @@ class Node:
         self._ballot = None
         self._timer.end_lease()
         if leader_id is not None:
-            self._timer.follow()
+            self._timer.leader_changed()
         self._handler.follow(self.term, self.commit_index)
         self._change_role(Role.FOLLOWER, leader_id, reason)
 

@@ -1,7 +1,9 @@
-"""What leaves the core: one Output for each turn, and the Outbox in which it gathers.
+"""What leaves the core: one Output for each turn, and the Outbox in which the parts of the core collect it.
 
-The host carries an Output out in this order, and skips nothing: log_ops into the store (in memory),
-send_now, then hard_state and log durable, then send_after_persist, then Node.persisted().
+The host carries out an Output in this order and skips nothing: log_ops into the store (in memory), send_now,
+then hard_state and log durable, then send_after_persist, then Node.persisted(). This order is the durability
+argument of the whole engine: no promise leaves a node before the write behind it is on its disk (Raft Figure
+2, "updated on stable storage before responding to RPCs"). etcd-raft calls the same thing Ready.
 """
 
 from dataclasses import dataclass
@@ -56,7 +58,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a proposal was not taken, and who leads as far as this node knows."""
+    """Why a proposal was refused, and the leader as far as this node knows."""
 
     code: ResponseCode
     leader_id: str | None
@@ -99,7 +101,7 @@ class Output:
 
 
 class Outbox:
-    """Gathers one Output. All parts of the core write into the same one."""
+    """Collects one Output. All parts of the core write into the same one."""
 
     def __init__(self) -> None:
         self._clear()

@@ -1,4 +1,4 @@
-"""What the core needs from outside (`LogReader`, `Rng`), and what its host needs of a log (`LogStore`)."""
+"""The interfaces that the core needs (`LogReader`, `Rng`), and the driver's view of a log (`LogStore`)."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from dledger.core.types import EntryRange, LogState, Scrubbed
 
 
 class Rng(Protocol):
-    """Chance."""
+    """Random numbers."""
 
     def between(self, low: int, high: int) -> int:
         """A number from low to high, both included."""
@@ -70,10 +70,10 @@ class LogStore(LogReader, Protocol):
         """Writer thread: writes all, then fdatasync if sync. OSError means the node must stop."""
 
     def steps_of(self, writes: Any, sync: bool) -> list[Any] | None:
-        """Loop thread, while the writer rests: what `write` would do, as steps for a NativeWriter.
+        """Loop thread, while the writer thread is idle: what `write` would do, as steps for a NativeWriter.
 
-        None when it must be `write`, because it takes more than that or the files are not the system's. When
-        the steps are done, `stepped` is called.
+        None when `write` has to do it: it needs more than steps, or the files are not the operating system's.
+        When the steps are done, `stepped` is called.
         """
 
     def stepped(self, writes: Any, sync: bool, error: OSError | None) -> None:
@@ -83,7 +83,7 @@ class LogStore(LogReader, Protocol):
         """Loop thread: these bytes are in the files now."""
 
     def save_checkpoint(self, end_index: int, committed_index: int) -> None:
-        """Writer thread: remembers both numbers across a restart."""
+        """Writer thread: stores both numbers for the next start."""
 
     def replace_range(self, entries: EntryRange) -> None:
         """Writer thread: puts entries over the same indexes, terms, positions and sizes, synced.
@@ -92,13 +92,20 @@ class LogStore(LogReader, Protocol):
         """
 
     def scrub(self, bytes_max: int) -> Scrubbed:
-        """Writer thread: reads and checks the next stretch of committed entries, going round for ever."""
+        """Writer thread: reads and checks the next bytes of committed entries; after the last, the first
+        again.
+        """
 
     def begin_at(self, begin_index: int) -> None:
-        """Loop thread: the entries before this one, written long ago, belong to the log no more."""
+        """Loop thread: the log begins with this entry; the earlier ones, all written, are no longer part of
+        it.
+        """
 
     def remove_files(self) -> int:
-        """Writer thread: makes the log's begin durable, then deletes the files before it; how many."""
+        """Writer thread: makes the log's begin durable, then deletes the files before it; returns how many.
+
+        In this order: after a crash in between, a log whose begin is not stored would look damaged.
+        """
 
     def is_disk_full(self) -> bool: ...
 

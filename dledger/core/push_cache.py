@@ -1,4 +1,4 @@
-"""What is pushed is read once, and is one message, for all peers that get the same."""
+"""A range that several peers get is read and checked once, and is one message, which is encoded once."""
 
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
@@ -7,7 +7,10 @@ from dledger.core.ports import LogReader
 
 
 class PushCache:
-    """Of one leadership. Peers that keep up get the same entries in the same pump."""
+    """The last range pushed, in one leadership.
+
+    One range is enough: peers that keep up get the same entries within the same pump, one after the other.
+    """
 
     def __init__(self, term: int, config: Config, log: EpochCache, reader: LogReader) -> None:
         self._term = term
@@ -17,8 +20,8 @@ class PushCache:
         self._asked: tuple[int, int, int] | None = None
         self._request: AppendRequest | None = None
 
-    def forget(self) -> None:
-        """The log may be another by the next push."""
+    def clear(self) -> None:
+        """After each pump: appends may follow before the next, and the bytes must not be kept alive."""
         self._asked = self._request = None
 
     def request(self, first_index: int, last_index: int, commit_index: int) -> AppendRequest:

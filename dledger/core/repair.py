@@ -1,12 +1,14 @@
 """How a node that may have forgotten its promises comes to vote again. See docs/dledger.md, section 8.
 
-An impaired node asks every member where it stands. It has kept what it promised once more when
+Raft assumes that a server's persistent state survives (Figure 2); this is what happens when it does not
+(Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage"; docs/decisions/voting.md). An
+impaired node asks every member for its state. It keeps again what it promised when
 
-- its log holds, on its disk, all that the leader of its term had when it answered. What was ever committed
-  with this node's help, and what of it may still be counted, is in there; and
-- if term and vote are lost, every other member has answered: its term is then not below any in which this
-  node may have voted or acknowledged. Before that it must not even acknowledge, or it might help an old
-  leader to commit what a newer one, that it has forgotten, has replaced.
+- its disk has all that the leader of its term had when it answered. Everything that was committed with the
+  help of this node, or may still be, is in there; and
+- if term and vote are lost, every other member has answered: then this node's term is not below any in
+  which it may have voted or acknowledged. Before that it must not even acknowledge: it could help an old
+  leader to commit what a newer one, elected with the forgotten vote, has replaced.
 
 If all logs are empty, this node's too, nothing was ever committed: a new group, which needs no leader.
 """
@@ -18,7 +20,7 @@ from dledger.core.types import NEVER_DUE_MS, NO_INDEX, UNKNOWN_TERM, Impairment
 
 
 class Repair:
-    """Lives from the start of an impaired node until its host says that the mark is gone."""
+    """Exists from the start of an impaired node until its host reports that the durable mark is removed."""
 
     def __init__(self, config: Config, impairment: Impairment, outbox: Outbox, now_ms: int) -> None:
         assert config.others, f"a group of one cannot heal {impairment}"
@@ -39,8 +41,8 @@ class Repair:
 
     @property
     def may_vote(self) -> bool:
-        """In a group of two there is no majority without this node, and the other one, when it is sound and
-        asks, has on its disk all that was ever committed.
+        """Only in a group of two: no majority exists without this node, and the other one has all that was
+        ever committed, since both had to store it. So its election is safe whatever this node has forgotten.
         """
         return self._config.quorum == len(self._config.peers) and self.may_follow
 
@@ -57,7 +59,7 @@ class Repair:
             self._outbox.send_now(peer, RepairRequest(term, self.impairment.repair_id))
 
     def ask(self, term: int, leader_id: str | None, now_ms: int) -> None:
-        """Asks those whose answer is missing, once in a heartbeat interval."""
+        """Asks the members whose answer is missing, once in a heartbeat interval."""
         if not self._is_asking(term) or now_ms < self._next_ask_ms:
             return
         self._next_ask_ms = now_ms + self._config.heartbeat_interval_ms
@@ -70,7 +72,9 @@ class Repair:
         return not self.is_over and (self._target_term != term or not self.may_follow)
 
     def on_response(self, peer: str, response: RepairResponse, term: int) -> None:
-        """An answer to this impairment; the node has taken its term if it was higher."""
+        """An answer; the node has adopted its term if that was higher. One with another repair_id answers an
+        earlier impairment, and does not count: the member's log may have changed since.
+        """
         if response.repair_id != self.impairment.repair_id:
             return
         self._end_indexes[peer] = response.end_index
@@ -78,7 +82,7 @@ class Repair:
             self._target_term, self._target_index = term, response.end_index
 
     def is_healed(self, term: int, end_index: int, held_index: int) -> bool:
-        """held_index: up to there the log is the leader's of this term, and on the disk."""
+        """`held_index`: up to there this node's disk has the log of this term's leader."""
         if not self.may_follow:
             return False
         if self._target_term == term and held_index >= self._target_index:

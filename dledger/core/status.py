@@ -1,4 +1,4 @@
-"""What a node tells of itself. Unknown is None, never 0."""
+"""The status of a node as it reports it. Unknown values are None, never 0."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class ElectionRecord:
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """A leader's view of one peer; a follower knows none of it. match_index is None until compared."""
+    """A leader's view of one peer; on a follower all is None. match_index is None until it was compared."""
 
     id: str
     push_state: PushState | None
@@ -28,7 +28,8 @@ class PeerStatus:
     lag_bytes: int | None
     last_contact_ms_ago: int | None
     is_throttled: bool | None = None
-    """Whether it gets less than all that is there: it is far behind, and others are not to wait for that."""
+    """Whether it is far behind and gets less than all that is there, so that producers do not wait for that.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +42,18 @@ class NodeStatus:
     commit_index: int
     persisted_index: int
     term_start_index: int
-    """A leader's first entry of its own; -1 for others."""
+    """A leader's first entry of its term; -1 on other nodes."""
     epochs: tuple[Epoch, ...]
     peers: tuple[PeerStatus, ...]
     watermarks_by_term: Mapping[int, Mapping[str, int]]
-    """Leader: under its term, up to where each member's disk is known to hold its log; else empty."""
+    """On a leader: under its term, the index up to which each member's disk has its log. Else empty."""
     elections: tuple[ElectionRecord, ...]
     impairment: str | None = None
-    """Why this node does not vote or is not to lead; None when it is sound."""
+    """Why this node does not vote or must not lead; None when it is sound."""
     elections_total: int = 0
     """Changes of leader that this node saw since it started."""
 
 
 def unknown_peers(peers: Iterable[str]) -> tuple[PeerStatus, ...]:
-    """What a node that does not lead knows of its peers' progress: nothing."""
+    """The peers of a node that does not lead: it knows nothing of their progress."""
     return tuple(PeerStatus(peer, None, None, None, None, None, None) for peer in peers)

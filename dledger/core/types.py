@@ -1,7 +1,7 @@
-"""The words of the replication core: roles, codes, entry ranges and what a log looks like from outside.
+"""The basic types of the replication core: roles, codes, entry ranges, the state of a log and of a node.
 
 Three numbers are never mixed: an *index* counts entries of the log from 0, a *position* counts its bytes,
-an *offset* (not known here) counts messages of a queue.
+an *offset* (unknown here) counts messages of a queue.
 """
 
 import enum
@@ -14,23 +14,23 @@ NO_TERM = 0
 """The term before the first election; also the term "of" the place before entry 0."""
 
 UNKNOWN_TERM = -1
-"""The term of an entry that retention removed, when no epoch tells it any more."""
+"""The term of an entry that retention removed, when no epoch names it any more."""
 
 LONG_AGO_MS = -(1 << 62)
-"""A moment before all others."""
+"""Earlier than every time."""
 
 NEVER_DUE_MS = 1 << 62
-"""A moment that does not come."""
+"""Later than every time."""
 
 
 class CorruptRangeError(ValueError):
-    """Entry bytes that do not bear out what is said of them: index, term, size, position or CRC."""
+    """Entry bytes that contradict what is stated with them: index, term, size, position or CRC."""
 
 
 class DamagedEntryError(ValueError):
-    """Entries of this log whose bytes on the disk are not what was written there.
+    """Entries of this log whose bytes on the disk are not what was written.
 
-    `reason` says what was found, without the indexes.
+    `reason` describes the damage, without the indexes.
     """
 
     def __init__(self, first_index: int, last_index: int, reason: str) -> None:
@@ -41,7 +41,9 @@ class DamagedEntryError(ValueError):
 
 
 class Role(enum.Enum):
-    """MemberState.Role. A node that asks for pre-votes is already a CANDIDATE: it knows of no leader."""
+    """MemberState.Role (Raft 5.1). A node that asks for pre-votes is a CANDIDATE
+    already: it knows no leader.
+    """
 
     LEADER = "LEADER"
     FOLLOWER = "FOLLOWER"
@@ -49,7 +51,7 @@ class Role(enum.Enum):
 
 
 class PushState(enum.Enum):
-    """Where the leader stands with one peer (PushEntryRequest.Type without COMMIT, which is only a beat)."""
+    """A leader's state of replication to one peer (PushEntryRequest.Type; COMMIT is only a heartbeat)."""
 
     COMPARE = "COMPARE"
     TRUNCATE = "TRUNCATE"
@@ -106,7 +108,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What a node must never forget: the newest term it knows and whom it voted for in it."""
+    """What a node must never forget: the newest term it knows, and its vote in it (Raft Figure 2)."""
 
     term: int
     voted_for: str | None
@@ -124,7 +126,9 @@ class EntryRange:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What the host found on disk. An empty log ends one before it begins (begin 0, end -1 when new)."""
+    """What the host found on its disk. The end of an empty log is begin_index - 1
+    (begin 0, end -1 when new).
+    """
 
     begin_index: int
     end_index: int
@@ -134,10 +138,10 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """This node may have forgotten what it promised, and takes part without a vote until it is healed.
+    """This node may have forgotten what it promised, and has no vote until it is healed.
 
-    `repair_id` is new for each impairment and not negative: answers to an earlier one are not counted.
-    `is_vote_lost`: term and vote are among what was lost, not only entries.
+    `repair_id` is new for each impairment and not negative, so that answers to an earlier one do not count.
+    `is_vote_lost`: not only entries were lost, but term and vote too.
     """
 
     repair_id: int
@@ -147,7 +151,9 @@ class Impairment:
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """One step of reading the log's files again: what was damaged in it, and whether the round ended."""
+    """One step of reading the log's files again: the damage found in it, and whether
+    the last file is done.
+    """
 
     read_bytes: int
     damaged: tuple[DamagedEntryError, ...]

@@ -23,7 +23,7 @@ def doctor(
     """Look at everything and say in sentences what is wrong and what to do. Exit code 1 with an error."""
     sample_ms = round(sample * 1000)
     report = call.get(
-        "/doctor", lambda services: services.doctor.examine(sample_ms), {"sampleMs": sample_ms or None}
+        "/doctor", lambda services: services.health_checks.examine(sample_ms), {"sampleMs": sample_ms or None}
     )
     try:
         call.show(report, show_report)

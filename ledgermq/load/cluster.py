@@ -17,6 +17,8 @@ from remoting.client.routes import leaders_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, RemotingError
+from remoting.headers.consume import PullMessageRequestHeader
+from remoting.headers.topics import CreateTopicRequestHeader
 from remoting.route import DEFAULT_TOPIC, TopicRoute
 
 T = TypeVar("T")
@@ -66,9 +68,7 @@ class LoadCluster:
         raise UserError(f"no message can be written to the topic {topic}: {problem}.")
 
     async def _try_topic(self, address: str, topic: str, queues: int) -> str:
-        ext = {"topic": topic, "defaultTopic": DEFAULT_TOPIC, "perm": "6", "topicFilterType": "SINGLE_TAG"}
-        ext |= {"readQueueNums": str(queues), "writeQueueNums": str(queues)}
-        ext |= {"topicSysFlag": "0", "order": "false", "attributes": ""}
+        ext = CreateTopicRequestHeader(topic, DEFAULT_TOPIC, queues, queues).ext_fields()
         made = await self._problem(
             address, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=ext)
         )
@@ -169,10 +169,19 @@ def send_command(topic: str, queue: int, body: bytes = b"first") -> RemotingComm
 
 
 def pull_command(topic: str, queue: int, offset: int) -> RemotingCommand:
-    ext = {"consumerGroup": READ_GROUP, "topic": topic, "queueId": str(queue), "queueOffset": str(offset)}
-    ext |= {"maxMsgNums": str(_PULL_MAX), "sysFlag": str(_PULL_BY_SUBSCRIPTION), "commitOffset": "0"}
-    ext |= {"suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
-    return RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=ext)
+    header = PullMessageRequestHeader(
+        consumer_group=READ_GROUP,
+        topic=topic,
+        queue_id=queue,
+        queue_offset=offset,
+        max_msg_nums=_PULL_MAX,
+        sys_flag=_PULL_BY_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_ms=0,
+        subscription="*",
+        expression_type="TAG",
+    )
+    return RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=header.ext_fields())
 
 
 def count_records(body: bytes) -> int:

@@ -28,8 +28,8 @@ _CLOSE_GRACE_S = 1.0
 class RemotingClient:
     """Sends requests to any number of addresses. Made and used on one running loop.
 
-    A connection is closed when a request on it times out and nothing at all came meanwhile: the peer's
-    machine may be gone without a word, and the next request shall find out at once.
+    A connection is closed when a request on it times out and nothing was received meanwhile: the peer's
+    machine may be down, and the next request should find that out at once.
 
     `signer` signs each request for brokers whose access control is on.
     """
@@ -109,7 +109,7 @@ class RemotingClient:
             raise
 
     def on_request(self, handler: Handler) -> None:
-        """Let `handler` take every request that a peer sends us (a broker's 39, 40, 220, 307, 309 …)."""
+        """Have `handler` answer every request that a peer sends us (a broker's 39, 40, 220, 307, 309 …)."""
         self._router.register_fallback(handler)
 
     async def close(self) -> None:
@@ -143,7 +143,7 @@ class RemotingClient:
         except (OSError, OverflowError, UnicodeError, RuntimeError) as error:  # TimeoutError is an OSError
             raise ConnectFailedError(f"{address}: {str(error) or type(error).__name__}") from None
         finally:
-            # A dial may end after `connection_made`, and uvloop says nothing of the connection it closes.
+            # An attempt may be cancelled after `connection_made`; uvloop does not report that it closes it.
             if self._connections.get(address) is not connection:
                 connection.abort()
         return connection
@@ -156,14 +156,14 @@ class RemotingClient:
     # ConnectionOwner
 
     def connection_opened(self, connection: Connection) -> None:
-        """Take it in; the first one starts the timer that looks for idle connections."""
+        """ConnectionOwner: add it; the first one starts the timer that checks for idle connections."""
         self._open[connection] = None
         self._all_closed.clear()
         if self._timer is None:
             self._arm()
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget it; the next request to its address connects again."""
+        """ConnectionOwner: remove it; the next request to its address connects again."""
         self._open.pop(connection, None)
         if not self._open:
             self._all_closed.set()
@@ -172,7 +172,7 @@ class RemotingClient:
                 del self._connections[address]
 
     def requests_received(self, connection: Connection, requests: list[RemotingCommand], code: int) -> None:
-        """Gather requests of the peer for the hand-over of this turn."""
+        """ConnectionOwner: add requests of the peer to those of this turn."""
         self._inbox.add((connection, requests, code))
 
     def _arm(self) -> None:

@@ -119,7 +119,7 @@ def split_payload(payload: memoryview) -> tuple[RemotingCommand, memoryview]:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`; an IPv6 host stands in brackets.
+    """Host and port of `host:port`; an IPv6 host is in brackets.
 
     Raises:
         ConnectFailedError: it is no such address.

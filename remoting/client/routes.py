@@ -201,7 +201,7 @@ class RouteCache(Generic[T]):
 
 
 class Leaders:
-    """The leader of each broker, as routes and failed requests tell."""
+    """The leader of each broker, by routes and failed requests."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}

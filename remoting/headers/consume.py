@@ -1,4 +1,4 @@
-"""Typed headers of pulls, of a consumer group's offsets and of messages sent back for a retry. Pure.
+"""Typed headers of pulls and queries, of a group's offsets, and of messages sent back for a retry. Pure.
 
 Names follow RocketMQ's header classes. `offset` is a message number in a queue; the header fields that
 RocketMQ calls offset but which are byte positions in the log keep their wire names in the comments.
@@ -77,3 +77,25 @@ class ConsumerSendMsgBackRequestHeader(RequestHeader):
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: Int | None = None
+
+
+@request_header
+class QueryMessageRequestHeader(RequestHeader):
+    """Code 12. With `is_unique_key` the key is a message id that its client chose."""
+
+    topic: str
+    key: str
+    max_num: Int
+    begin_timestamp_ms: Long = wire_name("beginTimestamp")
+    end_timestamp_ms: Long = wire_name("endTimestamp")
+    is_unique_key: bool = wire_name("_UNIQUE_KEY_QUERY", default=False)
+    index_type: str | None = None
+    """K (or nothing): by a key, U: by its id, T: by its tag; from version 5.4 clients only."""
+
+
+@request_header
+class ViewMessageRequestHeader(RequestHeader):
+    """Code 33. `position` is the record's byte position in the log (`offset` on the wire)."""
+
+    position: Long = wire_name("offset")
+    topic: str | None = None

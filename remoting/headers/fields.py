@@ -2,7 +2,7 @@
 Pure.
 
 A header class lists its fields once, with their types; the name on the wire is the camel-case form of the
-field's name, unless the field says another. A field without a default is required. Fields we do not name are
+field's name, unless the field names another. A field without a default is required. Fields we do not name are
 ignored: clients of version 5 and their hooks add some of their own.
 """
 
@@ -18,6 +18,8 @@ Long = Annotated[int, 64]
 """Java's long."""
 
 _NUMBER_TEXT_MAX = 20
+_FITS_DIGITS = 9
+"""So many digits fit into 32 bits."""
 _TRUE_TEXTS = frozenset({"true", "1"})
 _FALSE_TEXTS = frozenset({"false", "0"})
 
@@ -49,7 +51,18 @@ class RequestHeader:
     @classmethod
     def parse_named(cls, ext: Mapping[str, str]) -> Self:
         """`parse` by the names of the fields, for a class whose own `parse` knows another form too."""
-        return cls(*[_read(field, ext.get(field.wire_name)) for field in cls._fields])
+        values: list[Any] = []
+        for field in cls._fields:
+            text = ext.get(field.wire_name)
+            if text is None and field.default is not dataclasses.MISSING:
+                values.append(field.default)
+            elif field.type is str and text is not None:
+                values.append(text)
+            elif field.type is int and text and len(text) <= _FITS_DIGITS and text.isdecimal():
+                values.append(int(text))
+            else:
+                values.append(_read(field, text))
+        return cls(*values)
 
     def ext_fields(self) -> dict[str, str]:
         """The fields that have a value, as they go on the wire."""

@@ -46,7 +46,7 @@ class BrokerMemberGroupRequestHeader(RequestHeader):
 
 @request_header
 class BrokerNameRequestHeader(RequestHeader):
-    """Codes 205 and 327: take away and give back the write permission of a broker's topics."""
+    """Codes 205 and 327: remove and restore the write permission of a broker's topics."""
 
     broker_name: str
 
@@ -60,7 +60,7 @@ class ClusterRequestHeader(RequestHeader):
 
 @request_header
 class DeleteTopicRequestHeader(RequestHeader):
-    """Code 216. With a cluster name, the topic goes from that cluster's brokers only."""
+    """Code 216. With a cluster name, the topic is removed from that cluster's brokers only."""
 
     topic: str
     cluster_name: str | None = None

@@ -26,7 +26,7 @@ class PopMessageRequestHeader(RequestHeader):
 
 @request_header
 class AckMessageRequestHeader(RequestHeader):
-    """Code 200051. `topic` is the one that the message lies in: its retry topic, if it was revived."""
+    """Code 200051. `topic` is the one that the message is in: its retry topic, if it was revived."""
 
     consumer_group: str
     topic: str

@@ -17,7 +17,7 @@ class SendMessageRequestHeader(RequestHeader):
 
     queue_id: below 0 lets the broker choose.
     properties: NAME 0x01 VALUE 0x02 …
-    max_reconsume_times: None when the client says nothing of it.
+    max_reconsume_times: None when the client does not give it.
     """
 
     producer_group: str

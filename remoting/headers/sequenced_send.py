@@ -1,10 +1,10 @@
 """LedgerMQ's own requests for exactly-once: the header of LEDGERMQ_SEND_SEQUENCED (65003), and the body of
 LEDGERMQ_END_BATCH (65004). Pure.
 
-The body is that of a batch send (code 320), but in each message the id of its queue stands where the others
-have a magic of 0: the rows of a partition keep their order and their numbers, whatever queues they go to.
+The body is that of a batch send (code 320), but each message has the id of its queue where the others
+have a magic of 0: the rows of a partition keep their order and their numbers, in whatever queues.
 They carry the numbers from `sequence` on; the answer says in `repeats` how many of them, from the first on,
-stood in the log already. `digest` is the rolling one of what the partition has sent in the batch before.
+were in the log already. `digest` is the rolling one of what the partition has sent in the batch before.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from remoting.headers.fields import Int, Long, RequestHeader, request_header, wi
 
 @request_header
 class SequencedSendRequestHeader(RequestHeader):
-    """`broker_name`: the group that the sender means; for whoever reads along."""
+    """`broker_name`: the group that the sender means; for readers of captured traffic."""
 
     producer_group: str
     topic: str

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from commitlog.checkpoint import Checkpoint, LogBegin, decode_checkpoint, decode_log_begin, unseal
 from commitlog.entry import ENTRY_MAGIC
-from commitlog.record import MAGIC_V1, MAGIC_V2
 from commitlog.recovery import FILLER_MAGIC
+from remoting.record_layout import MAGIC_V1, MAGIC_V2
 from rocketmq_spark.log.storage import FileRow, GoneError, Storage, file_row
 
 Kind = Literal["dledger", "commitlog"]

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from commitlog.entry import BLANK, BLANK_BYTES, BLANK_MAGIC, HEADER_BYTES
-from commitlog.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, CorruptRecordError, decode_record
+from commitlog.record import CorruptRecordError, decode_record
 from commitlog.recovery import (
     BLANK_STOP,
     FILLER_MAGIC,
@@ -26,6 +26,7 @@ from commitlog.recovery import (
     leading_blank,
     scan_records,
 )
+from remoting.record_layout import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from rocketmq_spark.log.byte_range import UNKNOWN, Damage, LogRange, Status, Stretch, int64s
 from rocketmq_spark.log.discovery import Log
 from rocketmq_spark.log.entries import Taken, take_entries

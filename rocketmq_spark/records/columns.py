@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from commitlog.record import BORN_HOST_V6, STORE_HOST_V6, offset_msg_id
-from rocketmq_spark.records.fields import HOST_V4_BYTES, HOST_V6_BYTES, Bytes, Flags, Ints, Records, take
+from commitlog.record import offset_msg_id
+from remoting.record_layout import BORN_HOST_V6, HOST_V4_BYTES, HOST_V6_BYTES, STORE_HOST_V6
+from rocketmq_spark.records.fields import Bytes, Flags, Ints, Records, take
 
 
 def slices(

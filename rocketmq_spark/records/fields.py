@@ -1,4 +1,5 @@
-"""The fields of many records at once, as numpy arrays. Pure. The layout is that of `commitlog.record`.
+"""The fields of many records at once, as numpy arrays. Pure. The layout is that of
+`remoting.record_layout`.
 
 `find_records` parses the answer of a pull: records back to back, each of its own length. Only the step from
 one record to the next is a loop; every field is then read for all records by one numpy operation. Damage
@@ -9,6 +10,7 @@ never reads outside of its bytes and marks the records that are not whole.
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -17,14 +19,19 @@ import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
-from commitlog.record import (
+from commitlog.record import CorruptRecordError, decode_record
+from remoting.record_layout import (
+    AT,
+    BODY_AT,
     BORN_HOST_V6,
+    FIELDS,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
     MAGIC_V1,
     MAGIC_V2,
     RECORD_BYTES_MIN,
     STORE_HOST_V6,
-    CorruptRecordError,
-    decode_record,
+    Field,
 )
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.log.byte_range import Int64s
@@ -33,25 +40,21 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-HOST_V4_BYTES: Final = 8
-HOST_V6_BYTES: Final = 20
 RUN_MIN: Final = 64
 """A look at so many records at once costs about as much as a walk over the half of them."""
-RECORD_HEAD: Final = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">u4"),
-        ("body_crc", ">u4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_ms", ">i8"),
-    ]
+
+
+def _dtype_of(fields: Sequence[Field]) -> np.dtype[np.void]:
+    return np.dtype([(field.name, f">{field.code}") for field in fields])
+
+
+_BORN_HOST, _STORE_HOST = (
+    next(number for number, field in enumerate(FIELDS) if field.name == name)
+    for name in ("born_host", "store_host")
 )
+RECORD_HEAD: Final = _dtype_of(FIELDS[:_BORN_HOST])
 """Up to the born host, whose length depends on sysFlag."""
-_TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_bytes", ">i4")])
+_TAIL: Final = _dtype_of(FIELDS[_STORE_HOST + 1 :])
 """From behind the store host to the body."""
 _TIME = np.dtype(">i8")
 _read_size = struct.Struct(">i").unpack_from
@@ -126,7 +129,7 @@ def find_records(data: bytes) -> Records:
         flag=head["flag"].astype(np.int32),
         sys_flag=sys_flag,
         reconsume_times=tail["reconsume_times"].astype(np.int32),
-        born_ms=head["born_ms"].astype(np.int64),
+        born_ms=head["born_timestamp_ms"].astype(np.int64),
         store_ms=take(raw, store_time_at, _TIME.itemsize).view(_TIME).ravel().astype(np.int64),
         born_host_at=born_host_at,
         store_host_at=store_host_at,
@@ -215,7 +218,7 @@ def _check(holds: Flags, starts: Ints, problem: str) -> None:
 
 
 HEAD_BYTES: Final = RECORD_HEAD.itemsize
-_V6_MORE_BYTES: Final = 12
+_V6_MORE_BYTES: Final = HOST_V6_BYTES - HOST_V4_BYTES
 _WIDTHS: Final = {">i8": 8, ">i4": 4, ">u2": 2, "u1": 1}
 
 
@@ -263,7 +266,7 @@ class RecordColumns:
         sys_flags = heads["sys_flag"]
         born_more = np.where(sys_flags & BORN_HOST_V6, _V6_MORE_BYTES, 0)
         more = born_more + np.where(sys_flags & STORE_HOST_V6, _V6_MORE_BYTES, 0)
-        body = self.starts + 88 + more
+        body = self.starts + BODY_AT + more
         is_v2 = heads["magic"] == MAGIC_V2
         is_whole = (heads["magic"] == MAGIC_V1) | is_v2
         is_whole &= (heads["size"] == self.sizes) & (self.sizes >= RECORD_BYTES_MIN + more + is_v2)
@@ -280,9 +283,9 @@ class RecordColumns:
         properties_bytes = self._number(properties - 2, ">u2", is_whole)
         is_whole &= properties + properties_bytes == ends
         return _Places(
-            store_ms=self.starts + 56 + born_more,
-            store_host=self.starts + 64 + born_more,
-            reconsume=self.starts + 72 + more,
+            store_ms=self.starts + AT["store_timestamp_ms"] + born_more,
+            store_host=self.starts + AT["store_host"] + born_more,
+            reconsume=self.starts + AT["reconsume_times"] + more,
             body=body,
             body_bytes=body_bytes,
             topic=topic,
@@ -308,7 +311,7 @@ class RecordColumns:
             flag=heads["flag"].astype(np.int32),
             sys_flag=heads["sys_flag"].astype(np.int32),
             reconsume_times=self._number(places.reconsume, ">i4", places.is_whole).astype(np.int32),
-            born_ms=heads["born_ms"].astype(np.int64),
+            born_ms=heads["born_timestamp_ms"].astype(np.int64),
             store_ms=self.store_ms,
             born_host_at=self.starts + HEAD_BYTES,
             store_host_at=places.store_host,

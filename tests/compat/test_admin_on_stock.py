@@ -96,7 +96,7 @@ def test_figures_storage_and_settings_are_the_brokers(stock: StockCluster) -> No
     refused = stock.try_change(
         "PATCH", f"/brokers/{address}/config", {"settings": {"maxMessageSize": "abc"}}, 502
     )
-    assert "the value that it had before" in refused["detail"]
+    assert "kept the old value" in refused["detail"]
     for garbage in ("commit-log", "consume-queues", "unused-topics"):
         stock.change("POST", "/brokers/clean", {"garbage": garbage})
 
@@ -335,7 +335,7 @@ def test_name_server_is_shown_and_changed(stock: StockCluster) -> None:
     assert unknown["detail"] == "The name server has no key noSuchKey."
     stock.change("PATCH", "/name-server", {"values": {"serverOnewaySemaphoreValue": "255"}})
     wrong = stock.try_change("PATCH", "/name-server", {"values": {"serverWorkerThreads": "many"}}, 502)
-    assert "the value that it had before" in wrong["detail"]
+    assert "kept the old value" in wrong["detail"]
     for is_writable in (False, True):
         stock.change("PUT", "/name-server/brokers/stock/write-permission", {"isWritable": is_writable})
         (broker,) = stock.get(f"/topics/{TOPIC}/route")["brokers"]
@@ -352,7 +352,7 @@ def test_command_line(
         assert ran.code == code, (args, ran)
         return ran
 
-    words = "a stock RocketMQ broker, which tells nothing of replication"
+    words = "a stock RocketMQ broker, which reports nothing about replication"
     assert words in run("status").out
     assert words in run("watch").out
     assert "up, stock" in run("node", "list").out

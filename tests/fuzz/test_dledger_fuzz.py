@@ -29,6 +29,7 @@ from dledger.core.messages import (
 from dledger.core.node import Node
 from dledger.core.output import Append, Completion, Output, Proposal, Reset, TruncateFrom
 from dledger.core.types import EntryRange, HardState, Impairment, LogState, ResponseCode, Role
+from tests.support.long_runs import examples
 
 PEERS = ("n1", "n2")
 indexes = st.integers(-1, 12)
@@ -246,7 +247,9 @@ class ImpairedNodeMachine(NodeMachine):
     impairment = Impairment(1, True, "lost")
 
 
-ImpairedNodeMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+ImpairedNodeMachine.TestCase.settings = settings(
+    max_examples=examples(200), stateful_step_count=50, deadline=None
+)
 TestImpairedNodeMachine = ImpairedNodeMachine.TestCase
 NodeMachine.TestCase.settings = ImpairedNodeMachine.TestCase.settings
 TestNodeMachine = NodeMachine.TestCase

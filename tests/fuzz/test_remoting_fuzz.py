@@ -28,6 +28,7 @@ from remoting.headers.fields import RequestHeader
 from remoting.headers.namesrv import RegisterBrokerRequestHeader
 from remoting.headers.send import SendMessageRequestHeader
 from remoting.route import RouteError, parse_cluster_info, parse_topic_route
+from tests.support.long_runs import examples
 from tests.unit.remoting.frames import BINARY_FRAME, JSON_FRAME
 
 FRAME_BYTES_MAX = 4096
@@ -131,7 +132,7 @@ def test_damaged_headers_in_whole_frames_are_decoded_or_refused(serialize_type: 
         _check(command)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(fields=st.dictionaries(_names | _text, _json, max_size=8))
 def test_any_json_object_is_a_header_or_refused(fields: dict[str, Any]) -> None:
     header = orjson.dumps(fields)
@@ -143,7 +144,7 @@ def test_any_json_object_is_a_header_or_refused(fields: dict[str, Any]) -> None:
     assert decode_command(encode_command(command)[4:]).ext_fields == command.ext_fields
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     code=st.integers(-(2**15), 2**15 - 1),
     opaque=_int32,
@@ -170,7 +171,7 @@ def test_any_command_survives_the_round_trip(
         assert getattr(decoded, name) == getattr(command, name), name
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     bodies=st.lists(st.binary(max_size=300), max_size=6),
     tail=st.binary(max_size=20),
@@ -208,7 +209,7 @@ def test_memory_stays_within_the_bound_whatever_the_lengths_say(seed: int) -> No
     assert peak < 16 * FRAME_BYTES_MAX
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.binary(max_size=60) | st.text('{}[]:,"0123456789.-truefalsn \\', max_size=60).map(str.encode))
 def test_any_text_is_fastjson_or_refused(data: bytes) -> None:
     try:

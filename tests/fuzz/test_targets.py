@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.fuzz.mutations import LENGTHS, damaged
 from tests.fuzz.target import load_targets
 from tests.fuzz.targets import requests
+from tests.support.long_runs import examples
 
 TARGETS = load_targets()
-EXAMPLES_MAX = 180
+EXAMPLES_MAX = examples(90)
 BYTES_PER_BYTE = 200
 """How much memory one byte of input may take on its way through a decoder: JSON's smallest values are
 objects of 50 to 100 bytes in memory, and a check holds what it read twice."""
@@ -79,7 +80,7 @@ def test_a_lying_length_takes_no_memory(name: str) -> None:
     assert peak < bound, f"{peak} bytes for {len(sample)}"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=damaged([b'{"code":310}']), name=st.sampled_from(sorted(TARGETS)))
 def test_what_is_meant_for_another_decoder_is_refused_too(data: bytes, name: str) -> None:
     TARGETS[name].check(data)

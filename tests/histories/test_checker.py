@@ -15,12 +15,13 @@ from tests.histories.files import HistoryError, HistoryWriter, from_line, read_h
 from tests.histories.model import Model
 from tests.histories.operations import Outcome, Queue, Send
 from tests.histories.words import ALLOWED, Word
+from tests.support.long_runs import examples
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 STEPS = 300
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(seed=SEEDS, steps=st.integers(0, STEPS))
 def test_correct_history_is_never_flagged(seed: int, steps: int) -> None:
     report = check(Model(random.Random(seed), steps).history)
@@ -29,7 +30,7 @@ def test_correct_history_is_never_flagged(seed: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda corruption: corruption.__name__)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(seed=SEEDS)
 def test_one_mistake_is_always_flagged(corruption: Corruption, seed: int) -> None:
     chance = random.Random(seed)
@@ -46,7 +47,7 @@ def test_every_fault_has_a_mistake_that_shows_it() -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_operations_survive_a_file(seed: int) -> None:
     history = Model(random.Random(seed), 100).history
     assert [from_line(to_line(operation)) for operation in history] == history

@@ -41,16 +41,24 @@ def broker(namesrv: str) -> str:
 
 @pytest.fixture
 def topic(broker: str, name: str) -> Iterator[str]:
-    """A topic that takes messages before the test, and still does after it."""
+    """A topic for messages; another client's connection is served before the test and after it.
+
+    The same connection both times: a broker that dies of bad input closes it, also when it is started again.
+    """
     topic = f"BadInput{name}"
-    assert_takes_messages(broker, topic)
-    yield topic
-    assert_takes_messages(broker, topic)
+    with Wire(broker) as other_client:
+        assert_stores_messages(other_client, topic)
+        yield topic
+        assert_stores_messages(other_client, topic)
 
 
 def assert_takes_messages(broker: str, topic: str) -> None:
     with Wire(broker) as wire:
-        answer = wire.invoke(RequestCode.SEND_MESSAGE_V2, send_ext(topic), b"an ordinary message")
+        assert_stores_messages(wire, topic)
+
+
+def assert_stores_messages(wire: Wire, topic: str) -> None:
+    answer = wire.invoke(RequestCode.SEND_MESSAGE_V2, send_ext(topic), b"an ordinary message")
     assert answer.code == ResponseCode.SUCCESS, answer
 
 

@@ -15,15 +15,14 @@ from tests.mutants.planting import ROOT, EditError, edited_files, planted
 from tests.mutants.report import caught_by, markdown, summary
 from tests.mutants.trial import TrialError, Verdict, try_edits, try_mutant, try_nothing
 from tests.mutants.worlds import WORLDS
+from tests.support.long_runs import is_long_run
+from tests.support.new_seeds import given_seed
 
 MUTANTS = load_mutants()
 MUTANTS_MIN = 80
-TESTED = [mutant for mutant in MUTANTS if isinstance(mutant.catcher, Case)]
-OFTEN = {mutant.name for mutant in MUTANTS if isinstance(mutant.catcher, Seeds)} | {
-    mutant.name for mutant in TESTED[::3]
-}
-"""Planted with every run of the suite: those that a seed catches, which is quick; a third of the others."""
-PLANTED = [m if m.name in OFTEN else pytest.param(m, marks=pytest.mark.long) for m in MUTANTS]
+SAMPLES = 5
+SAMPLE = MUTANTS if is_long_run() else MUTANTS[given_seed() % SAMPLES :: SAMPLES]
+"""Planted in this run: a fifth of them, which one the commit decides; in long runs all."""
 QUORUM = "dledger/core/commit.py"
 QUORUM_TEST = Case("tests/unit/dledger/test_quorum.py::test_committable_index")
 
@@ -59,26 +58,25 @@ def test_mutant_fits_the_source(mutant: Mutant) -> None:
 
 
 def test_nothing_is_noticed_in_the_source_as_it_is() -> None:
-    words = try_nothing(mutant.catcher for mutant in MUTANTS)
+    words = try_nothing(mutant.catcher for mutant in SAMPLE)
     assert words is None
 
 
 @pytest.fixture(scope="module")
 def trials(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Verdict]]]:
     """The trials of all mutants that are asked for, two at a time."""
-    asked = [
-        item
+    names = {
+        item.callspec.id
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.function is test_mutant_is_caught
-    ]
-    names = {item.callspec.id for item in asked if item.get_closest_marker("skip") is None}
+    }
     with ThreadPoolExecutor(2) as pool:
         started = {m.name: pool.submit(try_mutant, m) for m in MUTANTS if m.name in names}
         yield started
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("mutant", PLANTED, ids=by_name)
+@pytest.mark.parametrize("mutant", SAMPLE, ids=by_name)
 def test_mutant_is_caught(mutant: Mutant, trials: dict[str, Future[Verdict]]) -> None:
     verdict = trials[mutant.name].result()
     assert verdict.caught_by is not None, f"{mutant.mistake} Not noticed: {verdict.words}"

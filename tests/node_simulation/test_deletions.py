@@ -62,8 +62,8 @@ def test_queues_that_keep_what_was_deleted_are_found(monkeypatch: pytest.MonkeyP
 
 
 def test_a_leader_that_goes_on_at_the_old_offsets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = QueueOffsets.take
-    monkeypatch.setattr(QueueOffsets, "take", lambda self, batch, deleted=(): take(self, batch))
+    assign = QueueOffsets.assign
+    monkeypatch.setattr(QueueOffsets, "assign", lambda self, batch, deleted=(): assign(self, batch))
     with pytest.raises(InvariantError, match="has offset"):
         run_seeds(CALM)
 

@@ -8,7 +8,7 @@ import pytest
 
 from commitlog.record import decode_record
 from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.queries import QueryMessageRequestHeader
+from remoting.headers.consume import QueryMessageRequestHeader
 from remoting.headers.send import SendMessageRequestHeader
 from remoting.route import DEFAULT_TOPIC
 from tests.node_simulation.machine import Machine

@@ -12,8 +12,11 @@ from commitlog.log import PutStatus
 from commitlog.record import decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.headers.consume import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
-from remoting.headers.queries import ViewMessageRequestHeader
+from remoting.headers.consume import (
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
 from remoting.headers.send import SendMessageRequestHeader
 from tests.histories.operations import Commit, Fetch, Outcome, Poll, Queue, Send
 from tests.histories.words import Word

@@ -94,7 +94,7 @@ def _short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
         messages = [message for decision in decisions for message in self._messages(decision)]
         result = self._log.put(messages[:-1], on_done)
         if result.status is PutStatus.PUT_OK:
-            self._follow()
+            self._on_writable_change(False)
             asyncio.get_running_loop().create_task(lead_again(self, result.positions[-1]))
         return result.status
 
@@ -103,8 +103,8 @@ def _short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
         while leadership and self._log.max_position <= position:
             await asyncio.sleep(0.01)
             leadership = self._log.is_writable()
-        if leadership and self._window is None and not self.is_loading:
-            self._lead()
+        if leadership and self.window is None and not self.is_loading:
+            self._on_writable_change(True)
 
     monkeypatch.setattr(TransactionLedger, "end", cut_short)
 

@@ -14,7 +14,8 @@ from dledger.server import DLedgerServer
 from tests.support.log_entries import open_small, read_all, write_all
 from tests.support.memory_fs import MemoryFs
 from tests.support.memory_log import MemoryLog
-from tests.unit.dledger.test_server import Member, append, elected, free_ports, make_member, until
+from tests.support.polling import until
+from tests.unit.dledger.test_server import Member, append, elected, free_ports, make_member
 
 IDS = ("n0", "n1", "n2")
 

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 import pytest
 
 from tests.simulation.seeds import known_seeds, run_many, run_one
+from tests.support.long_runs import is_long_run
 from tests.support.new_seeds import first_new_seed
 from tests.support.repeated_runs import traces_of
 
-BASE_SEEDS = 300
+BASE_SEEDS = 300 if is_long_run() else 100
 NEW_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_SEEDS", "60"))
 LONG_SEEDS = int(os.environ.get("LEDGERMQ_SIMULATION_LONG_SEEDS", "10000"))
 

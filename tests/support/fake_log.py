@@ -9,7 +9,7 @@ committed until `commit()`, or `fail(status)` which answers the waiting puts wit
 import asyncio
 import bisect
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -20,7 +20,7 @@ from commitlog.dispatch import (
     DispatchBatch,
     DispatchRequest,
     RecordStretch,
-    stamp,
+    stamp_deletions,
     topics_deleted_by,
 )
 from commitlog.errors import PositionError
@@ -147,7 +147,7 @@ class FakeLog:
         self._applied_index = -1
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._waiting: deque[_Put] = deque()
-        self._listeners: list[DispatchListener] = []
+        self._listeners: dict[DispatchListener, frozenset[str] | None] = {}
         self._writable_callbacks: list[Callable[[bool], None]] = []
 
     @property
@@ -182,7 +182,7 @@ class FakeLog:
         deleted_topics: Sequence[str] = (),
     ) -> PutResult:
         if deleted_topics:
-            stamp(messages[-1], deleted_topics)
+            stamp_deletions(messages[-1], deleted_topics)
         status = self.next_status if self._is_writable else PutStatus.SERVICE_NOT_AVAILABLE
         if status is not PutStatus.PUT_OK:
             return PutResult(status, [], [], 0)
@@ -233,8 +233,7 @@ class FakeLog:
         self._committed += requests
         self._applied_index = requests[-1].index
         self._readable_end = requests[-1].position + requests[-1].size
-        for listener in self._listeners:
-            listener(self._batch(requests))
+        self._dispatch(self._batch(requests))
         for put in puts:
             put.on_done(PutStatus.PUT_OK)
 
@@ -296,8 +295,16 @@ class FakeLog:
     def record_at(self, position: int) -> bytes | None:
         return self._records.get(position) if position < self._readable_end else None
 
-    def add_listener(self, listener: DispatchListener) -> None:
-        self._listeners.append(listener)
+    def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
+        self._listeners[listener] = None if topics is None else frozenset(topics)
+
+    def remove_listener(self, listener: DispatchListener) -> None:
+        self._listeners.pop(listener, None)
+
+    def _dispatch(self, batch: DispatchBatch) -> None:
+        for listener, wanted in list(self._listeners.items()):
+            if wanted is None or not wanted.isdisjoint(batch.topics):
+                listener(batch)
 
     @property
     def begin_index(self) -> int:
@@ -328,8 +335,8 @@ class FakeLog:
         if self.replayed_from is None:
             return
         requests = [request for request in self._committed if request.index >= self.replayed_from]
-        for listener in self._listeners if requests else ():
-            listener(self._batch(requests))
+        if requests:
+            self._dispatch(self._batch(requests))
 
     def batch_from(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         requests = [request for request in self._committed if index <= request.index <= last_index]

@@ -12,5 +12,12 @@ def first_new_seed() -> int:
 
     Raises: ValueError when that is no number.
     """
-    given = os.environ.get(VARIABLE)
-    return int(given) if given else random.SystemRandom().getrandbits(SEED_BITS)
+    return given_seed() or random.SystemRandom().getrandbits(SEED_BITS)
+
+
+def given_seed() -> int:
+    """The number in LEDGERMQ_FIRST_SEED, the same in all processes of a test run; 0 without it.
+
+    Raises: ValueError when that is no number.
+    """
+    return int(os.environ.get(VARIABLE) or "0")

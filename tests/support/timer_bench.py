@@ -8,11 +8,8 @@ from pathlib import Path
 from broker.send.feature import make_send_processor
 from broker.state.changes import PutTopic
 from broker.state.topics import TopicConfig
-from broker.timer.delivery import TimerDelivery
-from broker.timer.feature import make_recall_processor
-from broker.timer.journal import TimerJournal
+from broker.timer.feature import make_recall_processor, make_timers
 from broker.timer.processor import TimerRoom
-from broker.timer.recalls import Recalls
 from broker.timer.records import Deliveries, read_deliveries
 from broker.timer.request import TIMER_TOPIC
 from commitlog.record import Message, decode_record
@@ -38,9 +35,7 @@ class TimerBench:
         self.parts = parts
         self.now_ms = NOW_MS
         parts.clock = lambda: self.now_ms
-        self.journal = TimerJournal(parts.core)
-        self.recalls = Recalls(log, self.journal, parts.core.clock)
-        self.delivery = TimerDelivery(parts.core, self.journal, self.recalls)
+        self.journal, self.recalls, self.delivery = make_timers(parts.core)
         room = TimerRoom(parts.config, self.journal.index)
         self.recall_processor = make_recall_processor(parts.core, self.recalls)
         self.sends = make_send_processor(parts.core, may_time=room.may_time)
@@ -99,7 +94,7 @@ class TimerBench:
         """Bodies delivered when it is so many ms after the start."""
         self.now_ms = self.log.now_ms = NOW_MS + offset_ms
         before = len(self.delivered)
-        self.delivery.look()
+        self.delivery.deliver_due()
         await self.settle()
         return [message.body for message in self.messages[before:]]
 
@@ -119,7 +114,8 @@ class TimerBench:
     @property
     def timer_ms(self) -> int | None:
         """When the timer fires, after the start."""
-        return None if self.delivery._timer is None else self.delivery._timer_due_ms - NOW_MS
+        due_ms = self.delivery._timer.due_ms
+        return None if due_ms is None else due_ms - NOW_MS
 
     @property
     def deliveries(self) -> list[Deliveries]:

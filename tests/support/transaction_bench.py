@@ -10,8 +10,7 @@ from broker.consume.heartbeats import Heartbeat
 from broker.send.feature import make_send_processor
 from broker.state.changes import PutTopic
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TopicConfig
-from broker.transactions.feature import make_checks, make_ends
-from broker.transactions.ledger import TransactionLedger
+from broker.transactions.feature import make_checks, make_ends, make_ledger
 from commitlog.record import Message, Record, decode_record
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command
@@ -37,7 +36,7 @@ class TransactionBench:
         """How far the wall clock was set ahead, or back."""
         parts.clock = lambda: self.now_ms + self.wall_step_ms
         parts.monotonic_ms = lambda: self.now_ms
-        self.ledger = TransactionLedger(parts.core)
+        self.ledger = make_ledger(parts.core)
         self.ends = make_ends(parts.core, self.ledger)
         self.checks = make_checks(parts.core, self.ledger)
         self.sends = make_send_processor(parts.core, may_prepare=self.ledger.has_room)

@@ -97,6 +97,32 @@ def test_package_init_files_are_empty() -> None:
     assert [str(path) for path in inits if read(path).strip() and path not in exceptions] == []
 
 
+WAITING_IS_THE_SUBJECT = {
+    "tests/unit/admin_api/test_http_server.py": "a client that reads a long answer slowly",
+    "tests/unit/admin_api/test_main.py": "a process that begins to listen",
+    "tests/unit/dledger/test_transport_stalls.py": "a loop that stands still",
+    "tests/unit/ledgermq/test_load_run.py": "a broker that answers late",
+    "tests/unit/remoting/test_broken_transports.py": "a loop that stands still",
+}
+
+
+def is_sleep(node: ast.AST) -> bool:
+    """A call of time.sleep or asyncio.sleep for longer than a turn of the loop."""
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {"asyncio.sleep", "time.sleep"}:
+        return False
+    return ast.unparse(node.args[0]) != "0"
+
+
+def test_unit_tests_do_not_sleep() -> None:
+    """They poll with a deadline (tests/support/polling.py), set the clock, or wait for an event."""
+    found = {
+        str(path)
+        for path in python_files()
+        if path.parts[:2] == ("tests", "unit") and any(map(is_sleep, ast.walk(ast.parse(read(path)))))
+    }
+    assert found == set(WAITING_IS_THE_SUBJECT)
+
+
 def test_imports_are_absolute() -> None:
     found = [
         f"{path}:{node.lineno}"

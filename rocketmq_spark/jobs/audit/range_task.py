@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from commitlog.entry import BLANK, BLANK_MAGIC, HEADER_BYTES, UNIT_BYTES
-from commitlog.record import BORN_HOST_V6, STORE_HOST_V6
 from commitlog.recovery import FILLER_MAGIC
+from remoting.record_layout import BORN_HOST_V6, STORE_HOST_V6
 from rocketmq_spark.jobs.audit.content import Content, Extent, check_queues, examine
 from rocketmq_spark.jobs.audit.model import Problem, RangeResult, Replica
 from rocketmq_spark.log.byte_range import UNKNOWN, Damage, LogRange, Stretch

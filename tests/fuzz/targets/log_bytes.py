@@ -35,8 +35,6 @@ from commitlog.entry import (
 )
 from commitlog.errors import CorruptLogError
 from commitlog.record import (
-    BORN_HOST_V6,
-    STORE_HOST_V6,
     CorruptRecordError,
     Message,
     MessageIllegalError,
@@ -57,6 +55,7 @@ from commitlog.recovery import (
     scan_records,
 )
 from dledger.core.types import CorruptRangeError, EntryRange, Epoch
+from remoting.record_layout import BORN_HOST_V6, STORE_HOST_V6
 from tests.fuzz.target import Target
 from tests.support.memory_fs import MemoryFs
 

@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from admin_api.app import create_app
 from admin_api.http_server import Server, server_config
 from admin_api.settings import Settings
+from tests.support.polling import until
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 
 LIMIT_S = 10.0
@@ -72,9 +73,7 @@ class Served:
         return len(self._server.server_state.connections)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(LIMIT_S):
-            while not is_so():
-                await asyncio.sleep(0.01)
+        await until(is_so)
 
     def close(self) -> None:
         for writer in self._writers:
@@ -106,7 +105,7 @@ async def served(settings: Settings, **options: Any) -> AsyncIterator[Served]:
     @app.get("/waiting")
     async def waiting(request: Request) -> Response:
         while not await request.is_disconnected():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         return PlainTextResponse("nobody reads it")
 
     @app.post("/taken")

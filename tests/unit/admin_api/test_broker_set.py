@@ -26,7 +26,7 @@ def follower_of(address: str) -> PeerView:
 async def test_look_asks_the_listed_master_only() -> None:
     leader = FakeBroker("broker-a", N0, facts={"peers": (follower_of(N1),)})
     brokers = FakeBrokers(leader, FakeBroker("broker-a", N1, 2))
-    found = await directory_of(brokers).look()
+    found = await directory_of(brokers).current()
     assert dict(found.masters) == {"broker-a": N0}
     assert found.troubles == ()
     assert found.addresses == (N0, N1)
@@ -38,7 +38,7 @@ async def test_look_new_leader_is_found_before_the_name_server_knows() -> None:
     new = FakeBroker("broker-a", N1, 2, facts={"role": NodeRole.LEADER, "is_writable": True, "term": 4})
     brokers = FakeBrokers(old, new)
     brokers.dead = {N0}
-    found = await directory_of(brokers).look()
+    found = await directory_of(brokers).current()
     assert dict(found.masters) == {"broker-a": N1}
     assert found.troubles == ()
 
@@ -52,17 +52,17 @@ async def test_look_of_two_that_lead_the_higher_term_counts() -> None:
         FakeBroker("broker-a", N1, 2, facts={**facts, "term": 4}),
         FakeBroker("broker-a", third, 3, facts={**facts, "term": 5}),
     )
-    assert dict((await directory_of(brokers).look()).masters) == {"broker-a": third}
+    assert dict((await directory_of(brokers).current()).masters) == {"broker-a": third}
 
 
 async def test_look_group_without_a_leader_is_a_trouble_that_names_it() -> None:
     brokers = FakeBrokers(
         FakeBroker("broker-a", N0, facts={"role": NodeRole.CANDIDATE, "is_writable": False})
     )
-    found = await directory_of(brokers).look()
+    found = await directory_of(brokers).current()
     assert dict(found.masters) == {}
     (trouble,) = found.troubles
-    assert trouble.problem == f"broker-a takes no writes: {N0} is CANDIDATE and takes no writes"
+    assert trouble.problem == f"broker-a accepts no writes: {N0} is CANDIDATE and accepts no writes"
 
 
 async def test_look_stock_master_is_taken_at_the_name_servers_word_and_asked_once() -> None:
@@ -78,19 +78,19 @@ async def test_look_is_used_again_while_it_is_young() -> None:
     brokers = FakeBrokers(FakeBroker("broker-a", N0))
     directory = directory_of(brokers, cache_ms=60_000)
     for _ in range(3):
-        await directory.look()
+        await directory.current()
     assert brokers.asks_of(RequestCode.GET_BROKER_CLUSTER_INFO) == 1
-    directory.forget()
-    await directory.look()
+    directory.invalidate()
+    await directory.current()
     assert brokers.asks_of(RequestCode.GET_BROKER_CLUSTER_INFO) == 2
 
 
 async def test_look_name_server_gone_uses_the_list_known_before_and_says_so() -> None:
     brokers = FakeBrokers(FakeBroker("broker-a", N0))
     directory = directory_of(brokers)
-    await directory.look()
+    await directory.current()
     brokers.dead = {NAMESRV}
-    found = await directory.look()
+    found = await directory.current()
     assert dict(found.masters) == {"broker-a": N0}
     assert [trouble.address for trouble in found.troubles] == [NAMESRV]
 
@@ -99,4 +99,4 @@ async def test_look_name_server_never_there_is_an_error() -> None:
     brokers = FakeBrokers()
     brokers.dead = {NAMESRV}
     with pytest.raises(AskError, match="cannot be reached"):
-        await directory_of(brokers).look()
+        await directory_of(brokers).current()

@@ -175,13 +175,13 @@ async def test_change_unknown_key_is_refused_with_near_names() -> None:
 async def test_change_key_that_needs_a_restart_is_named() -> None:
     async with asking(group_of_three()) as client:
         problem = await patched(client, {"listenPort": "1", "deleteWhen": "05"}, 409)
-    assert problem["detail"].startswith("listenPort: fixed while the broker runs.")
+    assert problem["detail"].startswith("listenPort: cannot be changed while the broker runs.")
 
 
 async def test_change_on_a_stock_broker_says_that_it_does_not_tell() -> None:
     async with asking(stock_master()) as client:
         preview = await patched(client, {"listenPort": "1"})
-    assert preview["warnings"] == ["The broker does not say which keys only count after a restart."]
+    assert preview["warnings"] == ["The broker does not report which keys take effect only after a restart."]
 
 
 async def test_change_secret_is_masked_in_preview_and_audit() -> None:

@@ -57,7 +57,7 @@ async def test_forget_during_a_read_drops_what_it_brings() -> None:
     cached = Cached(source.read, 60.0)
     early = asyncio.create_task(cached.get())
     await asyncio.sleep(0)
-    cached.forget()
+    cached.invalidate()
     late = asyncio.create_task(cached.get())
     await asyncio.sleep(0)
     source.gate.set()

@@ -182,7 +182,7 @@ def test_a_node_that_hangs_is_ended_before_it_is_started(listener: Listener, rem
     del up["n2"]
     finding = only(facts(up, hanging={N2: listener}))
     assert (finding.code, finding.subject) == ("node-hangs", "n2 of group-a")
-    assert "n2 of group-a takes connections and gives no answer: 127.0.0.1:10931" in finding.sentence
+    assert "n2 of group-a takes connections and does not answer: 127.0.0.1:10931" in finding.sentence
     places = [finding.remedy.find(remedy) for remedy in remedies]
     assert -1 not in places, finding.remedy
     assert places == sorted(places)

@@ -13,7 +13,7 @@ from admin_api.gateway import AskError, Gateway
 from admin_api.groups.schemas import ConsumerGroupItem, GroupSort
 from admin_api.groups.service import GroupQuery
 from admin_api.health_checks.listeners import Listener
-from admin_api.health_checks.service import Doctor
+from admin_api.health_checks.service import HealthChecks
 from admin_api.schema import Page, TroubleView
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Brokers
@@ -45,11 +45,7 @@ class FakeGroups:
     looks: Iterator[list[ConsumerGroupItem]]
     forgotten: int = 0
 
-    @property
-    def overview(self) -> "FakeGroups":
-        return self
-
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         self.forgotten += 1
 
     async def find(self, query: GroupQuery, page: PageWanted) -> Page[ConsumerGroupItem]:
@@ -72,7 +68,7 @@ def doctor_of(
     cluster: FakeCluster,
     groups: list[list[ConsumerGroupItem]] | None = None,
     listeners: Mapping[str, Listener] | None = None,
-) -> Doctor:
+) -> HealthChecks:
     settings = Settings(namesrv=NAMESRV_ADDRESS)
     gateway = Gateway(cluster, settings)
     looks = iter(groups or [])
@@ -83,8 +79,17 @@ def doctor_of(
     async def listener_at(address: str, limit_s: float) -> Listener | None:
         return (listeners or {})[address]
 
-    lists = (lambda: FakeGroups(looks), FakeDlqs)
-    return Doctor(gateway, directory, reader, *lists, lambda: NOW_MS, listener_at)
+    listed = FakeGroups(looks)
+    return HealthChecks(
+        gateway,
+        directory,
+        reader,
+        listed.find,
+        listed.invalidate,
+        FakeDlqs().groups,
+        lambda: NOW_MS,
+        listener_at,
+    )
 
 
 async def test_only_what_is_silent_is_connected_to() -> None:
@@ -154,7 +159,8 @@ async def test_everyone_is_asked_at_the_same_time() -> None:
     gateway = Gateway(cluster, settings)
     reader = ClusterReader(gateway, settings, lambda: NOW_MS)
     groups, dlqs = MeetingGroups(cluster), MeetingDlqs(cluster)
-    doctor = Doctor(gateway, Brokers(gateway, settings), reader, lambda: groups, lambda: dlqs, lambda: NOW_MS)
+    lists = groups.find, groups.invalidate, dlqs.groups
+    doctor = HealthChecks(gateway, Brokers(gateway, settings), reader, *lists, lambda: NOW_MS)
     report = await doctor.examine()
     assert report.looked_at == {"groups": 1, "nodes": 3, "consumerGroups": 0, "deadLetterQueues": 0}
 

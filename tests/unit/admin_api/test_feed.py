@@ -17,6 +17,7 @@ from admin_api.cluster.schemas import (
     PushView,
 )
 from admin_api.settings import Settings
+from tests.support.polling import until
 
 
 class CountingRead:
@@ -188,9 +189,7 @@ async def test_nothing_goes_on_once_the_last_stream_is_closed() -> None:
     for _ in range(3):
         await anext(stream)
     await stream.aclose()
-    async with asyncio.timeout(5):
-        while len(asyncio.all_tasks()) > 1:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
 async def test_a_look_that_fails_is_no_news_and_the_next_is(caplog: pytest.LogCaptureFixture) -> None:

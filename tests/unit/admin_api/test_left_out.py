@@ -1,4 +1,4 @@
-"""A broker that gives no answer is left out of a change, and nobody is told that the change is done there."""
+"""A broker that does not answer is left out of a change, and nobody is told that the change is done there."""
 
 from typing import Any
 

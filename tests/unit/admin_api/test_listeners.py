@@ -1,4 +1,4 @@
-"""What listens where a broker gives no answer."""
+"""What listens where a broker does not answer."""
 
 import asyncio
 import os

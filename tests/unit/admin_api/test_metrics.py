@@ -14,7 +14,7 @@ from broker.admin.types import NodeRole
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster
 from tests.unit.admin_api.node_samples import node_status, peer
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "monitoring.md"
 
 
 @asynccontextmanager

@@ -10,10 +10,10 @@ import pytest
 AUTOGROUP = Path("/proc/self/autogroup")
 SCRIPT = """
 import os
-from admin_api.__main__ import give_way
+from admin_api.__main__ import lower_priority
 from tests.unit.admin_api.test_priority import session_nice
 before = os.nice(0)
-give_way({nice})
+lower_priority({nice})
 print(os.nice(0) - before, session_nice())
 """
 

@@ -87,7 +87,7 @@ async def test_without_a_leader_its_part_is_unknown() -> None:
         view = answered(await client.get(f"/replication/{GROUP}"))
         assert (view["inSync"], view["settings"], view["isPartial"]) == (None, None, True)
         problem = answered(await client.post(TRANSFER, json={"nodeId": "n1"}), 503)
-    assert "Nobody leads broker-a" in problem["detail"]
+    assert "broker-a has no leader" in problem["detail"]
 
 
 async def test_a_group_that_nobody_knows_is_not_there_or_not_known_to_be() -> None:

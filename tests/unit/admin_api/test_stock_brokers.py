@@ -22,7 +22,7 @@ class FakeStock(FakeBrokers):
         super().__init__(broker)
         self.namesrv_settings = "listenPort=9876\nserverWorkerThreads=8\n"
         self.falls_silent = False
-        """Once it has said yes to settings."""
+        """Once it has accepted settings."""
         self._is_silent = False
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
@@ -55,7 +55,7 @@ async def test_attributes_that_a_broker_would_forget_are_refused() -> None:
     async with asking(brokers) as client:
         attributes = {"attributes": {"message.type": "FIFO"}}
         problem = answered(await client.post("/topics", json={"name": "new", **attributes}), 409)
-        assert problem["detail"] == "broker-a keeps no attributes of topics: RocketMQ does from 5.0 on."
+        assert problem["detail"] == "broker-a does not store topic attributes: RocketMQ does from 5.0 on."
         answered(await client.post("/topics", json={"name": "new"}))
         answered(await client.patch("/topics/new", json=attributes), 409)
         brokers.brokers[ADDRESS].topics["TBW102"]["attributes"] = {}
@@ -75,7 +75,7 @@ async def test_a_value_that_a_broker_passes_over_is_not_done() -> None:
         query = {"dryRun": "false", "confirmation": preview["confirmation"]}
         result = answered(await client.patch(path, json=body, params=query), 502)["result"]
     assert [outcome["ok"] for outcome in result["outcomes"]] == [False]
-    assert "the value that it had before" in result["outcomes"][0]["problem"]
+    assert "kept the old value" in result["outcomes"][0]["problem"]
 
 
 async def test_keys_and_values_that_a_name_server_passes_over_are_not_done() -> None:
@@ -96,14 +96,18 @@ async def test_a_value_that_cannot_be_read_back_is_not_said_to_have_failed() -> 
         brokers.falls_silent = True
         query = {"dryRun": "false", "confirmation": preview["confirmation"]}
         (outcome,) = answered(await client.patch(path, json=body, params=query), 502)["result"]["outcomes"]
-    assert outcome["problem"].startswith("it said yes; whether it has the value now is not known: ")
+    assert outcome["problem"].startswith(
+        "the broker accepted the request; whether the value changed is unknown: "
+    )
     brokers = FakeStock()
     brokers.falls_silent = True
     async with asking(brokers) as client:
         body = {"values": {"serverWorkerThreads": "9"}}
         result = answered(await client.patch("/name-server", json=body, params={"dryRun": "false"}), 502)
     (outcome,) = result["result"]["outcomes"]
-    assert outcome["problem"].startswith("it said yes; whether it has the value now is not known: ")
+    assert outcome["problem"].startswith(
+        "the broker accepted the request; whether the value changed is unknown: "
+    )
 
 
 def test_a_value_may_be_written_in_another_way() -> None:

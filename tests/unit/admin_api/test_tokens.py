@@ -115,15 +115,15 @@ def test_host_name(host: str, name: str) -> None:
 def test_a_bucket_fills_again_and_belongs_to_one_client() -> None:
     now_s = [0.0]
     limit = RateLimit(2, 0.5, clients_max=2, now_s=lambda: now_s[0])
-    assert [limit.take("a") for _ in range(3)] == [0.0, 0.0, 2.0]
-    assert (limit.take("b"), limit.wait_s("a")) == (0.0, 2.0)
+    assert [limit.acquire("a") for _ in range(3)] == [0.0, 0.0, 2.0]
+    assert (limit.acquire("b"), limit.wait_s("a")) == (0.0, 2.0)
     now_s[0] = 2.0
-    assert [limit.take("a"), limit.take("a")] == [0.0, 2.0]
+    assert [limit.acquire("a"), limit.acquire("a")] == [0.0, 2.0]
     now_s[0] = 1_000.0
-    assert [limit.take("a") for _ in range(3)] == [0.0, 0.0, 2.0]
-    limit.take("b")
-    limit.take("c")
-    assert limit.take("a") == 0.0
+    assert [limit.acquire("a") for _ in range(3)] == [0.0, 0.0, 2.0]
+    limit.acquire("b")
+    limit.acquire("c")
+    assert limit.acquire("a") == 0.0
 
 
 @pytest.mark.parametrize("key", ["adminPassword", "SECRET_KEY", "accessKey", "authToken", "ssl.private-key"])

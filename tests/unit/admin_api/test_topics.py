@@ -96,7 +96,7 @@ async def test_one_unknown_is_404_and_with_a_silent_broker_503() -> None:
         assert problem["detail"] == "The topic nowhere does not exist."
         brokers.hanging = {B}
         problem = answered(await client.get("/topics/nowhere"), 503)
-    assert "cannot be said" in problem["detail"]
+    assert "is unknown" in problem["detail"]
 
 
 async def test_where_no_broker_is_listed_nobody_can_say_whether_a_topic_exists() -> None:
@@ -163,7 +163,7 @@ async def test_group_without_a_leader_is_read_from_a_node_that_answers() -> None
         problem = answered(await client.delete("/topics/orders"), 503)
         answered(await client.post("/topics", json={"name": "new"}), 503)
     assert ([row["name"] for row in page["items"]], page["isPartial"]) == (["orders"], True)
-    assert "broker-a takes no writes" in problem["detail"]
+    assert "broker-a accepts no writes" in problem["detail"]
 
 
 async def test_stock_brokers_tell_no_attributes_and_that_is_null() -> None:
@@ -273,7 +273,7 @@ async def test_edit_that_takes_from_consumers_is_previewed_and_confirmed() -> No
         answered(await client.patch("/topics/orders", params=confirmed, json=spec))
     assert preview["isDryRun"] is True
     assert preview["warnings"] == [
-        "broker-a: consumers no longer get what is in the queues 1 to 3.",
+        "broker-a: consumers no longer receive the messages in queues 1 to 3.",
         "broker-a: producers can no longer send to it.",
     ]
     row = brokers.brokers[A].topics["orders"]
@@ -319,7 +319,7 @@ async def test_delete_tells_who_loses_what_and_ends_the_route() -> None:
         ("broker-b", "4 queues, 0 messages", None),
         ("name server 127.0.0.1:9876", "a route", None),
     ]
-    assert preview["warnings"] == ["These groups lose their offsets in it: payers."]
+    assert preview["warnings"] == ["These groups lose their offsets in the topic: payers."]
     assert [outcome["ok"] for outcome in result["outcomes"]] == [True, True, True]
     assert "orders" not in brokers.brokers[B].topics
     assert brokers.routes_deleted == ["orders"]
@@ -332,7 +332,7 @@ async def test_delete_after_another_group_came_needs_a_new_confirmation() -> Non
         brokers.brokers[B].groups["orders"] = ["late"]
         confirmed = {"dryRun": False, "confirmation": preview["confirmation"]}
         problem = answered(await client.delete("/topics/orders", params=confirmed), 409)
-    assert problem["result"]["warnings"] == ["These groups lose their offsets in it: late."]
+    assert problem["result"]["warnings"] == ["These groups lose their offsets in the topic: late."]
     assert "orders" in brokers.brokers[A].topics
 
 

@@ -18,46 +18,46 @@ NO_TIME_S = 0.0
 
 async def test_a_client_has_its_own_places() -> None:
     turns = Turns(each=2, total=3)
-    assert [await turns.take("a", LONG_S), await turns.take("a", LONG_S)] == [True, True]
-    assert not await turns.take("a", NO_TIME_S)
-    assert await turns.take("b", LONG_S), "what a waits for takes no place of all"
-    assert not await turns.take("c", NO_TIME_S), "three are under way"
-    turns.give("a")
-    assert await turns.take("c", LONG_S)
+    assert [await turns.acquire("a", LONG_S), await turns.acquire("a", LONG_S)] == [True, True]
+    assert not await turns.acquire("a", NO_TIME_S)
+    assert await turns.acquire("b", LONG_S), "what a waits for takes no place of all"
+    assert not await turns.acquire("c", NO_TIME_S), "three are under way"
+    turns.release("a")
+    assert await turns.acquire("c", LONG_S)
 
 
 async def test_who_waits_comes_next() -> None:
     turns = Turns(each=1, total=1)
-    assert await turns.take("a", LONG_S)
+    assert await turns.acquire("a", LONG_S)
     order: list[str] = []
 
     async def come(client: str) -> None:
-        assert await turns.take(client, LONG_S)
+        assert await turns.acquire(client, LONG_S)
         order.append(client)
-        turns.give(client)
+        turns.release(client)
 
     async with asyncio.TaskGroup() as group:
         for client in ("b", "c", "a"):
             group.create_task(come(client))
             await asyncio.sleep(0)
-        turns.give("a")
+        turns.release("a")
     assert order == ["b", "c", "a"]
 
 
 @pytest.mark.parametrize("client", ["a", "b"])
 async def test_who_leaves_the_line_leaves_nothing(client: str) -> None:
     turns = Turns(each=1, total=1)
-    assert await turns.take("a", LONG_S)
+    assert await turns.acquire("a", LONG_S)
     for _ in range(3):
-        assert not await turns.take(client, NO_TIME_S)
-        waiting = asyncio.create_task(turns.take(client, LONG_S))
+        assert not await turns.acquire(client, NO_TIME_S)
+        waiting = asyncio.create_task(turns.acquire(client, LONG_S))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    turns.give("a")
+    turns.release("a")
     assert turns.clients == 0, "nothing is kept of a client that asks nothing"
-    assert await turns.take(client, NO_TIME_S), "its place is free"
+    assert await turns.acquire(client, NO_TIME_S), "its place is free"
 
 
 async def test_query_waits_for_those_under_way_and_is_refused_after_a_while() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from broker.state.changes import PutTopic, SetDelayOffset
 from broker.state.topics import TopicConfig
-from broker.timer.delay import BATCH_MESSAGES_MAX, RETRY_MS, DelayDelivery
+from broker.timer.delay import BATCH_MESSAGES_MAX
 from broker.timer.delay_levels import SCHEDULE_TOPIC, to_scheduled
+from broker.timer.feature import make_delays
 from commitlog.log import PutResult, PutStatus
+from commitlog.log_machine import RETRY_MS
 from commitlog.record import Message, format_properties, parse_properties
 from tests.support.broker_parts import NOW_MS, BrokerParts, make_parts
 from tests.support.fake_log import FakeLog
@@ -28,7 +30,7 @@ class DelayBench:
         self.log = log
         self.now_ms = NOW_MS
         parts.clock = lambda: self.now_ms
-        self.delivery = DelayDelivery(parts.core)
+        self.delivery = make_delays(parts.core)
 
     async def settle(self) -> None:
         for _ in range(24):
@@ -50,7 +52,7 @@ class DelayBench:
         self.now_ms = NOW_MS + offset_ms
         self.log.now_ms = self.now_ms
         before = len(self.delivered)
-        self.delivery.deliver_due()
+        self.delivery._timer.fire()
         await self.settle()
         return [message.body for message in self.delivered[before:]]
 
@@ -61,7 +63,8 @@ class DelayBench:
     @property
     def timer_ms(self) -> int | None:
         """When the timer fires, after the start."""
-        return None if self.delivery._timer is None else self.delivery._timer_due_ms - NOW_MS
+        due_ms = self.delivery._timer.due_ms
+        return None if due_ms is None else due_ms - NOW_MS
 
 
 async def make_delay_bench(tmp_path: Path) -> DelayBench:

@@ -15,6 +15,7 @@ from remoting.router import Router
 from remoting.server import RemotingServer
 from tests.support.broker_parts import make_parts
 from tests.support.fake_log import FakeLog
+from tests.support.polling import until
 from tests.support.transaction_bench import COMMIT, make_transaction_bench
 from tests.unit.broker.consume_bench import make_bench, request
 
@@ -64,9 +65,7 @@ async def test_a_follower_asks_the_leader_for_locks(tmp_path: Path, leader: Lead
     bench.follow("n1")
     bench.start(lock_request(code))
     answers = bench.connection.answers
-    async with asyncio.timeout(LIMIT_S):
-        while not answers:
-            await asyncio.sleep(0.01)
+    await until(lambda: answers)
     assert (answers[0].code, answers[0].opaque, answers[0].body) == (0, 7, b'{"lockOKMQSet":[]}')
     (asked,) = leader.requests
     assert (asked.code, asked.body, asked.ext_fields) == (code, lock_request().body, {MARK: "1"})
@@ -92,9 +91,7 @@ async def test_the_end_of_a_transaction_reaches_the_leader(tmp_path: Path, leade
     ended = bench.end_request(half, COMMIT)
     fields = dict(ended.ext_fields)
     bench.send_end(ended)
-    async with asyncio.timeout(LIMIT_S):
-        while not bench.producer.answers:
-            await asyncio.sleep(0.01)
+    await until(lambda: bench.producer.answers)
     (answer,) = bench.producer.take_answers()
     assert (answer.code, answer.opaque) == (code, ended.opaque)
     (asked,) = leader.requests
@@ -109,9 +106,7 @@ async def test_during_an_election_the_end_waits_for_the_next_leader(tmp_path: Pa
     bench.send_end(bench.end_request(half, COMMIT))
     await bench.settle()
     bench.follow("n1", leader.address)
-    async with asyncio.timeout(LIMIT_S):
-        while not leader.requests or not bench.producer.answers:
-            await asyncio.sleep(0.01)
+    await until(lambda: leader.requests and bench.producer.answers)
     await bench.parts.core.client.close()
 
 
@@ -123,9 +118,7 @@ async def test_a_node_that_becomes_the_leader_ends_it_itself(tmp_path: Path) -> 
     await bench.settle()
     bench.follow("n0")
     bench.log.set_writable(True)
-    async with asyncio.timeout(LIMIT_S):
-        while not bench.producer.answers:
-            await asyncio.sleep(0.01)
+    await until(lambda: bench.producer.answers)
     assert [answer.code for answer in bench.producer.take_answers()] == [0]
     assert bench.delivered == [b"hello"]
 

@@ -1,6 +1,5 @@
 """41 and 42: queue locks of ordered consumers."""
 
-import asyncio
 from pathlib import Path
 
 import orjson
@@ -11,6 +10,7 @@ from broker.state.changes import DeleteTopic
 from commitlog.log import PutStatus
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from tests.support.polling import until
 from tests.unit.broker.consume_bench import ConsumeBench, make_bench, request
 
 UNLOCK = RequestCode.UNLOCK_BATCH_MQ
@@ -118,8 +118,7 @@ async def test_a_leader_without_its_majority_renews_nothing(bench: ConsumeBench)
     await bench.settle()
     assert bench.connection.answers == []
     bench.now_ms += 701
-    await asyncio.sleep(0.03)
-    await bench.settle()
+    await until(lambda: bench.connection.answers)
     (answer,) = bench.connection.take_answers()
     assert answer.code == 14
 

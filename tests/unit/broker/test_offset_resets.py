@@ -64,7 +64,7 @@ async def test_who_leads_no_more_keeps_the_mark_before_the_reset_it_was_storing(
     resets = make_resets()
     resets.mark("g", "t", {0: 1})
     begun(resets, {0: 5, 1: 5})
-    resets.lose_leadership(until_ms=100)
+    resets.become_follower(until_ms=100)
     assert resets.send("g", "t", 0, 9, now_ms=0) == 1
     assert not resets.keeps_out("g", "t", 1, 9, now_ms=0)
 
@@ -127,7 +127,7 @@ async def test_a_reset_that_never_was_in_the_log_is_not_taken_for_the_next_one()
 async def test_an_old_answer_does_not_touch_what_was_begun_since() -> None:
     resets = make_resets()
     before = begun(resets, {0: 1})
-    resets.lose_leadership(until_ms=100)
+    resets.become_follower(until_ms=100)
     begun(resets, {0: 5})
     await settle(before, PutStatus.SERVICE_NOT_AVAILABLE)
     assert resets.keeps_out("g", "t", 0, 9, now_ms=0)
@@ -186,10 +186,10 @@ def test_what_another_leader_made_is_over_after_a_while() -> None:
     assert resets.send("g", "t", 0, 9, now_ms=99) == 1
     assert resets.send("g", "t", 1, 9, now_ms=100) is None
     resets.mark("g", "t", {0: 1})
-    resets.lose_leadership(until_ms=200)
-    resets.take_leadership(now_ms=199)
+    resets.become_follower(until_ms=200)
+    resets.become_leader(now_ms=199)
     assert resets.keeps_out("g", "t", 0, 9, now_ms=199)
-    resets.take_leadership(now_ms=200)
+    resets.become_leader(now_ms=200)
     assert len(resets) == 0
 
 

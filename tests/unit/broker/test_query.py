@@ -12,13 +12,14 @@ from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TRACE_TOPIC, TopicConfig
 from broker.store import queries as key_queries
 from broker.store import queries as query_processor
-from commitlog.key_index import KeyUpkeep
+from commitlog.key_index import KeyMaintenance
 from commitlog.key_segment import key_hash
 from commitlog.record import Message, decode_record
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.support.broker_parts import NOW_MS, FakeEngine, make_parts
 from tests.support.fake_log import FakeLog
+from tests.support.polling import until
 from tests.unit.broker.consume_bench import ConsumeBench, ignore, make_bench, records, request
 
 TIMES = {"beginTimestamp": "0", "endTimestamp": str(2**62)}
@@ -67,11 +68,8 @@ async def test_requests_for_what_never_comes_are_bounded(
         bench.start(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=str(offset)))
     await bench.settle()
     assert [answer.code for answer in bench.connection.take_answers()] == [1]
-    async with asyncio.timeout(10):
-        while len(answers := bench.connection.take_answers()) < 2:
-            bench.connection.answers[:0] = answers
-            await asyncio.sleep(0.01)
-    assert [answer.code for answer in answers] == [1, 1]
+    await until(lambda: len(bench.connection.answers) >= 2)
+    assert [answer.code for answer in bench.connection.take_answers()] == [1, 1]
 
 
 @pytest.fixture
@@ -96,10 +94,8 @@ async def query(bench: ConsumeBench, key: str, **fields: Any) -> RemotingCommand
         | {name: str(value) for name, value in fields.items()}
     )
     bench.start(request(RequestCode.QUERY_MESSAGE, **ext))
-    async with asyncio.timeout(10):
-        while not (answers := [each for each in bench.connection.take_answers() if each.is_response]):
-            await asyncio.sleep(0.001)
-    (answer,) = answers
+    await until(lambda: any(each.is_response for each in bench.connection.answers))
+    (answer,) = [each for each in bench.connection.take_answers() if each.is_response]
     return answer
 
 
@@ -220,7 +216,7 @@ async def test_too_many_queries_at_a_time_are_answered_busy(
     async with asyncio.timeout(10):
         while len(answers) < 5:
             answers += [each for each in bench.connection.take_answers() if each.is_response]
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
     assert sorted(answer.code for answer in answers) == [0, 0, 2, 2, 2]
 
 
@@ -234,7 +230,7 @@ async def test_messages_of_before_the_start_are_found_once_they_are_read_again(
     await log.start()
     again = ConsumeBench(parts, log, engine)
     assert "indexed again" in str((await query(again, "old")).remark)
-    (upkeep,) = [each for each in parts.features.services if isinstance(each, KeyUpkeep)]
+    (upkeep,) = [each for each in parts.features.services if isinstance(each, KeyMaintenance)]
     await upkeep.work()
     assert await bodies(again, "old") == ["A|old"]
     assert "indexed again" not in str((await query(again, "none")).remark)

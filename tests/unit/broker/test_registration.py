@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import orjson
@@ -20,6 +20,7 @@ from remoting.router import Router
 from remoting.server import RemotingServer
 from tests.support.broker_parts import make_parts
 from tests.support.fake_log import FakeLog
+from tests.support.polling import until
 
 LIMIT_S = 10.0
 
@@ -41,12 +42,6 @@ class NameServer:
     @property
     def ids(self) -> list[tuple[int, str]]:
         return [(request.code, request.ext_fields["brokerId"]) for request in self.requests]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture

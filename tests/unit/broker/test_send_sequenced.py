@@ -13,8 +13,8 @@ from broker.send.feature import make_send_back
 from broker.state.state import ReplicatedState
 from broker.state.topics import STATE_TOPIC
 from broker.state.writers import Progress
-from broker.timer.delay import DelayDelivery
 from broker.timer.delay_levels import SCHEDULE_TOPIC
+from broker.timer.feature import make_delays
 from commitlog.log import PutStatus
 from commitlog.record import Message, get_property
 from remoting.codes import RequestCode, ResponseCode
@@ -210,7 +210,7 @@ async def test_a_message_may_be_delayed_and_its_delivery_is_an_ordinary_message(
     assert (await bench.answer(sequenced_send(0, [b"a"], properties=properties))).code == 0
     (waiting,) = bench.stored
     assert (waiting.topic, numbers_of([waiting])) == (SCHEDULE_TOPIC, [0])
-    delivery = DelayDelivery(bench.parts.core)
+    delivery = make_delays(bench.parts.core)
     bench.parts.clock = lambda: NOW_MS + 2_000
     await delivery.start()
     delivery.deliver_due()

@@ -20,6 +20,7 @@ from commitlog.log import PutStatus
 from commitlog.sequences import FIRST_DIGEST, NO_DIGEST, SequenceRun, next_digest
 from remoting.codes import ResponseCode
 from tests.support.fake_log import FakeLog
+from tests.support.long_runs import examples
 
 KEYS = (b"q|0", b"q|1")
 ROWS = 12
@@ -73,7 +74,7 @@ class Leader:
             self.applied = end
             if runs:
                 request = DispatchRequest(end - 1, "T", 0, 0, 0, 0, 0, MS, 0)
-                for listener in self.log._listeners:
+                for listener in list(self.log._listeners):
                     listener(DispatchBatch.of([request], runs))
 
 
@@ -227,7 +228,7 @@ class ExactlyOnce(RuleBasedStateMachine):
 
 
 TestExactlyOnce = ExactlyOnce.TestCase
-TestExactlyOnce.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestExactlyOnce.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 def test_appends_that_the_log_refused_are_forgotten_with_what_waited_for_them() -> None:

@@ -22,6 +22,7 @@ from commitlog.record import Message
 from dledger.fs import Fs
 from remoting.route import DEFAULT_TOPIC
 from tests.support.fake_log import FakeLog
+from tests.support.polling import until
 
 
 def make_config(tmp_path: Path, **values: object) -> BrokerConfig:
@@ -328,9 +329,7 @@ async def test_a_snapshot_does_not_wait_for_its_interval_when_many_entries_passe
     for number in range(3):
         assert not path.exists()
         await state.propose(SetDelayOffset(1, number))
-    async with asyncio.timeout(10):
-        while not path.exists():
-            await asyncio.sleep(0.01)
+    await until(path.exists)
     assert decode_snapshot(path.read_bytes()).applied_index == 2
     await state.stop()
 

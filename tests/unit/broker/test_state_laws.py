@@ -41,6 +41,7 @@ from broker.state.topics import TopicConfig, static_topics
 from commitlog.sequences import SequenceRun, writer_key
 from tests.support.broker_parts import BrokerParts, make_parts
 from tests.support.fake_log import FakeLog
+from tests.support.long_runs import examples
 from tests.unit.broker.test_state import make_config
 
 TOPICS = st.sampled_from(["t", "u", "TBW102"])
@@ -113,7 +114,7 @@ RESET: Change = CommitOffsets("g", "t", {0: 1}, is_reset=True)
 ANOTHER: Change = CommitOffsets("h", "t", {0: 1})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(STEPS, max_size=30), st.integers(0, 30))
 @example([(RESET, 1), (ANOTHER, 1)], 1)
 @example([(LockQueues("g", "c1", {"t": [0]}), 1), (ANOTHER, 1)], 1)
@@ -132,7 +133,7 @@ def test_a_snapshot_and_what_follows_are_the_tables_that_the_whole_log_makes(
     assert other.holds() == whole.holds()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(STEPS, max_size=20), st.lists(STEPS, max_size=20))
 def test_a_copy_for_a_snapshot_is_not_moved_by_what_follows(
     steps: Sequence[Step], later: Sequence[Step]
@@ -177,7 +178,7 @@ async def check_marks(root: Path, changes: Sequence[Change], cut: int) -> None:
     assert list(other.state.resets.items()) == list(whole.state.resets.items())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(OFFSET_CHANGES, min_size=1, max_size=12), st.integers(0, 11))
 @example([RESET, ANOTHER], 1)
 def test_a_node_that_starts_with_a_snapshot_sends_consumers_where_every_other_one_does(

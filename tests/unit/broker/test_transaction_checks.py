@@ -1,6 +1,5 @@
 """Open transactions are asked about, as often as is allowed, and put aside then."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from commitlog.log import PutStatus
 from commitlog.record import Record, get_property
 from remoting.codes import RequestCode
 from tests.support.fake_connection import FakeConnection
+from tests.support.polling import until
 from tests.support.transaction_bench import (
     COMMIT,
     SECOND,
@@ -274,6 +274,4 @@ async def test_a_shorter_interval_counts_at_once(bench: TransactionBench) -> Non
     bench.checks.run_round = count  # type: ignore[method-assign]
     settings = {"transactionCheckInterval": "10", "transactionTimeOut": "10"}
     await bench.parts.state.propose(PutSettings(settings))
-    async with asyncio.timeout(10):
-        while rounds < 3:
-            await asyncio.sleep(0.01)
+    await until(lambda: rounds >= 3)

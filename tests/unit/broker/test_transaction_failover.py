@@ -157,7 +157,7 @@ async def test_a_new_leader_begins_with_a_snapshot_if_anything_has_happened(benc
 async def test_a_new_leader_reads_no_further_back_than_the_last_snapshot(
     bench: TransactionBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.transactions.ledger.SNAPSHOT_NEWS_MIN", 10)
+    monkeypatch.setattr("commitlog.log_machine.SNAPSHOT_CHANGES_MIN", 10)
     for number in range(40):
         half = await bench.prepare(b"%d" % number)
         if number % 7:

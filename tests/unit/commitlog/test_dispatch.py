@@ -90,7 +90,7 @@ def test_bytes_that_are_no_record_are_logged_and_left_out(at: int, caplog: pytes
         found = parse(dispatcher, VECTOR, VECTOR[:at] + b"\xff" + VECTOR[at + 1 :], VECTOR)
     assert [request.index for request in found] == [7, 9]
     [line] = caplog.messages
-    assert line.startswith("entry 8, position 5107: no record")
+    assert line.startswith("entry 8, position 5107: not a record")
 
 
 def test_record_with_a_topic_that_is_a_path_is_left_out(caplog: pytest.LogCaptureFixture) -> None:

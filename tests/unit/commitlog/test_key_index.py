@@ -17,12 +17,14 @@ from commitlog.entry import write_physical_offset
 from commitlog.entry_files import EntryStoreConfig
 from commitlog.entry_store import open_entry_store
 from commitlog.indexed_log import MessageLogConfig
-from commitlog.key_index import KeyIndex, KeyIndexConfig, KeyUpkeep
+from commitlog.key_index import KeyIndex, KeyIndexConfig, KeyMaintenance
 from commitlog.key_segment import key_hash
 from commitlog.log import PutStatus
 from commitlog.record import Message, decode_record
 from tests.support.fake_engine import FakeEngine, as_server
+from tests.support.long_runs import examples
 from tests.support.memory_fs import MemoryFs
+from tests.support.polling import until
 
 STORE = Path("/store")
 FOLDER = STORE / "keyindex"
@@ -58,7 +60,7 @@ class Bench:
         )
         self.index = KeyIndex(fs, STORE, self.log, SMALL, self.store.end_position)
         self.log.add_listener(self.index.on_batch)
-        self.upkeep = KeyUpkeep(self.index)
+        self.maintenance = KeyMaintenance(self.index)
 
     def lead(self) -> None:
         self.engine.lead(self.engine.term + 1 or 1)
@@ -90,9 +92,7 @@ class Bench:
         bench = Bench(self.fs, self.now_ms)
         bench.engine.term = self.engine.term
         bench.lead()
-        async with asyncio.timeout(10):
-            while not bench.log.is_writable():
-                await asyncio.sleep(0)
+        await until(bench.log.is_writable)
         return bench
 
     @property
@@ -129,7 +129,7 @@ async def test_what_is_not_committed_is_not_found(bench: Bench) -> None:
 
 async def test_full_segments_go_to_files_and_are_searched_there(bench: Bench) -> None:
     bench.put(*(f"all k{number}" for number in range(100)))
-    await bench.upkeep.work()
+    await bench.maintenance.work()
     assert len(bench.files) >= 5
     assert bench.index.unwritten == []
     assert await bench.find("all") == times(1, 100)
@@ -139,7 +139,7 @@ async def test_full_segments_go_to_files_and_are_searched_there(bench: Bench) ->
 
 async def test_a_stop_leaves_nothing_to_read_again(bench: Bench) -> None:
     bench.put(*(f"all k{number}" for number in range(14)))
-    await bench.upkeep.stop()
+    await bench.maintenance.stop()
     again = await bench.restarted()
     assert await again.find("all") == times(1, 14)
     assert [last - first for first, last in again.index.gaps()] == []
@@ -147,56 +147,56 @@ async def test_a_stop_leaves_nothing_to_read_again(bench: Bench) -> None:
 
 async def test_a_crash_loses_nothing(bench: Bench) -> None:
     bench.put(*(f"all k{number}" for number in range(33)))
-    await bench.upkeep.work()
+    await bench.maintenance.work()
     bench.put(*(f"all k{number}" for number in range(5)))
     again = await bench.restarted()
     again.put("all")
     assert again.index.gaps()
-    await again.upkeep.work()
+    await again.maintenance.work()
     assert again.index.gaps() == []
     assert await again.find("all") == times(1, 39)
 
 
 async def test_deleted_files_are_built_again(bench: Bench) -> None:
     bench.put(*["all"] * 90)
-    await bench.upkeep.stop()
+    await bench.maintenance.stop()
     for name in bench.files[::2]:
         bench.fs.delete(FOLDER / name)
     again = await bench.restarted()
     again.put("all")
-    await again.upkeep.work()
+    await again.maintenance.work()
     assert await again.find("all") == times(1, 91)
 
 
 async def test_a_file_found_damaged_by_a_query_is_built_again(bench: Bench) -> None:
     bench.put(*["all"] * 90)
-    await bench.upkeep.work()
+    await bench.maintenance.work()
     path = FOLDER / bench.files[1]
     bench.fs.overwrite(path, len(bench.fs.content(path)) - 20, bytes(20))
     assert len(await bench.find("all")) < 90
-    await bench.upkeep.work()
+    await bench.maintenance.work()
     assert await bench.find("all") == times(1, 90)
 
 
 async def test_files_found_damaged_while_they_are_made_one_are_built_again_at_once(bench: Bench) -> None:
     for _ in range(2):
         bench.put(*["all"] * 3)
-        await bench.upkeep.stop()
+        await bench.maintenance.stop()
     path = FOLDER / bench.files[1]
     bench.fs.overwrite(path, len(bench.fs.content(path)) - 20, bytes(20))
-    await bench.upkeep.work()
+    await bench.maintenance.work()
     assert bench.index.gaps() == []
     assert await bench.find("all") == times(1, 6)
 
 
 async def test_files_of_another_log_are_dropped(bench: Bench) -> None:
     bench.put(*["all"] * 30)
-    await bench.upkeep.stop()
+    await bench.maintenance.stop()
     foreign = {name: bench.fs.content(FOLDER / name) for name in bench.files}
     other = Bench()
     other.lead()
     other.put("none", "longer than the others", "none", *["none"] * 40)
-    await other.upkeep.work()
+    await other.maintenance.work()
     for name in other.files:
         other.fs.delete(FOLDER / name)
     for name, content in foreign.items():
@@ -204,13 +204,13 @@ async def test_files_of_another_log_are_dropped(bench: Bench) -> None:
         other.fs.pwrite(fd, [content], 0)
         other.fs.close(fd)
     again = await other.restarted()
-    await again.upkeep.work()
+    await again.maintenance.work()
     assert len(await again.find("none")) == 42
 
 
 async def test_files_beyond_the_end_of_the_log_are_dropped(bench: Bench) -> None:
     bench.put(*["all"] * 30)
-    await bench.upkeep.stop()
+    await bench.maintenance.stop()
     index = KeyIndex(bench.fs, STORE, bench.log, SMALL, bench.index.sealed[0].extent.end_position)
     assert len(index.sealed) == 1
 
@@ -218,9 +218,9 @@ async def test_files_beyond_the_end_of_the_log_are_dropped(bench: Bench) -> None
 async def test_small_neighbours_become_one_file(bench: Bench) -> None:
     for _ in range(4):
         bench.put("all", "all")
-        await bench.upkeep.stop()
+        await bench.maintenance.stop()
         bench = await bench.restarted()
-    await bench.upkeep.work()
+    await bench.maintenance.work()
     assert len(bench.files) == 1
     assert len(await bench.find("all")) == 8
     assert len(await (await bench.restarted()).find("all")) == 8
@@ -228,7 +228,7 @@ async def test_small_neighbours_become_one_file(bench: Bench) -> None:
 
 async def test_files_wholly_before_a_position_are_deleted(bench: Bench) -> None:
     bench.put(*["all"] * 90)
-    await bench.upkeep.stop()
+    await bench.maintenance.stop()
     third = bench.index.sealed[2].extent
     bench.index.drop_before(third.end_position - 1)
     assert bench.index.sealed[0].extent == third
@@ -240,42 +240,40 @@ async def test_memory_is_bounded_when_files_cannot_be_written(bench: Bench) -> N
     bench.fs.fail({"pwrite"}, is_lasting=True, folder=FOLDER)
     bench.put(*["all"] * 200)
     with pytest.raises(OSError, match=r"\[Errno 5\]"):
-        await bench.upkeep.work()
+        await bench.maintenance.work()
     assert len(bench.index.unwritten) <= 2
     bench.fs.heal()
-    await bench.upkeep.work()
+    await bench.maintenance.work()
     assert await bench.find("all") == times(1, 200)
 
 
 async def test_the_log_goes_on_when_the_index_cannot_be_written_at_the_end(bench: Bench) -> None:
     bench.put("all")
     bench.fs.fail({"pwrite"}, is_lasting=True, folder=FOLDER)
-    await bench.upkeep.stop()
+    await bench.maintenance.stop()
     assert bench.files == ["00000000000000000000.tmp"]
     bench.fs.heal()
     again = await bench.restarted()
-    await again.upkeep.work()
+    await again.maintenance.work()
     assert len(await again.find("all")) == 1
 
 
 async def test_the_task_does_it_by_itself(bench: Bench) -> None:
-    await bench.upkeep.start()
+    await bench.maintenance.start()
     bench.put(*["all"] * 50)
-    async with asyncio.timeout(10):
-        while len(bench.files) < 2 or bench.index.unwritten:
-            await asyncio.sleep(0.001)
-    await bench.upkeep.stop()
+    await until(lambda: len(bench.files) >= 2 and not bench.index.unwritten)
+    await bench.maintenance.stop()
     assert await bench.find("all") == times(1, 50)
 
 
 async def test_a_search_goes_on_while_files_are_made_one(bench: Bench) -> None:
     for _ in range(3):
         bench.put(*["all"] * 3)
-        await bench.upkeep.stop()
+        await bench.maintenance.stop()
     found: list[int] = []
     async for position in bench.index.hits(key_hash("T", "all"), *ALL_TIMES):
         if not found:
-            await bench.upkeep.work()
+            await bench.maintenance.work()
             assert len(bench.index.sealed) == 1
         found.append(position)
     assert len(set(found)) == 9
@@ -300,7 +298,7 @@ steps = st.lists(
 instants = st.integers(START_MS, START_MS + 60)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps, st.integers(0, 2**32), instants, instants)
 def test_whatever_happens_the_index_ends_up_with_what_the_log_has(
     steps: Sequence[tuple[str, list[str]]], seed: int, begin_ms: int, end_ms: int
@@ -320,7 +318,7 @@ def test_whatever_happens_the_index_ends_up_with_what_the_log_has(
                 bench = await _disturb(bench, step, rng)
         for key in ("a", "b", "c", "d", "x"):
             await bench.find(key, (begin_ms, end_ms))  # which finds what is damaged
-        await bench.upkeep.work()
+        await bench.maintenance.work()
         assert bench.index.gaps() == []
         for key in ("a", "b", "c", "d", "x"):
             wanted = [at for at, text in reversed(model) if key in text.split() and begin_ms <= at <= end_ms]
@@ -331,10 +329,10 @@ def test_whatever_happens_the_index_ends_up_with_what_the_log_has(
 
 async def _disturb(bench: Bench, step: str, rng: random.Random) -> Bench:
     if step == "work":
-        await bench.upkeep.work()
+        await bench.maintenance.work()
         return bench
     if step == "stop":
-        await bench.upkeep.stop()
+        await bench.maintenance.stop()
     elif step == "power":
         bench.fs = bench.fs.crash(rng)
     elif bench.files and step != "crash":

@@ -8,7 +8,7 @@ from pathlib import Path
 from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.indexed_log import MessageLogConfig
-from commitlog.key_index import KeyIndex, KeyIndexConfig, KeyUpkeep
+from commitlog.key_index import KeyIndex, KeyIndexConfig, KeyMaintenance
 from commitlog.key_segment import key_hash
 from commitlog.log import PutStatus
 from commitlog.record import Message, decode_record
@@ -30,7 +30,7 @@ class Bench:
         self.log = CommitLog(STORE, CONFIG, RECORDS, on_fatal=self.fatal.append, fs=fs, clock=lambda: 5)
         self.index = KeyIndex(fs, STORE, self.log, KeyIndexConfig(units_max=9), self.log.end_position)
         self.log.add_listener(self.index.on_batch)
-        self.upkeep = KeyUpkeep(self.index)
+        self.maintenance = KeyMaintenance(self.index)
 
     async def put(self, count: int) -> None:
         for number in range(count):
@@ -52,7 +52,7 @@ class Bench:
         return list(found.values())
 
     async def stop(self) -> None:
-        await self.upkeep.stop()
+        await self.maintenance.stop()
         await self.log.stop()
         assert not self.fatal
 
@@ -61,13 +61,13 @@ async def test_messages_of_many_files_are_found_before_and_after_a_restart() -> 
     bench = Bench(MemoryFs())
     await bench.log.start()
     await bench.put(40)
-    await bench.upkeep.work()
+    await bench.maintenance.work()
     assert len(await bench.find("all")) == 40
     await bench.stop()
     again = Bench(bench.fs)
     await again.log.start()
     await again.applied()
-    await again.upkeep.work()
+    await again.maintenance.work()
     assert again.index.gaps() == []
     expected = [f"KEYS\x01all k{number}\x02".encode() for number in range(39, -1, -1)]
     assert await again.find("all") == expected
@@ -85,6 +85,6 @@ async def test_deleted_files_are_built_again() -> None:
     again = Bench(bench.fs)
     await again.log.start()
     await again.applied()
-    await again.upkeep.work()
+    await again.maintenance.work()
     assert len(await again.find("all")) == 40
     await again.stop()

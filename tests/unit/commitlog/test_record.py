@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog.record import (
-    MAGIC_V2,
     CorruptRecordError,
     Message,
     MessageIllegalError,
@@ -17,6 +16,7 @@ from commitlog.record import (
     record_size,
     tags_code,
 )
+from remoting.record_layout import MAGIC_V2
 
 VECTOR = bytes.fromhex(
     "0000006b daa320a7 3610a686 00000001 00000000 00000000 00000005 00000000"

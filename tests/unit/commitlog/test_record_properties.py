@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.record import (
-    BORN_HOST_V6,
-    STORE_HOST_V6,
-    CorruptRecordError,
-    Message,
-    decode_record,
-    encode_record,
-    properties_of,
-)
+from commitlog.record import CorruptRecordError, Message, decode_record, encode_record, properties_of
+from remoting.record_layout import BORN_HOST_V6, STORE_HOST_V6
 
 
 def record(topic: str, body: bytes, properties: bytes, sys_flag: int = 0) -> bytes:

@@ -147,7 +147,7 @@ def test_scan_records_stops_at_javas_filler() -> None:
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (record(1), "stands at position 1"),
+        (record(1), "names position 1"),
         (record(0)[:88] + b"j" + record(0)[89:], "CRC"),
         (record(0, properties=b"A\x01\0\x02"), "zero byte"),
         (bytes(200), "magic 0x00000000"),

@@ -62,10 +62,10 @@ class Bench:
         self.outbox = Outbox()
         config = Config("g", "n0", ("n0", "n1"), **limits)
         self.reader = TermReader(self.log)
-        self.pushes = PushCache(TERM, config, self.log, self.reader)
+        self.push_cache = PushCache(TERM, config, self.log, self.reader)
         catch_up = CatchUp(config.catch_up_bytes_per_s_min)
         self.dispatcher = EntryDispatcher(
-            "n1", TERM, config, self.log, self.reader, self.outbox, catch_up, self.pushes
+            "n1", TERM, config, self.log, self.reader, self.outbox, catch_up, self.push_cache
         )
         self.now_ms = 0
         self.commit_index = -1
@@ -74,7 +74,7 @@ class Bench:
     def pump(self, wait_ms: int = 0) -> list[Message]:
         """What it sends after so long."""
         self.now_ms += wait_ms
-        self.pushes.forget()
+        self.push_cache.clear()
         self.dispatcher.pump(self.now_ms, self.commit_index, self.is_spare)
         self.dispatcher.check_invariants()
         output = self.outbox.take(self.commit_index)

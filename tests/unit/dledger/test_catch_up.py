@@ -28,7 +28,7 @@ class Model:
         recent: list[int] = []
         for _ in range(duration_ms):
             self.now_ms += 1
-            self.catch_up.pass_time(self.now_ms, None)
+            self.catch_up.end_window(self.now_ms, None)
             step_bytes = 0
             while is_behind and self.catch_up.blocked_until_ms(self.now_ms) is None:
                 self.catch_up.sent(PUSH_BYTES, is_bounded=True)
@@ -99,14 +99,14 @@ def test_never_less_than_the_least_whatever_callers_wait() -> None:
 def test_a_commit_that_stands_still_counts_though_nobody_is_answered() -> None:
     catch_up = CatchUp(FLOOR)
     catch_up.waited(2)
-    catch_up.pass_time(0, None)
+    catch_up.end_window(0, None)
     for now_ms in range(0, 1_000, WINDOW_MS):
         catch_up.sent(1, is_bounded=True)
-        catch_up.pass_time(now_ms, None)
+        catch_up.end_window(now_ms, None)
     fast = catch_up.bytes_per_s
     for now_ms in range(1_000, 3_000, WINDOW_MS):
         catch_up.sent(1, is_bounded=True)
-        catch_up.pass_time(now_ms, now_ms - 900)
+        catch_up.end_window(now_ms, now_ms - 900)
     assert catch_up.bytes_per_s < fast / 8
 
 

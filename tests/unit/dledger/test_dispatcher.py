@@ -205,7 +205,7 @@ def test_deadline_is_when_the_next_word_is_due() -> None:
     bench.start()
     assert bench.dispatcher.deadline_ms() == 70
     bench.answer_compare("SUCCESS", 0, 0, 4)
-    bench.dispatcher.heard(0)
+    bench.dispatcher.answered(0)
     assert bench.dispatcher.deadline_ms() == 100
     bench.pump(100)
     assert bench.dispatcher.deadline_ms() == 150

@@ -37,7 +37,7 @@ def test_what_a_quorum_needed_is_not_waited_for_when_it_needs_the_peer_no_more()
     assert ranges(bench.pump())[-1][1] == 39
     bench.is_spare = True
     bench.now_ms += 100
-    bench.dispatcher.forget()
+    bench.dispatcher.invalidate_match()
     assert len(ranges(bench.match(0))) > 0
 
 

@@ -12,8 +12,8 @@ from dledger.server import EventLog
 def test_a_line_brings_the_kind_and_the_fields_of_its_event(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     log = EventLog("n0")
-    log.tell(RoleChanged(Role.LEADER, 3, "n0", "elected"))
-    log.tell(PushRefused("n1", 41, ResponseCode.DISK_FULL))
+    log.report(RoleChanged(Role.LEADER, 3, "n0", "elected"))
+    log.report(PushRefused("n1", 41, ResponseCode.DISK_FULL))
     role, push = caplog.records
     assert role.getMessage().startswith("[n0] RoleChanged(")
     assert (role.__dict__["event"], role.__dict__["fields"]) == (
@@ -25,6 +25,6 @@ def test_a_line_brings_the_kind_and_the_fields_of_its_event(caplog: pytest.LogCa
 
 def test_what_somebody_may_have_to_see_to_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     log = EventLog("n0")
-    log.tell(AppendTimedOut(41, 60))
-    log.tell(Impaired("its disk is empty"))
+    log.report(AppendTimedOut(41, 60))
+    log.report(Impaired("its disk is empty"))
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]

@@ -24,8 +24,9 @@ from dledger.core.types import CorruptRangeError, DamagedEntryError, EntryRange,
 from dledger.durable_state import MARK_FILE_NAME
 from dledger.repairer import DAMAGES_MAX, Repairer
 from tests.support.memory_log import MemoryLog
+from tests.support.polling import until
 from tests.unit.dledger.test_repair import LowRng
-from tests.unit.dledger.test_server import elected, make_member, running_group, until
+from tests.unit.dledger.test_server import elected, make_member, running_group
 
 NOT_THERE = ResponseCode.INDEX_OUT_OF_RANGE
 

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dledger.core.types import HardState, ResponseCode
 from dledger.durable_state import DurableState
 from dledger.environment import Environment
 from dledger.writer import Batch, DirectAck, DiskWriter, Durability
+from tests.support.polling import loop_turns, until
 
 WAIT_S = 10.0
 Pair = tuple[socket.socket, socket.socket]
@@ -52,13 +54,16 @@ class Bench:
     def append(self, body: bytes, output: Output = NOTHING) -> None:
         self.store.append_bodies(self.store.end_index + 1, 1, [body])
         self.writer.gather(output)
-        self.writer.kick(self.store.end_index, 1)
+        self.writer.start_next(self.store.end_index, 1)
+
+    def has_batches(self, count: int) -> bool:
+        return len(self.batches) >= count
 
     async def idle(self) -> None:
         async with asyncio.timeout(WAIT_S):
             while self.writer.is_busy:
                 self.writer.await_end()
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -87,7 +92,7 @@ async def test_batches_follow_each_other_whichever_thread_writes_them(tmp_path: 
             if number == 7:
                 await bench.writer.run(lambda: bench.store.save_checkpoint(7, 7))
         await bench.idle()
-        bench.writer.kick(bench.store.end_index, 1)
+        bench.writer.start_next(bench.store.end_index, 1)
         await bench.idle()
         assert bench.errors == []
         assert [batch.last_index for batch in bench.batches] == sorted(
@@ -120,7 +125,7 @@ async def test_work_for_the_writer_waits_for_the_batch_and_the_next_batch_for_it
         bench.append(b"behind it")
         await visit
         await bench.idle()
-        bench.writer.kick(bench.store.end_index, 1)
+        bench.writer.start_next(bench.store.end_index, 1)
         await bench.idle()
         assert len(seen) == 1
         assert [batch.last_index for batch in bench.batches][-1] == 2
@@ -218,11 +223,11 @@ async def test_the_compiled_thread_waits_for_work_whose_owner_was_cancelled(tmp_
             ended.append(len(bench.batches))
 
         visit = asyncio.create_task(bench.writer.run(work))
-        await asyncio.sleep(0.01)
+        await loop_turns()
         visit.cancel()
         await asyncio.gather(visit, return_exceptions=True)
         bench.append(b"behind the work")
-        await asyncio.sleep(0.01)
+        await loop_turns()
         assert bench.writer.is_busy
         may_end.set()
         await bench.idle()
@@ -309,9 +314,7 @@ async def test_an_acknowledgement_left_to_the_loop_wakes_it(
         if direct_acks and direct_acks[0].is_sent:
             # The thread was quicker than `stop`: nothing is left to the loop, so nothing has to wake it.
             await bench.idle()
-        async with asyncio.timeout(WAIT_S):
-            while len(bench.batches) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(bench.batches) >= 2)
         assert bench.batches[1].after == ([] if direct_acks and direct_acks[0].is_sent else [ack(8)])
 
 
@@ -322,8 +325,6 @@ async def test_the_end_of_a_batch_is_told_at_once_when_more_has_gathered(tmp_pat
         for number in range(50):
             bench.append(b"%d" % number)
             bench.append(b"behind it")
-            async with asyncio.timeout(WAIT_S):
-                while len(bench.batches) < 2 + number * 2:
-                    await asyncio.sleep(0.0001)
-            bench.writer.kick(bench.store.end_index, 1)
+            await until(partial(bench.has_batches, 2 + 2 * number))
+            bench.writer.start_next(bench.store.end_index, 1)
             await bench.idle()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from dledger.durable_state import HardStateFile
 from dledger.server import DLedgerServer
 from dledger.writer import Durability
 from tests.support.memory_log import MemoryLog
+from tests.support.polling import until
 
 WAIT_S = 10.0
 
@@ -87,12 +88,6 @@ async def running_group(folder: Path, size: int = 3) -> AsyncIterator[dict[str, 
     finally:
         for member in group.values():
             await member.server.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def leader_of(group: dict[str, Member]) -> Member | None:

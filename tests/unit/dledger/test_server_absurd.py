@@ -40,6 +40,7 @@ from dledger.durable_state import HardStateFile
 from dledger.environment import Environment
 from dledger.server import DLedgerServer
 from dledger.writer import Durability
+from tests.support.long_runs import examples
 from tests.support.memory_fs import MemoryFs
 from tests.unit.dledger.test_server_faults import Witness
 
@@ -156,7 +157,7 @@ async def run(groups: list[tuple[str, list[Message]]], is_impaired: bool = False
     return node.witness.fatal
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     groups=st.lists(st.tuples(st.sampled_from(["n1", "n2"]), st.lists(messages, max_size=4)), max_size=8),
     is_impaired=st.booleans(),

@@ -1,8 +1,7 @@
 """One DLedgerServer whose disk, store or callers misbehave. The test speaks for its peers."""
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from dledger.durable_state import HardStateFile
 from dledger.server import DLedgerServer
 from dledger.writer import Durability
 from tests.support.memory_log import MemoryLog, MemoryWrites
+from tests.support.polling import until
 
 WAIT_S = 10.0
 
@@ -97,12 +97,6 @@ async def running(folder: Path, size: int = 1, unwritten_bytes_max: int = 1 << 2
         await server.stop()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 async def leading(bench: Bench) -> None:
     await until(lambda: bench.server.commit_index >= bench.server.term_start_index >= 0)
 
@@ -148,14 +142,14 @@ async def test_stalled_disk_of_a_leader_bounds_what_it_takes(tmp_path: Path) -> 
         bench.store.is_slow = True
         codes: list[ResponseCode] = []
         taken = 0
-        while bench.server.handle_append([bytes(100)], codes.append).code is ResponseCode.SUCCESS:
+        while (code := bench.server.handle_append([bytes(100)], codes.append).code) is ResponseCode.SUCCESS:
             taken += 1
             assert taken < 100
-        assert bench.server.check_append(1) is ResponseCode.LEADER_PENDING_FULL
+        assert code is ResponseCode.LEADER_PENDING_FULL
         bench.store.is_slow = False
         bench.store.may_write.release(100)
         await until(lambda: codes == [ResponseCode.SUCCESS] * taken)
-        assert bench.server.check_append(1) is ResponseCode.SUCCESS
+        assert bench.server.handle_append([bytes(100)], codes.append).code is ResponseCode.SUCCESS
 
 
 async def test_answer_that_raises_harms_nobody_else(tmp_path: Path) -> None:

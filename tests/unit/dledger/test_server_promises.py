@@ -41,6 +41,7 @@ from dledger.server import DLedgerServer
 from dledger.writer import Durability
 from tests.support.log_entries import DIRECTORY, SMALL, read_all
 from tests.support.memory_fs import MemoryFs
+from tests.support.polling import until
 
 WAIT_S = 10.0
 
@@ -114,12 +115,6 @@ async def running(
         fs.heal()
         fs.on_operation = lambda operation, path: None
         await server.stop()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def settled() -> None:

@@ -18,6 +18,7 @@ from dledger.core.output import Envelope
 from dledger.core.types import ResponseCode
 from dledger.transport import Transport, TransportLimits
 from dledger.writer import DirectAck
+from tests.support.polling import loop_turns, until
 from tests.support.self_dialled import SelfDialler, self_connected
 
 WAIT_S = 5.0
@@ -134,11 +135,9 @@ async def test_peer_is_announced_and_missed(listener: Listener) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     writer.write(frame(Hello("g", "n1", PROTOCOL_VERSION, "127.0.0.1:2")))
     async with asyncio.timeout(WAIT_S):
-        while not listener.sink.connected:
-            await asyncio.sleep(0.005)
+        await until(lambda: listener.sink.connected)
         writer.close()
-        while not listener.sink.disconnected:
-            await asyncio.sleep(0.005)
+        await until(lambda: listener.sink.disconnected)
     assert (listener.sink.connected, listener.sink.disconnected) == (["n1"], ["n1"])
 
 
@@ -157,8 +156,7 @@ async def test_flood_of_strangers_costs_the_oldest_their_place_and_members_nothi
     member.write(frame(Hello("g", "n1", PROTOCOL_VERSION, "127.0.0.1:2")))
     async with asyncio.timeout(WAIT_S):
         assert await strangers[0][0].read(1) == b""
-        while not listener.sink.connected:
-            await asyncio.sleep(0.005)
+        await until(lambda: listener.sink.connected)
         for reader, _ in strangers:
             assert await reader.read(1) == b""  # by the handshake's time-out
     assert listener.sink.disconnected == []
@@ -187,8 +185,8 @@ class Peer:
     async def read(self, count: int) -> list[Any]:
         """So many messages, the handshake not counted."""
         async with asyncio.timeout(WAIT_S):
-            while self.reader is None:
-                await asyncio.sleep(0)
+            await until(lambda: self.reader is not None)
+            assert self.reader is not None
             while len(self._found) <= count:
                 self._found += self._decoder.feed(await self.reader.read(1 << 16))
         return self._found[1:]
@@ -233,19 +231,19 @@ async def test_the_loop_stops_a_direct_ack_before_it_writes(dialled: tuple[Trans
     direct_ack = direct_ack_of(transport)
     asked: list[str] = []
 
-    def take_back() -> int:
-        asked.append("taken back")
+    def cancel() -> int:
+        asked.append("cancelled")
         return 0
 
-    direct_ack.begin(take_back)
+    direct_ack.begin(cancel)
     transport.flush()
     assert asked == []
     transport.send("n1", BEAT)
     transport.flush()
-    assert asked == ["taken back"]
+    assert asked == ["cancelled"]
     assert not direct_ack.is_sent
     direct_ack.stop()
-    assert asked == ["taken back"]
+    assert asked == ["cancelled"]
     assert await peer.read(1) == [BEAT]
 
 
@@ -274,12 +272,12 @@ async def test_a_direct_ack_ends_with_its_connection(dialled: tuple[Transport, P
     direct_ack = direct_ack_of(transport)
     ended = asyncio.Event()
 
-    def take_back() -> int:
+    def cancel() -> int:
         os.fstat(direct_ack.fd)  # it is still open
         ended.set()
         return 0
 
-    direct_ack.begin(take_back)
+    direct_ack.begin(cancel)
     transport._links["n1"].connection._transport.abort()  # type: ignore[union-attr]
     async with asyncio.timeout(WAIT_S):
         await ended.wait()
@@ -293,9 +291,7 @@ async def test_a_peer_that_reads_no_more_is_dialled_anew_whatever_is_unsent(
     transport._links["n1"].connection.send([bytes(32 << 20)])
     transport.flush()
     peer.writers[0].write_eof()
-    async with asyncio.timeout(WAIT_S):
-        while len(peer.writers) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(peer.writers) >= 2)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has this option")
@@ -325,9 +321,7 @@ async def reach_itself_then_the_peer() -> None:
     with pytest.MonkeyPatch.context() as patch:
         dialler = SelfDialler(patch)
         await transport.start()
-        async with asyncio.timeout(WAIT_S):
-            while dialler.count < 2:
-                await asyncio.sleep(0.005)
+        await until(lambda: dialler.count >= 2)
         assert not transport.is_connected("n1")
     server = await asyncio.start_server(peer.accept, *address)
     assert await peer.read(0) == []
@@ -344,7 +338,7 @@ async def test_a_node_waits_for_its_port_while_a_connection_that_will_end_has_it
     listen = held.getsockname()
     transport = Transport(Hello("g", "n0", PROTOCOL_VERSION, ""), listen, {}, Sink())
     starting = asyncio.create_task(transport.start())
-    await asyncio.sleep(0.05)
+    await loop_turns()
     assert not starting.done()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     held.close()

@@ -23,6 +23,7 @@ from dledger.core.messages import AppendResponse, HeartbeatResponse
 from dledger.core.output import Envelope
 from dledger.core.types import ResponseCode
 from dledger.transport import Transport, TransportLimits
+from tests.support.polling import loop_turns, until
 from tests.unit.dledger.test_transport import WAIT_S, Sink, free_port
 
 STALL_S = 1.1
@@ -116,7 +117,7 @@ class Stage:
                 self.connections[number].messages
             ):
                 use(self.transport)
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager
@@ -137,7 +138,7 @@ async def dialling(limits: TransportLimits | None = None) -> AsyncIterator[Stage
         server.close()
         for connection in connections:
             connection.transport.close()
-        await asyncio.sleep(0.01)
+        await loop_turns()
     assert errors == []
 
 
@@ -185,13 +186,10 @@ def test_dials_in_vain_keep_no_descriptor(run: LoopRunner, stall: Stall) -> None
             before = open_sockets()
             stall.begin(0.06, times=5)
             stage.connections[0].transport.abort()
-            async with asyncio.timeout(WAIT_S):
-                while len(stage.connections) < 7:  # nothing is written meanwhile, which would find it, too
-                    await asyncio.sleep(0.01)
+            # Nothing is written meanwhile, which would find it, too.
+            await until(lambda: len(stage.connections) >= 7)
             await stage.use_until_heard(6)
-            async with asyncio.timeout(WAIT_S):
-                while open_sockets() != before:
-                    await asyncio.sleep(0.01)
+            await until(lambda: open_sockets() == before)
 
     run(main())
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCKER = ROOT / "docker"
 RULES = DOCKER / "prometheus" / "rules.yml"
 BOARD = DOCKER / "grafana" / "dashboards" / "ledgermq.json"
-PAGE = ROOT / "docs" / "metrics.md"
+PAGE = ROOT / "docs" / "monitoring.md"
 NAME = re.compile(r"\bledgermq_\w+")
 LIMIT_S = 60
 
@@ -31,7 +31,7 @@ def run(*arguments: str) -> None:
 
 
 def told() -> set[str]:
-    """The names in docs/metrics.md, which tests hold against what brokers and admin tell."""
+    """The names in docs/monitoring.md, which tests hold against what brokers and admin tell."""
     return set(re.findall(r"^\| `(ledgermq_\w+)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 
 

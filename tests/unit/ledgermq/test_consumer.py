@@ -9,6 +9,7 @@ from ledgermq.client.consumer import Consumer, Delivery, decode_records
 from remoting.client.aio import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.errors import ClientError
+from tests.support.polling import until
 from tests.unit.ledgermq.fake_broker import GROUP, TOPIC, FakeBroker, serving
 
 
@@ -60,8 +61,7 @@ async def test_new_group_from_last_sees_only_what_comes_later() -> None:
     broker.put(0, b"old")
     async with serving(broker) as client, consumer_of(client, broker, from_first=False) as consumer:
         reading = asyncio.create_task(take(consumer, 1))
-        while broker.grew.is_set():  # the pull that waits clears it
-            await asyncio.sleep(0.01)
+        await until(lambda: not broker.grew.is_set())  # the pull that waits clears it
         broker.put(0, b"new")
         assert bodies(await reading, 0) == [b"new"]
 
@@ -104,8 +104,7 @@ async def test_topic_that_does_not_exist_yet_is_waited_for() -> None:
         Consumer(client, broker.address, TOPIC, GROUP, say=words.append) as consumer,
     ):
         reading = asyncio.create_task(take(consumer, 1))
-        while len(broker.route_asks) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(broker.route_asks) >= 2)
         broker.topics = {TOPIC: 1}
         broker.put(0, b"m")
         assert bodies(await reading, 0) == [b"m"]

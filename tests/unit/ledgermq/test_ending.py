@@ -5,12 +5,13 @@ import os
 import pty
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.polling import until
 from tests.unit.ledgermq.fake_broker import TOPIC, FakeBroker, serving
 from tests.unit.ledgermq.test_load_run import LoadBroker
 
@@ -44,11 +45,6 @@ async def running(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
         if process.returncode is None:
             process.kill()
             await process.wait()
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
-        await asyncio.sleep(0.01)
 
 
 @SIGNALS

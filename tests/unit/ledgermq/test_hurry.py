@@ -71,7 +71,7 @@ def test_five_commands_a_second_stay_below_the_bound() -> None:
     settings = Settings(namesrv=NAMESRV)
     limit = RateLimit(settings.costly_burst, settings.costly_per_s, now_s=lambda: now_s[0])
     for _ in range(20 * COMMANDS):
-        assert [limit.take("a") for _ in range(QUERIES_OF_ONE)] == [0.0] * QUERIES_OF_ONE
+        assert [limit.acquire("a") for _ in range(QUERIES_OF_ONE)] == [0.0] * QUERIES_OF_ONE
         now_s[0] += 0.2
 
 

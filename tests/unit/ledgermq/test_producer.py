@@ -11,6 +11,7 @@ from remoting.client.route_table import RouteTable
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, RemotingError
+from tests.support.polling import until
 from tests.unit.ledgermq.fake_broker import TOPIC, FakeBroker, serving
 
 
@@ -74,8 +75,7 @@ async def test_send_without_a_leader_waits_until_there_is_one() -> None:
     broker.has_leader = False
     async with serving(broker) as client:
         sending = asyncio.create_task(Producer(client, broker.address).send(TOPIC, b"m"))
-        while len(broker.route_asks) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(broker.route_asks) >= 2)
         broker.has_leader = True
         receipt = await asyncio.wait_for(sending, 20)
     assert receipt.tries > 2

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from ledgermq.local.supervisor import Command, Exit, Limits, Supervisor, describe_exit, last_lines
+from tests.support.polling import until
 
 QUICK = Limits(stop_s=5.0, restart_first_s=0.01, restart_max_s=0.04)
 SLEEPS = "import time; time.sleep(60)"
@@ -56,9 +57,7 @@ def python(tmp_path: Path, name: str, program: str, stage: int = 0) -> Command:
 
 
 async def wait_for_log(tmp_path: Path, name: str, text: str) -> None:
-    async with asyncio.timeout(20):
-        while text not in (tmp_path / "logs" / f"{name}.log").read_text():
-            await asyncio.sleep(0.01)
+    await until(lambda: text in (tmp_path / "logs" / f"{name}.log").read_text())
 
 
 async def test_child_killed_is_told_with_its_signal_and_not_restarted(tmp_path: Path) -> None:

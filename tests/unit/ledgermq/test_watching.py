@@ -103,6 +103,6 @@ def test_a_stock_broker_is_up_and_said_to_tell_nothing_of_replication() -> None:
     group = {"group": "stock", "state": "writable", "leaderId": None, "nodes": [node], "elections": None}
     view = {"groups": [group], "namesrv": {"address": "10.0.0.9:9876", "problem": None}}
     text = shown(Watched(), Look({"cluster": view}, ()), 1.0)
-    assert "stock: writable, a stock RocketMQ broker, which tells nothing of replication" in text
+    assert "stock: writable, a stock RocketMQ broker, which reports nothing about replication" in text
     assert "up, stock" in text
     assert "leads" not in text

@@ -15,8 +15,8 @@ from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import BINARY_HEADER, RemotingCommand
 from remoting.route import QueueData, TopicRoute, format_topic_route, parse_cluster_info, parse_topic_route
+from tests.support.polling import until
 from tests.unit.namesrv.registrations import MASTER, SLAVE, compressed_body, queue_data, register_request
-from tests.unit.remoting.fakes import until
 
 
 class Clock:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from commitlog import sequences
 from commitlog.entry import HEADER_BYTES, encode_entries, entry_starts, write_physical_offset
 from commitlog.record import Message, encode_record
-from commitlog.sequences import SEQUENCED, SequenceRun, joined, stamp
+from commitlog.sequences import SEQUENCED, SequenceRun, joined, stamp_sequences
 from native import _log
 
 FIRST = 40
@@ -46,7 +46,7 @@ def batches(draw: st.DrawFn) -> list[tuple[Message, int]]:
         found = [Message(topic, 0, b"b" * n, b"KEYS\x01k\x02") for n in range(draw(st.integers(1, 4)))]
         if kind in ("run", "copied"):
             digests = draw(st.sampled_from([None, DIGESTS, DIGESTS[1:]]))
-            stamp(found, draw(writers), draw(st.integers(0, 2)), draw(st.integers(0, 3)), digests)
+            stamp_sequences(found, draw(writers), draw(st.integers(0, 2)), draw(st.integers(0, 3)), digests)
         for message in found:
             if kind == "copied":
                 message.prepared_transaction_offset = 0
@@ -90,7 +90,7 @@ def test_compiled_runs_are_those_of_python(batch: list[tuple[Message, int]]) -> 
 @example(0, 0, 1)
 def test_what_was_stamped_is_one_compiled_run(batch_id: int, first: int, count: int) -> None:
     messages = [Message("T", 1, b"x") for _ in range(count)]
-    stamp(messages, b"w|7", batch_id, first, [DIGESTS[0]] * (count - 1) + [DIGESTS[1]])
+    stamp_sequences(messages, b"w|7", batch_id, first, [DIGESTS[0]] * (count - 1) + [DIGESTS[1]])
     data = lay_out([(message, 3) for message in messages])
     assert _log.sequence_runs(data, count, FIRST) == [(b"w|7", batch_id, first, count, FIRST, 3, DIGESTS[1])]
 
@@ -117,7 +117,7 @@ def test_any_bytes_are_handed_back(data: bytes, count: int) -> None:
 
 def test_a_property_that_was_copied_means_nothing() -> None:
     message = Message("T", 0, b"x")
-    stamp([message], b"w|0", 1, 0)
+    stamp_sequences([message], b"w|0", 1, 0)
     copy = Message("T", 0, b"x", message.properties)
     data = lay_out([(copy, 1), (message, 1)])
     assert _log.sequence_runs(data, 2, FIRST) == [(b"w|0", 1, 0, 1, FIRST + 1, 1, b"")]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dledger.fs import OsFs
 from native import _log
+from tests.support.long_runs import examples
 
 LIMIT_S = 10.0
 
@@ -67,7 +68,9 @@ def test_more_buffers_than_one_call_takes_are_all_written(writer: _log.Writer, f
     assert os.pread(fd, 20_000, 100) == b"".join(b"%04d" % number for number in range(2500))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(40)
+)
 @given(
     st.integers(0, 20_000),
     st.lists(st.tuples(st.sampled_from([0, 1, 4095, 4096, 4097, 70_000, 1 << 20]), st.binary(max_size=20))),

@@ -1,7 +1,6 @@
 """A transport without a socket and an owner that remembers: a `Connection` under the test's hand."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from remoting.command import RemotingCommand, decode_command
@@ -96,10 +95,3 @@ async def turn() -> None:
     """Let the loop do what was scheduled for its next turns."""
     for _ in range(4):
         await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Give the loop turns until the condition holds, 5 s at most."""
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.001)

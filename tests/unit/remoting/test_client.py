@@ -13,8 +13,8 @@ from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTime
 from remoting.limits import RemotingLimits
 from remoting.router import Router
 from remoting.server import Connection, RemotingServer
+from tests.support.polling import until
 from tests.support.self_dialled import SelfDialler, assert_can_be_listened_on
-from tests.unit.remoting.fakes import until
 
 
 def _router() -> Router:

@@ -4,10 +4,13 @@ import pytest
 
 from remoting.errors import HeaderError
 from remoting.headers.clients import UnregisterClientRequestHeader
-from remoting.headers.consume import PullMessageRequestHeader, UpdateConsumerOffsetRequestHeader
+from remoting.headers.consume import (
+    PullMessageRequestHeader,
+    QueryMessageRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from remoting.headers.fields import Int, RequestHeader, parse_bool, request_header, wire_name
 from remoting.headers.namesrv import RegisterBrokerRequestHeader
-from remoting.headers.queries import QueryMessageRequestHeader
 from remoting.headers.send import SendMessageRequestHeader
 from remoting.headers.topics import CreateTopicRequestHeader
 

@@ -20,7 +20,7 @@ from remoting.epoll_io import READ_AT_ONCE
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.router import Batch, Router
 from remoting.server import RemotingServer
-from tests.unit.remoting.fakes import until
+from tests.support.polling import loop_turns, until
 from tests.unit.remoting.frames import BINARY_FRAME, JSON_FRAME, RawPeer
 
 LoopRunner = Callable[[Coroutine[Any, Any, None]], None]
@@ -71,7 +71,7 @@ def test_every_request_is_answered_in_order_wherever_reads_cut_the_stream(run: L
                 at += size
                 if rng.random() < 0.3:
                     await peer.writer.drain()
-                    await asyncio.sleep(0.001)
+                    await loop_turns(3)
             for command in commands:
                 answer = await peer.receive()
                 assert (answer.opaque, answer.ext_fields) == (command.opaque, command.ext_fields)
@@ -166,8 +166,7 @@ def test_a_peer_with_too_many_open_requests_is_not_read_until_half_are_answered(
             peer.writer.write(frame * 11)
             await until(lambda: len(waiting) == 11)
             peer.writer.write(frame * 5)
-            for _ in range(20):
-                await asyncio.sleep(0.001)
+            await loop_turns()
             assert len(waiting) == 11
             for request, connection in waiting[:6]:
                 connection.send(success_response(request))
@@ -187,7 +186,7 @@ def test_what_the_kernel_does_not_take_follows_in_order(run: LoopRunner) -> None
         async with RawPeer(server.port) as peer:
             for opaque in range(12):
                 peer.writer.write(encode_command(RemotingCommand(ECHO, opaque)))
-            await asyncio.sleep(0.05)
+            await loop_turns()
             for body in bodies:
                 assert (await peer.receive()).body == body
         await server.stop()

@@ -12,7 +12,7 @@ from remoting.command import RemotingCommand, decode_command, encode_command, su
 from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.router import Batch, Router
 from remoting.server import Connection, RemotingServer
-from tests.unit.remoting.fakes import until
+from tests.support.polling import until
 from tests.unit.remoting.frames import BINARY_FRAME, JSON_FRAME, RawPeer
 
 LoopRunner = Callable[[Coroutine[Any, Any, None]], None]

@@ -90,7 +90,7 @@ def test_a_listener_comes_before_the_connections_it_has_accepted(tmp_path: Path)
 
 
 def test_a_process_that_cannot_be_found_is_its_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(holders, "_LOOK_S", -1.0)
+    monkeypatch.setattr(holders, "_SEARCH_S", -1.0)
     with process(tmp_path, LISTENER, HOST) as (_, port), pytest.raises(PortInUseError) as found:
         bound(HOST, port)
     assert str(found.value) == f"port {port} is in use by a process of user {os.getuid()}"

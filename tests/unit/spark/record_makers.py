@@ -6,15 +6,8 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from commitlog.record import (
-    BORN_HOST_V6,
-    STORE_HOST_V6,
-    Message,
-    Record,
-    decode_record,
-    encode_record,
-    record_size,
-)
+from commitlog.record import Message, Record, decode_record, encode_record, record_size
+from remoting.record_layout import BORN_HOST_V6, STORE_HOST_V6
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TIMES_MS = st.integers(0, 2**41)

@@ -33,7 +33,7 @@ LEADING = NodeStatus(Role.LEADER, 3, "n0", 0, 9, 8, 9, 1, (), PEERS, {}, (), Non
 FOLLOWING = NodeStatus(
     Role.FOLLOWER, 4, "n1", 0, 9, 9, 9, -1, (), unknown_peers(("n1", "n2")), {}, (), None, 6
 )
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "monitoring.md"
 
 
 class Node:

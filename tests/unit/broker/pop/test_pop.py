@@ -1,6 +1,5 @@
 """Pops, acknowledgements and changes of invisible time, as clients send them."""
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.support.broker_parts import FakeEngine
+from tests.support.polling import until
 from tests.support.pop_bench import INVISIBLE_MS, SECOND, PopBench, PoppedMessage, make_pop_bench, messages_of
 
 RETRY = "%RETRY%g_t"
@@ -281,8 +281,7 @@ async def test_a_log_that_takes_nothing_delays_answers_and_loses_none(bench: Pop
     await bench.settle()
     assert bench.connection.take_answers() == []
     bench.log.next_status = PutStatus.PUT_OK
-    await asyncio.sleep(0.06)
-    await bench.settle()
+    await until(lambda: bench.connection.answers)
     assert [messages_of(answer)[0].body for answer in bench.connection.take_answers()] == [b"a"]
 
 

@@ -219,7 +219,7 @@ def test_rows_of_earlier_versions_can_be_read() -> None:
 
 
 async def test_a_snapshot_is_all_a_reader_needs(bench: PopBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.pop.ledger.SNAPSHOT_NEWS_MIN", 4)
+    monkeypatch.setattr("commitlog.log_machine.SNAPSHOT_CHANGES_MIN", 4)
     await bench.put(*[b"%d" % number for number in range(40)])
     for _ in range(12):
         (message,) = await bench.pop(maxMsgNums=1)

@@ -12,6 +12,7 @@ from broker.consume.filters import FilterError
 from broker.sql92.compiler import SqlCompiler
 from broker.sql92.filters import SqlFilters
 from commitlog.record import format_properties
+from tests.support.long_runs import examples
 from tests.support.sql92_answers import answer_of
 from tests.support.sql92_expressions import Expressions
 
@@ -20,7 +21,7 @@ FILTERS = SqlFilters()
 RANK = {"false": 0, "null": 1, "true": 2}
 INVERSE = {"false": "true", "null": "null", "true": "false", "error": "error"}
 drawn = st.randoms(use_true_random=False)
-slowly = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slowly = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def conjunction(left: str, right: str) -> str:

@@ -84,7 +84,7 @@ async def test_a_delivered_message_is_as_it_was_sent_but_for_its_properties(benc
 async def test_the_timer_fires_by_itself(bench: TimerBench) -> None:
     await bench.send(b"one", TIMER_DELAY_SEC=1)
     bench.now_ms = NOW_MS + SECOND
-    bench.delivery._on_timer()
+    bench.delivery._timer.fire()
     await bench.settle()
     assert bench.delivered == [b"one"]
     assert (bench.journal.placed, bench.journal.delivered) == (1, 1)
@@ -321,7 +321,7 @@ async def test_what_was_under_way_when_the_clock_was_set_back_is_due_as_well(ben
     properties = "UNIQ_KEY\x01K\x02TIMER_DELAY_SEC\x0110\x02"
     bench.put(send_request("t", b"under way", 1, properties=properties, queue_id=2))
     bench.now_ms = bench.log.now_ms = NOW_MS
-    bench.delivery.look()
+    bench.delivery.deliver_due()
     bench.log.auto_commit = True
     bench.log.commit()
     await bench.settle()

@@ -23,6 +23,7 @@ from broker.timer.index_store import (
 )
 from broker.timer.records import Row, first_at, key_of, offset_of, unpack
 from dledger.fs import OsFs
+from tests.support.long_runs import examples
 from tests.support.memory_fs import MemoryFs
 
 FOLDER = Path("/store/timer")
@@ -186,7 +187,10 @@ class IndexMachine(RuleBasedStateMachine):
 
 TestIndexMachine = IndexMachine.TestCase
 TestIndexMachine.settings = settings(
-    max_examples=40, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(40),
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from commitlog.entry import HEADER
 from rocketmq_spark.log.planning import plan_ranges
+from tests.support.long_runs import examples
 from tests.unit.spark.log.auditing import audit, write_group
 from tests.unit.spark.log.stores import (
     DATA_FILE_BYTES,
@@ -51,7 +52,7 @@ def overwrite(folder: Path, position: int, size: int) -> None:
                 file.write(bytes([byte ^ 0xFF]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(spans=SPANS, split_bytes=st.sampled_from([400, 3000, 1 << 30]), has_index=st.booleans())
 def test_every_whole_entry_is_read(
     store: tuple[Path, list[tuple[int, int]]],
@@ -80,7 +81,7 @@ def test_every_whole_entry_is_read(
     assert bool(damages(found)) == (len(whole) < COUNT)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(cut=st.floats(0, 1), removed=st.integers(0, 6), split_bytes=st.sampled_from([400, 1 << 30]))
 def test_cut_and_lost_files_raise_nothing(
     store: tuple[Path, list[tuple[int, int]]], cut: float, removed: int, split_bytes: int
@@ -101,7 +102,7 @@ def test_cut_and_lost_files_raise_nothing(
     assert len(set(found)) == len(found)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(spans=SPANS)
 def test_damage_of_a_plain_log_raises_nothing(spans: list[tuple[float, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +118,7 @@ def test_damage_of_a_plain_log_raises_nothing(spans: list[tuple[float, int]]) ->
     assert len(set(found)) == len(found)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     replica=st.integers(0, 2),
     place=st.floats(0, 1, exclude_max=True),

@@ -13,6 +13,7 @@ from rocketmq_spark.log.byte_range import UNKNOWN, Stretch
 from rocketmq_spark.log.discovery import NoLogError
 from rocketmq_spark.log.planning import plan_ranges
 from rocketmq_spark.log.walk import EntryWalk
+from tests.support.long_runs import examples
 from tests.unit.spark.log.stores import (
     Put,
     damages,
@@ -46,7 +47,7 @@ def test_ranges_of_entries_follow_each_other(tmp_path: Path, split_bytes: int) -
 sizes = st.lists(st.integers(0, 900), min_size=1, max_size=60)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(sizes, st.integers(1, 6000), st.integers(1, 20), st.integers(60, 9000))
 def test_any_plan_yields_every_entry_once(
     body_sizes: list[int], split_bytes: int, partitions_min: int, window_bytes: int
@@ -64,7 +65,7 @@ def test_any_plan_yields_every_entry_once(
         assert len(whole) == len(puts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(sizes, st.integers(1, 6000), st.booleans())
 def test_any_plan_yields_every_record_once(body_sizes: list[int], split_bytes: int, has_queues: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
