@@ -100,7 +100,7 @@ class AdminApp(FastAPI):
     refusals: Refusals | None = None
 
     def build_middleware_stack(self) -> ASGIApp:
-        """The guard stands before everything, the answers to our own faults included; all are counted."""
+        """The guard is in front of everything, error answers included; all requests are counted."""
         record = None if self.refusals is None else self.refusals.add
         guard = Guard(super().build_middleware_stack(), self.policy, record)
         return CountedRequests(guard, self.metrics)
@@ -131,7 +131,7 @@ def create_app(
 ) -> AdminApp:
     """The application over one name server. Given `client` and `audit_log` are the caller's to close.
 
-    Without `policy` it serves whoever calls it by a name of the loopback address; without `audit_log`
+    Without `policy` it serves every caller that uses a name of the loopback address; without `audit_log`
     changes are remembered in memory.
     """
     audit_log = audit_log or AuditLog(None)

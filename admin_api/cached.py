@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Cached(Generic[T]):
-    """What `read` brings, at most `lifetime_s` old; askers that come during a read share it.
+    """What `read` brings, at most `lifetime_s` old; callers that come during a read share it.
 
     A read that fails is given to those who wait for it, and not kept. `now_s` never goes back.
     """
@@ -24,7 +24,7 @@ class Cached(Generic[T]):
         self._reading: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
-        """Raises what `read` raises. An asker that leaves does not end the read of the others."""
+        """Raises what `read` raises. A cancelled caller does not end the read of the others."""
         if self._kept is not None and self._now_s() - self._kept[0] < self._lifetime_s:
             return self._kept[1]
         if self._reading is None:
@@ -51,6 +51,6 @@ class Cached(Generic[T]):
 
 
 def retrieve(task: asyncio.Task[T]) -> None:
-    """Reads the error, so that asyncio does not report it when every asker has left."""
+    """Reads the error, so that asyncio does not report it when every caller was cancelled."""
     if not task.cancelled():
         task.exception()

@@ -62,7 +62,9 @@ class Confirmations:
             return "the confirmation has expired"
         if not hmac.compare_digest(mac.encode(), self._mac(seen, who, int(expires), nonce).encode()):
             return "the situation changed since the preview"
-        if nonce in self.used:  # the MAC covers it as it stands; its time has several spellings (01300, 1300)
+        if (
+            nonce in self.used
+        ):  # the MAC covers the nonce as text; the time has several spellings (01300, 1300)
             return "the confirmation was used already"
         if len(self.used) >= CONFIRMATIONS_USED_MAX:
             return f"{CONFIRMATIONS_USED_MAX} confirmations were used in {CONFIRMATION_TTL_S} s; wait"
@@ -141,7 +143,7 @@ class Preview:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How one part of a change went. `problem` is a sentence, `code` what a broker that refused answered;
-    `is_refused`: as things stand nobody will do it, and nothing was tried or changed.
+    `is_refused`: the brokers will not do it in this state, and nothing was changed.
     """
 
     subject: str
@@ -212,7 +214,7 @@ class Changes:
         Raises: UnconfirmedError, ChangeFailedError, AuditError when the change cannot be audited (then it is
         not made), and what the change's preview raises.
         """
-        if dry_run is True:  # whoever only looks holds nobody up who changes
+        if dry_run is True:  # a dry run does not block changes
             return self._dry(await change.preview(), actor)
         lock = self._locks.setdefault(change.target, asyncio.Lock())
         async with lock:

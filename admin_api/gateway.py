@@ -153,7 +153,7 @@ class Gateway:
     ) -> RemotingCommand:
         """The answer to one request, whose code is one of `accept`.
 
-        The time-out (`ask_timeout_ms` unless told) counts from the sending; the wait before it ends at the
+        The time-out (default `ask_timeout_ms`) counts from the sending; the wait before it ends at the
         latest when the asks in front of it do. What the broker said not to know is not sent for a while: the
         answer is the same.
 
@@ -203,11 +203,11 @@ class Gateway:
             if error is not None:
                 troubles[Trouble(error.address, str(error))] = None
             else:
-                answers[key] = answer  # type: ignore[assignment]  # an answer stands wherever no error does
+                answers[key] = answer  # type: ignore[assignment]  # there is an answer where there is no error
         return Gathered(answers, tuple(troubles))
 
     async def close(self) -> None:
-        """Ends the looks at silent brokers."""
+        """Ends the probes of silent brokers."""
         probes = [line.probe for line in self._lines.values() if line.probe is not None]
         for probe in probes:
             probe.cancel()

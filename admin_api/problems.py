@@ -31,7 +31,7 @@ RETRY_AFTER_S = 2
 _ERRORS_MAX = 20
 """Faults of one body or its parameters that are reported."""
 _SAID_MAX = 500
-"""Characters of one: a key that does not fit stands in it."""
+"""Characters of one: it contains the invalid key."""
 _log = logging.getLogger(__name__)
 
 

@@ -43,7 +43,7 @@ PageDep = Annotated[PageWanted, Depends(page_wanted)]
 
 
 def answer(view: Schema) -> Response:
-    """As it is, without a second look at what was just made: a page may have a thousand groups."""
+    """Not validated a second time: a page may have a thousand groups."""
     return Response(
         view.model_dump_json(by_alias=True),
         media_type="application/json",
@@ -53,8 +53,8 @@ def answer(view: Schema) -> Response:
 
 def problems(**said: str) -> dict[int | str, dict[str, Any]]:
     """`problems(e404="No such topic.")` for a route's `responses=`; 503 is in all of them."""
-    told = {"e503": "The name server or the brokers that would know do not answer.", **said}
-    return {int(key[1:]): {"model": Problem, "description": text} for key, text in told.items()}
+    descriptions = {"e503": "The name server or the brokers that would know do not answer.", **said}
+    return {int(key[1:]): {"model": Problem, "description": text} for key, text in descriptions.items()}
 
 
 def shown(example: Schema) -> dict[int | str, dict[str, Any]]:

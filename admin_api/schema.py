@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Schema(BaseModel):
-    """camelCase on the wire; null is what nobody could say.
+    """camelCase on the wire; null is an unknown value.
 
     Validators are built with the first value: a command imports many classes and uses few.
     """

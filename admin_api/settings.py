@@ -34,9 +34,9 @@ class Settings:
     brokers_cache_ms: int = 500
     """How long the list of brokers, and which of them take writes, is used again."""
     nodes_max: int = 256
-    """Nodes remembered and asked; beyond it the one unseen for longest is forgotten."""
+    """Nodes remembered and asked; beyond it the one unseen for longest is dropped."""
     history_interval_ms: int = 5000
-    """How often the plots get a sample, whether anybody looks or not."""
+    """How often the plots get a sample, with or without viewers."""
     history_keep_ms: int = 3_600_000
     """How far back they go."""
     history_groups_max: int = 64

@@ -37,7 +37,7 @@ _PLAIN: Final[Mapping[str, str]] = {
     "model_attributes_type": "must be an object",
     "model_type": "must be an object",
     "string_type": "must be a text",
-    "string_unicode": "is no text: half of a surrogate pair stands in it",
+    "string_unicode": "is no valid text: it contains half of a surrogate pair",
 }
 _WITH: Final[Mapping[str, Callable[[Context], str]]] = {
     "enum": lambda context: f"must be {context['expected']}",
@@ -60,7 +60,7 @@ def _at_least(count: int, what: str) -> str:
 
 
 def words_of(error: Mapping[str, Any], fields: Sequence[str] = ()) -> str:
-    """`name may have …`, of one of pydantic's errors. The value stands nowhere in it: it may be a secret.
+    """`name may have …`, of one of pydantic's errors. The value is not part of it: it may be a secret.
 
     `fields`: those of the body. They are named where the body has another one.
     """

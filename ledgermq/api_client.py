@@ -19,7 +19,7 @@ PREFIX: Final = "/api/v1"
 WAIT_S_MAX: Final = 5
 """The longest Retry-After that a command waits by itself, and"""
 WAITS_S_MAX: Final = 15.0
-"""how long it does so in all, whatever it asks."""
+"""how long it does so in all."""
 _USAGE_STATUSES: Final = frozenset({400, 422})
 _TOO_MANY: Final = 429
 _SECONDS_CHARS_MAX: Final = 9
@@ -43,7 +43,7 @@ class Patience:
     left_s: float = WAITS_S_MAX
 
     def wait(self, seconds: int | None) -> bool:
-        """Waits so long, or says that this is too long. None: the service said no time."""
+        """Wait so long, or report that this is too long. None: the service named no time."""
         if seconds is None or seconds > min(WAIT_S_MAX, self.left_s):
             return False
         self.left_s -= seconds
@@ -66,7 +66,7 @@ class _Answer:
 
 
 class _Connection(http.client.HTTPConnection):
-    """One that does not take itself for the service."""
+    """A connection that is not connected to itself."""
 
     def connect(self) -> None:
         super().connect()
@@ -76,7 +76,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _SecureConnection(http.client.HTTPSConnection, _Connection):
-    """In this order `_Connection` looks after the connection is made and before TLS begins."""
+    """So `_Connection` can check after the connection is made and before TLS begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class ApiClient:
     ) -> Any:
         """The answer's JSON. `path` begins behind `/api/v1`; a None in the query is left out.
 
-        Raises: UserError; ProblemAnswerError where the service says why not.
+        Raises: UserError; ProblemAnswerError where the service gives the reason.
         """
         return self._value(self._exchange(method, path, query, body))
 
@@ -183,7 +183,7 @@ class ApiClient:
         return _SecureConnection(host, port, timeout=TIMEOUT_S, context=context), base
 
     def _shown(self) -> str:
-        """The URL without what may stand before an @."""
+        """The URL without credentials (before an @)."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 

@@ -54,7 +54,7 @@ class Call:
 
     def get_beside(self, part: str, path: str, local: Ask, query: Mapping[str, object] | None = None) -> Json:
         """As `get`, for what is shown beside something that is worth showing without it: where it is not to
-        be had, an answer that only says why.
+        be read, an answer that only has the reason.
         """
         try:
             return self.get(path, local, query)
@@ -82,7 +82,7 @@ def in_process(namesrv: str, ask: Ask) -> Json:
 
 
 async def checked(namesrv: str, ask: Ask) -> str:
-    """The answer as JSON; a text as it is. Raises: UserError for whatever a service or broker refuses."""
+    """The answer as JSON; a text as it is. Raises: UserError for what a service or broker refuses."""
     from pydantic import ValidationError
 
     from admin_api.errors import InvalidError, ServiceError
@@ -111,7 +111,7 @@ def sentence(error: Exception) -> str:
 
 
 def remote(command: Callable[Concatenate[Call, P], None]) -> Callable[..., None]:
-    """Gives a command the options that say whom to ask, and hands them over as its first argument."""
+    """Gives a command the options of the cluster to use, and passes them as its first argument."""
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
@@ -130,9 +130,9 @@ def remote(command: Callable[Concatenate[Call, P], None]) -> Callable[..., None]
 def _shared(
     namesrv: Namesrv = DEFAULT_NAMESRV, admin: Admin = None, token: Token = None, as_json: AsJson = False
 ) -> None:
-    """Where the options of every remote command stand."""
+    """The place of the options of every remote command."""
 
 
 def path_of(*parts: str) -> str:
-    """`topics`, `a/b` -> `/topics/a%2Fb`: names are text, whatever characters they have."""
+    """`topics`, `a/b` -> `/topics/a%2Fb`: names may have any characters."""
     return "".join(f"/{quote(part, safe='')}" for part in parts)

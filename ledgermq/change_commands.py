@@ -1,4 +1,4 @@
-"""Changes from the command line: what would happen is shown, a person says yes, then it is done.
+"""Changes from the command line: the effects are shown, a person confirms, then the change is made.
 
 Without --admin the change is made by this process with its user's name; no service's audit log knows of it.
 """
@@ -73,7 +73,7 @@ def change(call: Call, wanted: ChangeCall, *, yes: bool, dry_run: bool) -> None:
 
 
 def _require_yes(call: Call, preview: Json, *, yes: bool) -> None:
-    """Raises: UserError when nobody can be asked; typer.Exit when the answer is no."""
+    """Raises: UserError when there is no terminal to ask; typer.Exit when the answer is no."""
     if yes:
         return
     if call.as_json or not sys.stdin.isatty():
@@ -110,13 +110,13 @@ def show_result(result: Json, *, is_refused: bool = False) -> None:
 
 
 def _show_outcomes(result: Json) -> None:
-    """What did not work, and what worked where the effects have not told it."""
-    told = [result["target"], *(effect["subject"] for effect in result["effects"])]
+    """What failed, and what succeeded where the effects do not show it."""
+    named = [result["target"], *(effect["subject"] for effect in result["effects"])]
     for outcome in result["outcomes"]:
         subject = outcome["subject"]
         if not outcome["ok"]:
             remark(f"not done: {subject}: {outcome['problem']}")
-        elif not any(each == subject or each.startswith(f"{subject}: ") for each in told):
+        elif not any(each == subject or each.startswith(f"{subject}: ") for each in named):
             print(printable(f"done: {subject}"))
 
 

@@ -1,6 +1,6 @@
 """The entry point of `ledgermq`: how its process starts, and how errors end.
 
-What it sets has to stand before typer is imported, so that it imports nothing heavy itself.
+Its settings must be made before typer is imported, so it imports nothing heavy itself.
 """
 
 import atexit
@@ -14,23 +14,23 @@ from ledgermq.deferred import defer
 from ledgermq.errors import INTERRUPTED, UserError
 
 GARBAGE_THRESHOLD: Final = 100_000
-"""New objects between two looks for garbage; Python's own is 700."""
+"""New objects between two runs of the garbage collector; Python's default is 700."""
 UNUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "importlib.metadata": ("entry_points",),
     "secrets": (),
     "difflib": ("get_close_matches",),
 }
-"""What typer and pydantic import and a command seldom uses, and the functions they take out of it."""
+"""What typer and pydantic import and a command seldom uses, and the functions they import from it."""
 
 
 def main() -> None:
     """The entry point: the one place where errors become words and exit codes."""
-    # Importing makes objects by the ten thousand and no garbage: looking through them all, again and again,
-    # is a tenth of a short command's time. What runs for long is still looked through, less often.
+    # Importing makes ten thousands of objects and no garbage: collecting again and again meanwhile costs a
+    # tenth of a short command's time. A long command is still collected, less often.
     gc.set_threshold(GARBAGE_THRESHOLD)
-    # While Python ends it looks through all of them again, several times: a sixth of the time.
+    # While Python ends it collects several times again: a sixth of the time.
     atexit.register(gc.freeze)
-    # Pydantic looks for plugins in every installed package; none of them is ours, and it takes its time.
+    # Pydantic searches plugins in every installed package, which is slow; we use none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for name, functions in UNUSED.items():
         defer(name, *functions)
@@ -50,6 +50,6 @@ def main() -> None:
         errors = sys.modules.get("rocketmq_spark.errors")
         if errors is None or not isinstance(error, errors.RocketmqSparkError):
             raise
-        from rocketmq_spark.jobs.command_base import tell
+        from rocketmq_spark.jobs.command_base import print_error
 
-        sys.exit(tell(error))
+        sys.exit(print_error(error))

@@ -16,7 +16,7 @@ from ledgermq.output import (
     write_cells,
 )
 
-STOCK_WORDS: Final = "a stock RocketMQ broker, which tells nothing of replication"
+STOCK_WORDS: Final = "a stock RocketMQ broker, which reports nothing about replication"
 
 
 def show_cluster(view: Json) -> None:
@@ -85,7 +85,7 @@ def show_nodes(view: Json) -> None:
 
 
 def show_node(found: Json) -> None:
-    """One node: what it says of itself, and how its leader sees it."""
+    """One node: its own report, and its leader's view of it."""
     node, group = found["node"], found["group"]
     log, push = node["log"], node["push"] or {}
     fields: dict[str, object] = {

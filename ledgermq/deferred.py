@@ -1,8 +1,8 @@
 """Modules of the standard library that the libraries below import while they are imported, and that a command
 has seldom a use for: they are loaded when something of them is used.
 
-`importlib.metadata` brings all of `email` and `zipfile` with it, for a look for plugins that is turned off: a
-twelfth of a short command's time.
+`importlib.metadata` brings all of `email` and `zipfile` with it, for a search of plugins that is turned off:
+a twelfth of a short command's time.
 """
 
 import importlib
@@ -16,7 +16,7 @@ _LOADING: Final = threading.RLock()
 
 
 class _Deferred(ModuleType):
-    """Stands for a module until it is used; then the module takes its place."""
+    """A placeholder of a module until it is used; then the module replaces it."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "__path__":  # asked for by each `from name import ...`; a package has one
@@ -25,7 +25,7 @@ class _Deferred(ModuleType):
 
 
 def defer(name: str, *functions: str) -> None:
-    """`functions` are those that others take out of the module by `from name import function`, which would be
+    """`functions` are those that others import by `from name import function`, which would be
     a use. A module that is there already stays.
     """
     if name in sys.modules:
@@ -48,7 +48,7 @@ def _calling(module: ModuleType, function: str) -> Any:
 
 def _load(module: ModuleType) -> ModuleType:
     name = module.__name__
-    with _LOADING:  # of two threads that use it first, the second must not take the loaded one out again
+    with _LOADING:  # of two threads that use it first, the second must not remove the loaded one again
         if sys.modules.get(name) is module:
             del sys.modules[name]
         return importlib.import_module(name)

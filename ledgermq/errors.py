@@ -3,7 +3,7 @@
 from typing import Final
 
 NOT_DONE: Final = 1
-"""Also: looked, and it is not well (`status`, `doctor`)."""
+"""Also: the check found an error (`status`, `doctor`)."""
 WRONG_USAGE: Final = 2
 PARTIAL: Final = 3
 """Some of it: a broker gave no answer, or some parts of a change were done and some not."""

@@ -21,7 +21,7 @@ from telemetry.escapes import escaped, escaped_json
 FILE_WIDTH: Final = 200
 """Columns where stdout is no terminal, so that nothing is folded there."""
 COLUMN_WIDTH_MIN: Final = 8
-"""A column is not folded to less, whatever the terminal's width."""
+"""A column is never folded to less, at any width of the terminal."""
 _CODES: Final = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 """Words of a style (rich's own), and what the terminal calls them (ECMA-48, SGR)."""
 
@@ -35,14 +35,14 @@ class Styled:
 
 
 def write(*parts: Styled) -> None:
-    """One line, or several with line ends in it; what stdout cannot say is `?`."""
+    """One line, or several with line ends in it; what stdout cannot encode is `?`."""
     encoding = sys.stdout.encoding or "utf-8"
     line = "".join(map(_painted, parts))
     print(line.encode(encoding, "replace").decode(encoding))
 
 
 def write_table(heads: Sequence[Styled], rows: Sequence[Sequence[Styled]], is_number: Sequence[bool]) -> None:
-    """Numbers stand at the right. What is too wide for the terminal is folded, the widest column first."""
+    """Numbers are aligned to the right. If the table is too wide, it is folded, the widest column first."""
     every = [heads, *rows]
     natural = [max(_width(row[at].text) for row in every) for at in range(len(heads))]
     widths = _fitted(natural, _terminal_width() - 2 * len(heads))
@@ -91,7 +91,7 @@ def _folded(text: str, width: int) -> list[str]:
 
 
 def _lines(text: str, width: int) -> Iterator[str]:
-    """Between words where that can be told, else wherever a line is full."""
+    """Between words if possible, else where a line is full."""
     if cell_len(text) <= width:
         yield text
     elif text.isascii():
@@ -136,7 +136,7 @@ UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`value` is the key of a row, or makes the cell from it. `nothing` stands where it gives None."""
+    """`value` is the key of a row, or makes the cell from it. `nothing` is shown for None."""
 
     head: str
     value: str | Callable[[Json], object]
@@ -165,7 +165,7 @@ def remark(line: str) -> None:
 
 
 def show_table(rows: Iterable[Json] | None, columns: Sequence[Column], title: str | None = None) -> None:
-    """With a title of any length above it. None: nobody could say."""
+    """With a title of any length above it. None: unknown."""
     shown = list(rows or ())
     if title is not None:
         write(Styled(printable(title), "italic"))

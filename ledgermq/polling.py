@@ -1,4 +1,4 @@
-"""Looks at a cluster again and again, over connections that stay."""
+"""Polls a cluster repeatedly, over persistent connections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -27,8 +27,8 @@ _PATHS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What was seen; a part that nobody could tell is missing, and `problems` says why."""
+class Snapshot:
+    """The state of a cluster. A part that could not be read is missing, and `problems` has the reason."""
 
     parts: dict[str, Json]
     problems: tuple[str, ...]
@@ -40,34 +40,34 @@ class Look:
 
     @property
     def silent(self) -> dict[str, str]:
-        """Who gave no answer for some part, and what was said of that."""
-        told = [trouble for part in self.parts.values() for trouble in part.get("problems") or ()]
-        return {trouble["address"]: trouble["problem"] for trouble in told}
+        """Nodes without an answer for some part, with the reason."""
+        troubles = [trouble for part in self.parts.values() for trouble in part.get("problems") or ()]
+        return {trouble["address"]: trouble["problem"] for trouble in troubles}
 
 
 @contextmanager
-def looker(call: Call) -> Iterator[Callable[[], Look]]:
-    """Gives a function that looks once. It never raises for what a broker or service does."""
+def poller(call: Call) -> Iterator[Callable[[], Snapshot]]:
+    """Yields a function that polls once. It never raises for what a broker or service does."""
     if call.admin is not None:
-        yield _http_looker(call)
+        yield _http_poller(call)
         return
     with asyncio.Runner() as runner:
         services = _Opened(call.namesrv)
         runner.run(services.open())
         try:
-            yield lambda: runner.run(services.look())
+            yield lambda: runner.run(services.poll())
         finally:
             runner.run(services.close())
 
 
-def _http_looker(call: Call) -> Callable[[], Look]:
+def _http_poller(call: Call) -> Callable[[], Snapshot]:
     from ledgermq.api_client import ApiClient
 
     assert call.admin is not None
     admin = call.admin
 
-    def look() -> Look:
-        client = ApiClient(admin, call.token)  # with its own patience: looks go on for days
+    def poll() -> Snapshot:
+        client = ApiClient(admin, call.token)  # with time limits of its own: polling continues for days
         parts: dict[str, Json] = {}
         problems: dict[str, None] = {}
         for name in PARTS:
@@ -76,13 +76,13 @@ def _http_looker(call: Call) -> Callable[[], Look]:
                 parts[name] = client.call("GET", path, query)
             except UserError as error:
                 problems[str(error)] = None
-        return Look(parts, tuple(problems))
+        return Snapshot(parts, tuple(problems))
 
-    return look
+    return poll
 
 
 class _Opened:
-    """The services of this process, for as long as it looks."""
+    """The services of this process, while it polls."""
 
     def __init__(self, namesrv: str) -> None:
         self._namesrv = namesrv
@@ -99,13 +99,13 @@ class _Opened:
     async def close(self) -> None:
         await self._context.__aexit__(None, None, None)
 
-    async def look(self) -> Look:
+    async def poll(self) -> Snapshot:
         assert self._services is not None
         problems: dict[str, None] = {}
         asked = [self._part(ask(self._services), problems) for ask in (_cluster, _brokers, _groups)]
         found = await asyncio.gather(*asked)
         parts = {name: part for name, part in zip(PARTS, found, strict=True) if part is not None}
-        return Look(parts, tuple(problems))
+        return Snapshot(parts, tuple(problems))
 
     async def _part(self, asking: "Awaitable[BaseModel]", problems: dict[str, None]) -> Json | None:
         from admin_api.errors import ServiceError

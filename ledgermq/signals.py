@@ -1,4 +1,4 @@
-"""SIGTERM ends a long command as Ctrl-C does: it says how far it came, and leaves nothing behind."""
+"""SIGTERM ends a long command as Ctrl-C does: the command reports its progress and cleans up."""
 
 import asyncio
 import signal

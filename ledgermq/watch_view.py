@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from ledgermq.cluster_view import STOCK_WORDS, is_stock, node_state
 from ledgermq.output import Column, Json, cell, duration, moment, number, printable
-from ledgermq.polling import Look
+from ledgermq.polling import Snapshot
 
 
 class Keys:
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
 BAR_CELLS: Final = 24
 BAR_CELLS_MIN: Final = 4
 UNKNOWN: Final = "?"
-"""What nobody could say: a node that is down has it in every column, and 80 of them are few."""
+"""Unknown: a node that is down has it in every column, and 80 columns are few."""
 _ELECTIONS: Final = 3
 
 
 @dataclass(slots=True)
 class Pace:
-    """Rates from two looks: what was counted then, and when (seconds of one clock)."""
+    """Rates from two polls: the counts, and when they were polled (seconds of one clock)."""
 
     at_s: float | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def rates(self, counts: Mapping[str, int], at_s: float) -> dict[str, float]:
-        """Of each count by the second since the last look; nothing the first time."""
+        """Of each count by the second since the last snapshot; nothing the first time."""
         before, then_s = self.counts, self.at_s
         self.counts, self.at_s = counts, at_s
         if then_s is None or at_s <= then_s:
@@ -73,24 +73,24 @@ class Pace:
 
 @dataclass(slots=True)
 class Watched:
-    """The picture, look by look."""
+    """Renders one snapshot after the other."""
 
     entries: Pace = field(default_factory=Pace)
     lags: Pace = field(default_factory=Pace)
 
-    def picture(self, look: Look, at_s: float, shown_at_ms: int, ending: str) -> "Group":
+    def picture(self, snapshot: Snapshot, at_s: float, shown_at_ms: int, ending: str) -> "Group":
         from rich.console import Group
         from rich.text import Text
 
-        cluster = look.parts.get("cluster")
-        groups = look.parts.get("groups")
+        cluster = snapshot.parts.get("cluster")
+        groups = snapshot.parts.get("groups")
         head = Text(f"{moment(shown_at_ms)}  ", "bold") + Text(ending, "dim")
         lines: list[RenderableType] = [head, Text()]
         if cluster is not None:
-            lines += self._cluster(cluster, look.parts.get("brokers"), at_s)
+            lines += self._cluster(cluster, snapshot.parts.get("brokers"), at_s)
         if groups is not None:
             lines += self._groups(groups, at_s)
-        lines += [Text(printable(problem), "bold red") for problem in look.problems]
+        lines += [Text(printable(problem), "bold red") for problem in snapshot.problems]
         return Group(*lines)
 
     def _cluster(self, view: Json, brokers: Json | None, at_s: float) -> "list[RenderableType]":
@@ -103,9 +103,7 @@ class Watched:
         lines: list[RenderableType] = []
         for group in view["groups"]:
             style = "bold green" if group["state"] == "writable" else "bold red"
-            leader = (
-                f"{group['leaderId']} leads, term {group['term']}" if group["leaderId"] else "nobody leads"
-            )
+            leader = f"{group['leaderId']} leads, term {group['term']}" if group["leaderId"] else "no leader"
             said = STOCK_WORDS if is_stock(group) else leader
             name, said = printable(group["group"]), printable(said)
             title = Text(f"{name}: ", "bold") + Text(group["state"], style) + Text(f", {said}")
@@ -131,9 +129,9 @@ class Watched:
 
 
 def _committed(group: Json) -> int | None:
-    """As far as any node has it; None where none says so."""
-    told: list[int | None] = [node["log"]["committedIndex"] for node in group["nodes"]]
-    return max((index for index in told if index is not None), default=None)
+    """The highest that a node reports; None if none does."""
+    reported: list[int | None] = [node["log"]["committedIndex"] for node in group["nodes"]]
+    return max((index for index in reported if index is not None), default=None)
 
 
 def _table(rows: Iterable[Json], columns: Sequence[Column]) -> "Table":
@@ -159,7 +157,7 @@ def _shown(value: object) -> "RenderableType":
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A node's log, drawn as wide as its column is: folded it would say nothing."""
+    """A node's log, drawn as wide as its column is: folded it would be useless."""
 
     node: Json
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Make the formats `rocketmq` and `rocketmq-log` known to the session.
 
-    Spark refuses Python sources that take filters (option `pushFilters`) unless
+    Spark refuses Python sources that accept filters (option `pushFilters`) unless
     `spark.sql.python.filterPushdown.enabled` says otherwise: it is set here, for this session.
     """
     from rocketmq_spark.formats import register_all

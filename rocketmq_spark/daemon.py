@@ -26,8 +26,8 @@ MODULES: Final = (
 """What tasks of our formats, and of any Arrow function, import."""
 _ARROW_SETTING: Final = "JE_ARROW_MALLOC_CONF"
 _ONE_THREAD: Final = "background_thread:false"
-"""A process that forks should have no thread besides; one of Arrow's allocators starts one. Nobody else does:
-Spark sets OMP_NUM_THREADS to what a task may use.
+"""A process that forks should have no thread besides; one of Arrow's allocators starts one. Nothing else
+does: Spark sets OMP_NUM_THREADS to what a task may use.
 """
 
 
@@ -36,14 +36,14 @@ def import_modules() -> None:
     os.environ.setdefault(_ARROW_SETTING, _ONE_THREAD)
     for name in MODULES:
         importlib.import_module(name)
-    os.register_at_fork(after_in_child=_draw_anew)
+    os.register_at_fork(after_in_child=_reseed)
     gc.collect()
     gc.freeze()
 
 
-def _draw_anew() -> None:
+def _reseed() -> None:
     """Python's own random numbers are other ones after a fork, numpy's are not: two workers would draw the
-    same. Some versions of numpy bring them with whatever is imported of it.
+    same. Some versions of numpy import them with any part of numpy.
     """
     chance = sys.modules.get("numpy.random")
     if chance is not None:

@@ -70,7 +70,7 @@ class RocketmqLogDataSource(DataSource):
 
 
 PUSHDOWN_SETTING: Final = "spark.sql.python.filterPushdown.enabled"
-"""Off unless set: Spark then refuses to read from a Python source that takes filters."""
+"""Off unless set: Spark then refuses to read from a Python source that accepts filters."""
 
 
 def register_all(spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from rocketmq_spark.client.cluster import DEADLINE_S, TIMEOUT_S
 from rocketmq_spark.errors import OptionError
 
 CONNECTION_OPTIONS: Final = ("namesrv", "requestTimeout", "retryTimeout")
-"""What every source and sink that talks to a cluster takes."""
+"""Options of every source and sink that talks to a cluster."""
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", re.IGNORECASE)
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -26,7 +26,7 @@ class ConnectionOptions:
     """How to reach a cluster.
 
     namesrv: `host:port`, several separated by `;`.
-    timeout_s: for one request. deadline_s: for a request with all its repetitions while nobody leads.
+    timeout_s: for one request. deadline_s: for a request with all its repetitions while there is no leader.
     """
 
     namesrv: str

@@ -16,7 +16,7 @@ REFUSED_MAX: Final = 5
 """Refused requests of one name that are written within `REFUSED_WINDOW_S`; the others are counted."""
 REFUSED_WINDOW_S: Final = 60.0
 REFUSED_TEXT_MAX: Final = 200
-"""Characters of a path or a reason: who is refused decides what stands there."""
+"""Characters of a path or a reason: the refused caller chooses this text."""
 UNKNOWN_ACTOR: Final = "unknown"
 """The name and the role of a caller without a known token."""
 
@@ -120,8 +120,8 @@ class _Window:
 
 @dataclass(slots=True)
 class Refusals:
-    """Writes the first few of each name in a while, and how many more there were when it is over: whoever is
-    refused can neither fill the disk with it, nor soon push out of the log what others did.
+    """Writes the first few refusals of each name within a time, and at its end how many more there were: a
+    refused caller can neither fill the disk nor push other entries out of the log.
 
     All without a token share one name, however many addresses they have.
     """

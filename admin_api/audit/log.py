@@ -27,7 +27,7 @@ from admin_api.schema import EffectView, Page, Schema
 
 
 class AuditOutcome(StrEnum):
-    """BEGUN: nobody saw its end, the process went away meanwhile. PARTIAL: done in part, `problem` has the
+    """BEGUN: its end was not recorded, the process ended meanwhile. PARTIAL: done in part, `problem` has the
     rest. REFUSED: not tried. FAILED: tried, nothing done as far as is known."""
 
     BEGUN = "begun"
@@ -66,7 +66,7 @@ FILES_MAX: Final = 5
 """The one written to, and the old ones."""
 IN_MEMORY_MAX: Final = 2_000
 EFFECTS_MAX: Final = 100
-"""Of one change; the number of all stands beside them."""
+"""Of one change; the total number is kept too."""
 TEXT_MAX: Final = 2_000
 """Characters of one text."""
 

@@ -1,8 +1,11 @@
-"""`/api/v1/audit`."""
+"""`/api/v1/audit`, and file downloads that are audited."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from admin_api.audit.log import AuditEntry, AuditLog, AuditOutcome, AuditPage
 from admin_api.routing import PageDep, problems, shown
@@ -55,3 +58,15 @@ async def get_audit(
     return AuditPage(
         items=entries, page=page.number, page_size=page.size, total=total, is_kept=audit.path is not None
     )
+
+
+class AuditedFile(StreamingResponse):
+    """A download; `ends` is called when all is sent or the client has disconnected."""
+
+    ends: Callable[[], Awaitable[None]]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self.ends()

@@ -55,19 +55,19 @@ class ConfigChange:
     async def preview(self) -> Preview:
         """Raises: NotFoundError, UnavailableError, InvalidError, ChangeRefusedError, AskError."""
         row = await self.changer.brokers.one(self.address)
-        told = await ConfigSource(self.changer.gateway).read(self.address)
-        _check(self.settings, told)
+        current = await ConfigSource(self.changer.gateway).read(self.address)
+        _check(self.settings, current)
         rows = [
-            (key, told.values.get(key), value)
+            (key, current.values.get(key), value)
             for key, value in sorted(self.settings.items())
-            if told.values.get(key) != value
+            if current.values.get(key) != value
         ]
         effects = [Effect(key, masked(key, before), masked(key, after)) for key, before, after in rows]
         status = await self.changer.directory.status_of(self.address)
         warnings = [] if effects else ["Nothing would change."]
         if status is not None and effects:
             warnings.append(f"This holds for every node of {row.broker_name}, also after a restart.")
-        if told.runtime_keys is None and effects:
+        if current.runtime_keys is None and effects:
             warnings.append("The broker does not report which keys take effect only after a restart.")
         # Of the values as they are: all secrets are shown alike, and none may take the place of another.
         basis = hashlib.sha256(orjson.dumps(rows)).hexdigest()
@@ -95,17 +95,17 @@ class ConfigChange:
         return settings_outcomes(values, before.values, after.values)
 
 
-def _check(settings: Mapping[str, str], told: BrokerSettings) -> None:
+def _check(settings: Mapping[str, str], current: BrokerSettings) -> None:
     """Raises: InvalidError for keys the broker does not have, ChangeRefusedError for those that are fixed."""
-    unknown = list(_unknown(settings, told))
+    unknown = list(_unknown(settings, current))
     if unknown:
         raise InvalidError(f"{'; '.join(unknown)}.")
-    if told.runtime_keys is None:
+    if current.runtime_keys is None:
         return
     fixed = [
         key
         for key, value in sorted(settings.items())
-        if key not in told.runtime_keys and told.values.get(key) != value
+        if key not in current.runtime_keys and current.values.get(key) != value
     ]
     if fixed:
         raise ChangeRefusedError(
@@ -114,9 +114,9 @@ def _check(settings: Mapping[str, str], told: BrokerSettings) -> None:
         )
 
 
-def _unknown(settings: Mapping[str, str], told: BrokerSettings) -> Iterator[str]:
+def _unknown(settings: Mapping[str, str], current: BrokerSettings) -> Iterator[str]:
     """LedgerMQ does not list a key without a value, though such a key may be changeable."""
-    known = {*told.values, *(told.runtime_keys or ())}
+    known = {*current.values, *(current.runtime_keys or ())}
     by_lower = {key.lower(): key for key in known}
     for key in sorted(settings):
         if key not in known:

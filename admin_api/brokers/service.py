@@ -94,14 +94,14 @@ class BrokerService:
     async def config(self, address: str) -> BrokerConfig:
         """Raises: NotFoundError, UnavailableError, AskError."""
         await self._known(address)
-        told = await self._config.read(address)
+        current = await self._config.read(address)
         settings = [
             SettingView(
                 key=key,
                 value=masked(key, value) or "",
-                can_change=None if told.runtime_keys is None else key in told.runtime_keys,
+                can_change=None if current.runtime_keys is None else key in current.runtime_keys,
             )
-            for key, value in sorted(told.values.items())
+            for key, value in sorted(current.values.items())
         ]
         return BrokerConfig(address=address, settings=settings)
 
@@ -109,8 +109,8 @@ class BrokerService:
         """Raises: NotFoundError, UnavailableError, AskError."""
         seen = await self._known(address)
         answer = _answered(seen, address)
-        told = await self._config.read(address)
-        return _storage_view(address, answer, _Config(told.values))
+        current = await self._config.read(address)
+        return _storage_view(address, answer, _Config(current.values))
 
     def invalidate(self) -> None:
         """The next caller reads again."""
@@ -136,7 +136,7 @@ class BrokerService:
         try:
             listed = await self._directory.listed()
         except AskError:
-            return  # the look says so, or goes on with the list from before
+            return  # `current` reports it, or uses the previous list
         await self._ask_all([entry.address for entry in listed], answers)
 
     async def _ask_all(self, addresses: Iterable[str], answers: dict[str, _Answer]) -> None:
@@ -199,7 +199,7 @@ def _row(address: str, answer: _Answer, found: BrokerSet) -> BrokerRow:
 
 
 def _status_that_names(address: str, found: BrokerSet) -> NodeStatusMessage | None:
-    """A silent node that the name server has forgotten is known from its peers."""
+    """A silent node that the name server has dropped is known from its peers."""
     statuses = found.statuses.values()
     return next((s for s in statuses if any(p.remoting_address == address for p in s.peers)), None)
 
@@ -215,8 +215,8 @@ def _role(answer: _Answer, broker_id: int | None) -> str | None:
 def _is_writable(answer: _Answer) -> bool | None:
     if answer.status is not None:
         return answer.status.is_writable
-    told = answer.runtime.text("brokerActive")
-    return None if told is None else told == "true"
+    active = answer.runtime.text("brokerActive")
+    return None if active is None else active == "true"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Sighting:
 
 
 class Memory:
-    """Bounded: beyond `nodes_max` the node unseen for longest is forgotten."""
+    """Bounded: beyond `nodes_max` the node unseen for longest is dropped."""
 
     def __init__(self, nodes_max: int) -> None:
         self._nodes_max = nodes_max
@@ -172,10 +172,10 @@ def _elections(statuses: Iterable[NodeStatusMessage]) -> list[ElectionView]:
 
     The new leader's own word comes first, then the earliest that names it, then any.
     """
-    told = [(status.node_id, election) for status in statuses for election in status.elections]
-    told.sort(key=lambda one: (one[0] != one[1].leader_id, one[1].leader_id is None, one[1].at_ms))
+    by_node = [(status.node_id, election) for status in statuses for election in status.elections]
+    by_node.sort(key=lambda one: (one[0] != one[1].leader_id, one[1].leader_id is None, one[1].at_ms))
     by_term: dict[int, ElectionView] = {}
-    for _, e in told:
+    for _, e in by_node:
         view = ElectionView(at_ms=e.at_ms, term=e.term, leader_id=e.leader_id, reason=e.reason)
         by_term.setdefault(e.term, view)
     return [by_term[term] for term in sorted(by_term)][-ELECTIONS_MAX:]
@@ -255,7 +255,7 @@ def _from_leader(node_id: str, leader: NodeStatusMessage | None) -> _FromLeader:
     return _FromLeader(peer.lag_entries, peer.lag_bytes, peer.lag_ms, is_in_sync, _push_view(peer))
 
 
-def _up_node(s: NodeStatusMessage, told: _FromLeader, broker_ids: Mapping[str, int]) -> NodeView:
+def _up_node(s: NodeStatusMessage, from_leader: _FromLeader, broker_ids: Mapping[str, int]) -> NodeView:
     return NodeView(
         id=s.node_id,
         state=NodeState.UP,
@@ -269,11 +269,11 @@ def _up_node(s: NodeStatusMessage, told: _FromLeader, broker_ids: Mapping[str, i
         leader_id=s.leader_id,
         is_writable=s.is_writable,
         log=_log_view(s),
-        lag_entries=told.lag_entries,
-        lag_bytes=told.lag_bytes,
-        lag_ms=told.lag_ms,
-        is_in_sync=told.is_in_sync,
-        push=told.push,
+        lag_entries=from_leader.lag_entries,
+        lag_bytes=from_leader.lag_bytes,
+        lag_ms=from_leader.lag_ms,
+        is_in_sync=from_leader.is_in_sync,
+        push=from_leader.push,
         pid=s.pid,
         started_at_ms=s.started_at_ms,
     )
@@ -285,7 +285,7 @@ class _Silent:
 
     node_id: str
     named: PeerView | None
-    told: _FromLeader
+    from_leader: _FromLeader
     seen: Sighting | None
 
     @property
@@ -301,9 +301,9 @@ class _Silent:
 
 
 def _silent_node(silent: _Silent, broker_ids: Mapping[str, int], answers: Mapping[str, Answer]) -> NodeView:
-    address, told = silent.remoting_address, silent.told
+    address, from_leader = silent.remoting_address, silent.from_leader
     answer = answers.get(address) if address else None
-    is_down = answer is not None or (told.push is not None and told.push.is_connected is False)
+    is_down = answer is not None or (from_leader.push is not None and from_leader.push.is_connected is False)
     return NodeView(
         id=silent.node_id,
         state=NodeState.DOWN if is_down else NodeState.UNKNOWN,
@@ -311,11 +311,11 @@ def _silent_node(silent: _Silent, broker_ids: Mapping[str, int], answers: Mappin
         broker_id=broker_ids.get(address) if address else None,
         remoting_address=address,
         replication_address=silent.replication_address,
-        lag_entries=told.lag_entries,
-        lag_bytes=told.lag_bytes,
-        lag_ms=told.lag_ms,
-        is_in_sync=told.is_in_sync,
-        push=told.push,
+        lag_entries=from_leader.lag_entries,
+        lag_bytes=from_leader.lag_bytes,
+        lag_ms=from_leader.lag_ms,
+        is_in_sync=from_leader.is_in_sync,
+        push=from_leader.push,
         problem=answer.problem if answer else "its client address is not known yet",
         last_known=_last_known(silent.seen) if silent.seen else None,
     )

@@ -21,7 +21,7 @@ _PASSING: Final[Any] = {
     "as_of_ms": True,
     "groups": {"__all__": {"nodes": {"__all__": {"push": {"last_contact_ms"}}}}},
 }
-"""What differs from look to look although nothing happened: the time, and the age of the last contact."""
+"""What differs from read to read although nothing changed: the time, and the age of the last contact."""
 
 
 class TooManyWatchersError(Exception):
@@ -36,7 +36,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Frame:
     """A view as the streams get it. `version` grows whenever what it shows changes."""
 
     view: ClusterView
@@ -48,7 +48,7 @@ class _Look:
 
 
 class Feed:
-    """Gives a view again while it is younger than `cache_ms`; askers that come during a read share it."""
+    """Gives a view again while it is younger than `cache_ms`; concurrent callers share a read."""
 
     def __init__(self, read: Callable[[], Awaitable[ClusterView]], settings: Settings) -> None:
         self._read = read
@@ -56,9 +56,9 @@ class Feed:
         self._view: ClusterView | None = None
         self._read_at_s = 0.0
         self._reading: asyncio.Task[ClusterView] | None = None
-        self._look: _Look | None = None
-        self._looked = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        self._frame: _Frame | None = None
+        self._updated = asyncio.Event()
+        self._updating: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
         self._places: WeakSet[_Place] = WeakSet()
 
@@ -87,7 +87,7 @@ class Feed:
     def watch(self, client: str | None = None) -> AsyncGenerator[bytes, None]:
         """Server-sent events until `close`.
 
-        `cluster`: the whole view, at first and whenever a look, one each `watch_interval_ms`, shows a change.
+        `cluster`: the whole view, at first and when a read (each `watch_interval_ms`) has changes.
         `unchanged`: its time only, when for `unchanged_interval_ms` none did.
 
         Closing or dropping the iterator frees its place.
@@ -98,36 +98,38 @@ class Feed:
             raise TooManyWatchersError(f"{self.watchers} event streams are open, no more are allowed")
         own = 0 if client is None else sum(place.client == client for place in self._places)
         if own >= max(1, most // 2):
-            raise TooManyWatchersError(f"{own} event streams of this client are open; the others are others'")
+            raise TooManyWatchersError(
+                f"{own} event streams of this client are open; the others are reserved for other clients"
+            )
         place = _Place(client)
         self._places.add(place)
         return self._watch(place)
 
     async def _watch(self, place: _Place) -> AsyncGenerator[bytes, None]:
         quiet_s = self._settings.unchanged_interval_ms / 1000
-        version, told_at_s = -1, 0.0
+        version, sent_at_s = -1, 0.0
         try:
-            look = self._encode(await self.current())
+            frame = self._encode(await self.current())
             while True:
-                looked = self._looked
-                if look.version != version or look.read_at_s - told_at_s >= quiet_s:
-                    yield look.unchanged if look.version == version else look.whole
-                    version, told_at_s = look.version, look.read_at_s
+                updated = self._updated
+                if frame.version != version or frame.read_at_s - sent_at_s >= quiet_s:
+                    yield frame.unchanged if frame.version == version else frame.whole
+                    version, sent_at_s = frame.version, frame.read_at_s
                 if self._closed.is_set():
                     return
-                if looked is self._looked:  # else there was a look while the stream was not ready for more
-                    self._keep_looking()
-                    await looked.wait()
-                look = self._look or look
+                if updated is self._updated:  # else there was an update while the stream was busy
+                    self._start_updates()
+                    await updated.wait()
+                frame = self._frame or frame
         finally:
             self._places.discard(place)
 
-    def _keep_looking(self) -> None:
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_while_watched())
+    def _start_updates(self) -> None:
+        if self._updating is None:
+            self._updating = asyncio.create_task(self._update_while_watched())
 
-    async def _look_while_watched(self) -> None:
-        """The one timer of all streams. A look that fails is no news: viewers see that there is none."""
+    async def _update_while_watched(self) -> None:
+        """The one timer of all streams. When a read fails, nothing is sent; viewers notice the silence."""
         while True:
             await self._pause()
             if self._closed.is_set() or not self._places:
@@ -135,25 +137,25 @@ class Feed:
             try:
                 self._encode(await self.current())
             except Exception:
-                logger.exception("a look at the cluster failed")
-            self._tell()
-        self._looking = None
+                logger.exception("reading the cluster failed")
+            self._wake()
+        self._updating = None
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         """Wakes every stream."""
-        looked, self._looked = self._looked, asyncio.Event()
-        looked.set()
+        updated, self._updated = self._updated, asyncio.Event()
+        updated.set()
 
-    def _encode(self, view: ClusterView) -> _Look:
-        last = self._look
+    def _encode(self, view: ClusterView) -> _Frame:
+        last = self._frame
         if last is not None and last.view is view:
             return last
         shown = view.model_dump_json(exclude=_PASSING)
         version = 0 if last is None else last.version + (last.shown != shown)
         whole = f"event: cluster\ndata: {view.model_dump_json(by_alias=True)}\n\n".encode()
         unchanged = f'event: unchanged\ndata: {{"asOfMs":{view.as_of_ms}}}\n\n'.encode()
-        self._look = _Look(view, shown, version, self._read_at_s, whole, unchanged)
-        return self._look
+        self._frame = _Frame(view, shown, version, self._read_at_s, whole, unchanged)
+        return self._frame
 
     async def _pause(self) -> None:
         try:
@@ -165,4 +167,4 @@ class Feed:
     def close(self) -> None:
         """Ends every stream."""
         self._closed.set()
-        self._tell()
+        self._wake()

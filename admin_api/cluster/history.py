@@ -77,12 +77,12 @@ class History:
 
     def __init__(
         self,
-        look: Callable[[], Awaitable[ClusterView]],
+        read_view: Callable[[], Awaitable[ClusterView]],
         read_runtime: Callable[[str], Awaitable[Runtime]],
         settings: Settings,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._look = look
+        self._read_view = read_view
         self._read_runtime = read_runtime
         self._settings = settings
         self._now_s = now_s
@@ -108,11 +108,11 @@ class History:
                 logger.exception("a sample for the history failed")
 
     async def sample(self) -> None:
-        """One look at every broker name."""
-        view = await self._look()
+        """One sample of every broker name."""
+        view = await self._read_view()
         groups = {group.broker_name: group for group in self._sampled(view.groups)}
-        told = await asyncio.gather(*(self._sample(group, view.as_of_ms) for group in groups.values()))
-        samples = dict(zip(groups, told, strict=True))
+        sampled = await asyncio.gather(*(self._sample(group, view.as_of_ms) for group in groups.values()))
+        samples = dict(zip(groups, sampled, strict=True))
         for name in (self._rings.keys() | self._readings.keys()) - samples.keys():
             self._readings.pop(name, None)
             samples[name] = HistorySample(at_ms=view.as_of_ms)
@@ -199,8 +199,8 @@ class History:
 
 def _says_anything(sample: HistorySample) -> bool:
     lags = (*sample.lag_entries.values(), *sample.lag_ms.values())
-    told = (sample.leader_id, sample.put_per_s, sample.get_per_s, sample.put_p99_ms, *lags)
-    return any(each is not None for each in told)
+    values = (sample.leader_id, sample.put_per_s, sample.get_per_s, sample.put_p99_ms, *lags)
+    return any(each is not None for each in values)
 
 
 def _writer(group: GroupView) -> NodeView | None:

@@ -22,7 +22,7 @@ class ClusterReader:
         self._listed: tuple[Listed, ...] = ()
 
     async def read(self) -> ClusterView:
-        """One look at everything. Never raises for what a broker or the name server does or fails to do."""
+        """One read of everything. Never raises for what a broker or the name server does or fails to do."""
         now_ms = self._now_ms()
         round_ = _Round(self._gateway, self._settings.nodes_max)
         namesrv, _ = await asyncio.gather(self._ask_listed(round_), round_.ask(self._memory.addresses()))
@@ -48,8 +48,8 @@ class ClusterReader:
 
 
 class _Round:
-    """One look at all nodes: each is asked once, as soon as anybody names it. So all that hang are waited for
-    together.
+    """One read of all nodes: each is asked once, as soon as its address is known. All time-outs
+    run concurrently.
     """
 
     def __init__(self, gateway: Gateway, nodes_max: int) -> None:

@@ -50,7 +50,7 @@ def known(view: ClusterView) -> ClusterView:
     responses={503: _UNAVAILABLE},
 )
 async def get_cluster(request: Request) -> Response:
-    """Roles, terms, log marks, lag and state of every node. What nobody could say is null, never 0.
+    """Roles, terms, log marks, lag and state of every node. An unknown value is null, never 0.
     A node that died stays listed as down. The answer may be half a second old."""
     view = known(await feed_of(request).current())
     return answer(view)
@@ -136,8 +136,8 @@ async def get_history(
         Query(alias="sinceMs", ge=0, le=2**53, description="only what came after; Unix time in ms"),
     ] = None,
 ) -> Response:
-    """Sampled every few seconds while the admin process runs, and kept in memory: a restart begins anew.
-    What nobody could say is null."""
+    """Sampled every few seconds while the admin process runs, and kept in memory: a restart starts empty.
+    An unknown value is null."""
     history = request.app.state.history
     assert isinstance(history, History)
     return answer(history.view(since_ms))

@@ -54,7 +54,7 @@ class DlqQueues:
         gate = asyncio.Semaphore(GROUPS_AT_ONCE_MAX)
         troubles: dict[Trouble, None] = {}
 
-        async def look(name: str) -> DlqView | None:
+        async def view_of(name: str) -> DlqView | None:
             async with gate:
                 try:
                     return await self._group(name, troubles)
@@ -64,7 +64,7 @@ class DlqQueues:
                     troubles[Trouble(DLQ_PREFIX + name, str(error))] = None
                     return _unknown(name)
 
-        found = await asyncio.gather(*map(look, wanted.of(names)))
+        found = await asyncio.gather(*map(view_of, wanted.of(names)))
         items = [view for view in found if view is not None]
         return Page[DlqView](
             items=items,

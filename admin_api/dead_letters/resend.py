@@ -28,7 +28,7 @@ FAILURES_MAX: Final = 3
 RESENT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of the bodies of one call, which are held until it is over."""
 FOUND_AT_ONCE: Final = 8
-"""Letters looked for at one time, whose bodies may go beyond that."""
+"""Letters searched for at one time, whose bodies may go beyond that."""
 
 
 @dataclass(frozen=True, slots=True)

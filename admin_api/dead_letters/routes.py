@@ -1,14 +1,14 @@
 """`/api/v1/dlq`: dead-letter queues, their messages, sending again, export."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from admin_api.audit.auditor import Auditor, Export
+from admin_api.audit.routes import AuditedFile
 from admin_api.changes import Action
 from admin_api.dead_letters.queues import DlqView
 from admin_api.dead_letters.resend import DlqResend
@@ -132,21 +132,9 @@ async def export_dead_letters(
         "Content-Disposition": f'attachment; filename="dlq-{name}.{file_format.value}"',
         "Cache-Control": "no-store",
     }
-    response = _AuditedFile(_chain(first, lines), media_type=_MEDIA_TYPES[file_format], headers=headers)
+    response = AuditedFile(_chain(first, lines), media_type=_MEDIA_TYPES[file_format], headers=headers)
     response.ends = lambda: audited.end("dead letters", written.letters, is_whole=written.is_whole)
     return response
-
-
-class _AuditedFile(StreamingResponse):
-    """`ends` is called when all is sent, or the client has gone."""
-
-    ends: Callable[[], Awaitable[None]]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await self.ends()
 
 
 async def _chain(first: str | None, lines: AsyncIterator[str]) -> AsyncIterator[str]:

@@ -135,7 +135,7 @@ _FORMULA_SIGNS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(slots=True)
 class Resent:
-    """(letter's id, topic) -> when this process resent it there, Unix ms; the oldest are forgotten."""
+    """(letter's id, topic) -> when this process resent it there, Unix ms; the oldest are dropped."""
 
     at_ms: OrderedDict[tuple[str, str], int] = field(default_factory=OrderedDict)
 

@@ -52,8 +52,8 @@ class ConsumeModeChange(RequestSchema):
 
 def left_out(overview: Overview) -> tuple[Trouble, ...]:
     """Who may have the group, and did not say what is kept of it."""
-    told = {overview.brokers.masters[name] for name in overview.configs}
-    return tuple(trouble for trouble in overview.troubles if trouble.address not in told)
+    answered = {overview.brokers.masters[name] for name in overview.configs}
+    return tuple(trouble for trouble in overview.troubles if trouble.address not in answered)
 
 
 class PutGroup:

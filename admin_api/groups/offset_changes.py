@@ -152,7 +152,7 @@ class Mover:
 
 
 def _unplanned(plans: Sequence[QueuePlan], said: Mapping[int, int]) -> Iterator[Outcome]:
-    """Queues that the broker moved besides: RocketMQ 4.9 also moves those that nobody reads, and one may have
+    """Queues that the broker moved besides: RocketMQ 4.9 also moves those without a reader, and one may have
     come in this very moment.
     """
     for queue_id in sorted(said.keys() - {plan.queue_id for plan in plans}):

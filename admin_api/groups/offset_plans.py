@@ -156,10 +156,10 @@ class PlanReader:
             asked = await asyncio.gather(
                 *(self._source.committed(address, group, topic, key.queue_id) for key in unsure)
             )
-            told = dict(zip(unsure, asked, strict=True))
+            stored = dict(zip(unsure, asked, strict=True))
             if address not in brokers.statuses:
-                told = await self._source.without_missing(address, group, told)
-            offsets = {**known, **told}
+                stored = await self._source.without_missing(address, group, stored)
+            offsets = {**known, **stored}
             return TopicState(bounds, offsets)
 
         return await self._gateway.ask_each(brokers.masters, on_masters(brokers, read))

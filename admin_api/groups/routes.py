@@ -47,8 +47,8 @@ async def get_groups(
 ) -> Response:
     """Filtered, sorted and in pages; at most 10 s old, 15 s on stock RocketMQ. What is unknown comes last.
 
-    A group nobody is connected to is `offline`; where a broker did not answer it may be `unknown`. On stock
-    RocketMQ, pages of more than 100 groups do not tell who is connected.
+    A group without connected clients is `offline`; if a broker did not answer, it may be `unknown`. On stock
+    RocketMQ, pages of more than 100 groups do not show connected clients.
     """
     query = GroupQuery(name, sort, descending, system, lag)
     return answer(await services.consumer_groups.find(query, page))
@@ -230,5 +230,5 @@ async def get_producer_groups(
     ] = None,
 ) -> ProducerGroups:
     """Who is connected now and may send. With `topic`: who is connected to a broker that has it; brokers do
-    not tell what a producer sends to. RocketMQ before 4.9.4 cannot list producers: give a whole name."""
+    not know what a producer sends to. RocketMQ before 4.9.4 cannot list producers: give a whole name."""
     return await services.producers.find(ProducerQuery(group, topic), page)

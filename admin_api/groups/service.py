@@ -113,7 +113,7 @@ class ConsumerGroups:
         )
 
     def _sorted(self, overview: Overview, names: set[str], query: GroupQuery) -> list[ConsumerGroupItem]:
-        """All items are made once for a look at the brokers, not for every page of it."""
+        """All items are made once for a read of the brokers, not for every page."""
         if self._items is None or self._items[0] is not overview:
             self._items = overview, [make_item(overview, name) for name in overview.names()]
         items = [item for item in self._items[1] if item.group in names]

@@ -57,7 +57,7 @@ def check_unclaimed(facts: Facts) -> Iterator[Finding]:
                     str(node.remoting_address),
                     f"The name server lists {node.remoting_address} for {group.broker_name}, and no node of "
                     f"it has that address: {node.problem}.",
-                    "A node that is gone is forgotten after two minutes; if it stays, another process "
+                    "A node that is gone is dropped after two minutes; if it stays, another process "
                     "registers it with a wrong brokerIP1 or listenPort.",
                 )
 

@@ -96,8 +96,8 @@ class Facts:
 
     def clock_ahead_ms(self) -> dict[str, tuple[int, int]]:
         """Address -> how far its clock is from the middle one, and how unsure that is."""
-        told = {at: (v.clock_ahead_ms, v.doubt_ms) for at, v in self.vitals.items()}
-        known = {at: (ahead, doubt) for at, (ahead, doubt) in told.items() if ahead is not None}
+        clocks = {at: (v.clock_ahead_ms, v.doubt_ms) for at, v in self.vitals.items()}
+        known = {at: (ahead, doubt) for at, (ahead, doubt) in clocks.items() if ahead is not None}
         if not known:
             return {}
         middle = round(statistics.median(ahead for ahead, _ in known.values()))
@@ -122,7 +122,7 @@ def end_it(address: str, listener: Listener) -> str:
         port = address.rpartition(":")[2]
         return (
             f"Its process still holds its ports. Find it on its own machine (`ss -ltnp 'sport = :{port}'`), "
-            "look into its log and at its disk, and end it (kill -KILL) if it stays so."
+            "check its log and its disk, and end it (kill -KILL) if it stays so."
         )
     pid = listener.pid
     if listener.is_stopped:

@@ -54,13 +54,13 @@ def check_versions(facts: Facts) -> Iterator[Finding]:
             if version:
                 by_version.setdefault(version, []).append(node.id or str(node.remoting_address))
         if len(by_version) > 1:
-            told = "; ".join(
+            versions = "; ".join(
                 f"{', '.join(nodes)}: {version}" for version, nodes in sorted(by_version.items())
             )
             yield warning(
                 "versions-differ",
                 group.group,
-                f"The nodes of {group.group} run different versions ({told}).",
+                f"The nodes of {group.group} run different versions ({versions}).",
                 "Good for the time of an upgrade only: bring all nodes to one version.",
             )
 
@@ -95,5 +95,5 @@ def check_dispatch(facts: Facts) -> Iterator[Finding]:
                 "dispatch-behind",
                 address,
                 f"{address} has {behind / 1024**2:.0f} MiB of its log that consumers cannot see yet.",
-                "It waits for the commit, or builds its queues after a start; if it grows, look at the CPU.",
+                "It waits for the commit, or builds its queues after a start; if it grows, check the CPU.",
             )

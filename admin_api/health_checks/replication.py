@@ -29,7 +29,7 @@ def check_name_server(facts: Facts) -> Iterator[Finding]:
             "no-broker",
             namesrv.address,
             "No broker is registered at the name server.",
-            "Start brokers whose namesrvAddr is this address, and look into their logs for why they do not "
+            "Start brokers whose namesrvAddr is this address, and read in their logs why they do not "
             "register.",
         )
 
@@ -47,7 +47,7 @@ def check_writable(facts: Facts) -> Iterator[Finding]:
                 "group-down",
                 group.group,
                 f"No node of {group.group} gives an answer: its messages can be neither sent nor read.",
-                f"Start its nodes ({majority} of {members} are needed), and look into their logs."
+                f"Start its nodes ({majority} of {members} are needed), and read their logs."
                 f"{_hanging_words(facts, group)}",
             )
         elif up < majority:
@@ -79,13 +79,11 @@ def _no_leader(facts: Facts, group: GroupView, up: int, members: int) -> Finding
     since = f" since {words_of_ms(facts.now_ms - last.at_ms)}" if last and last.leader_id is None else ""
     if group.leader_id is not None:
         sentence = f"{group.leader_id} leads {group.group} and takes no messages yet."
-        remedy = (
-            "It may be catching up after its election; if it stays so, look into its log and at its disk."
-        )
+        remedy = "It may be catching up after its election; if it stays so, check its log and its disk."
     else:
         sentence = f"{up} of {members} nodes of {group.group} answer and none leads{since}."
         remedy = (
-            "An election takes a second or two; look again. If it stays so, the nodes do not reach each "
+            "An election takes a second or two; check again. If it stays so, the nodes do not reach each "
             "other at their replication addresses, or too many are being repaired and do not vote."
         )
     return error("no-leader", group.group, sentence, remedy)
@@ -117,7 +115,7 @@ def _silent(facts: Facts, group: GroupView, node: NodeView, spare: int) -> Itera
             f"{name_of(group, node)} replicates, but the address it gives to clients cannot be reached from "
             f"here: {node.problem}.",
             "Set brokerIP1 (and listenPort) of the node to an address that clients reach, and see whether a "
-            "firewall stands before it.",
+            "firewall blocks it.",
         )
         return
     seen = ""
@@ -153,7 +151,7 @@ def _unsound(group: GroupView, node: NodeView) -> Iterator[Finding]:
             name_of(group, node),
             f"{name_of(group, node)} is {node.lag_entries} entries ({size / 1024**2:.1f} MiB, "
             f"{words_of_ms(lag_ms)}) behind its leader.",
-            "It catches up if disk and network are faster than the writes; if the lag grows, look at both.",
+            "It catches up if disk and network are faster than the writes; if the lag grows, check both.",
         )
 
 
@@ -169,7 +167,7 @@ def _not_in_route(facts: Facts, group: GroupView, node: NodeView) -> Finding:
 
 
 def check_setup(facts: Facts) -> Iterator[Finding]:
-    """What makes a group weaker than it looks."""
+    """Settings that make a group weaker than it seems."""
     for group in facts.replicated():
         members = _members(group)
         if group.durability == "replicated":

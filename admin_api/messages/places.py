@@ -10,7 +10,7 @@ from admin_api.sources.messages import MessageSource
 from remoting.route import PERM_WRITE, TopicRoute
 
 QUEUES_MAX = 1024
-"""Queues of one topic that a search looks through; beyond it a broker has to be named."""
+"""Queues of one topic that a search reads; beyond it a broker has to be named."""
 
 
 @dataclass(frozen=True, slots=True)

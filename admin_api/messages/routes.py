@@ -34,7 +34,7 @@ MessageId = Annotated[
         description="an offset message id, or with `topic` the id its client gave it",
     ),
 ]
-Topic = Annotated[str, Query(min_length=1, max_length=255, description="whose messages are looked for")]
+Topic = Annotated[str, Query(min_length=1, max_length=255, description="the topic to search")]
 MaybeTopic = Annotated[
     str | None, Query(min_length=1, max_length=255, description="needed for an id that a client gave")
 ]

@@ -109,7 +109,7 @@ _MESSAGE_TYPES: Final = ("normal", "half", "commit", "delay", "order")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Piece:
     """One piece and who sent it."""
 
     fields: list[str]
@@ -140,22 +140,22 @@ def spans_of(records: Iterable[Record], message_id: str) -> list[TraceSpan]:
     """What the trace messages report about this message, in order of time; unreadable ones are skipped."""
     spans: list[TraceSpan] = []
     begun: dict[str, TraceSpan] = {}
-    ended: dict[str, _Told] = {}
-    for told in _pieces(records):
-        kind = told.fields[0]
-        if kind == "Pub" and told.text(5) == message_id:
-            spans.append(_sent(told))
-        elif kind == "EndTransaction" and told.text(5) == message_id:
-            spans.append(_transaction(told))
-        elif kind == "SubBefore" and told.text(5) == message_id:
-            begun[told.fields[4]] = _begun(told)
-        elif kind == "SubAfter" and told.text(2) == message_id:
-            ended[told.fields[1]] = told
+    ended: dict[str, _Piece] = {}
+    for piece in _pieces(records):
+        kind = piece.fields[0]
+        if kind == "Pub" and piece.text(5) == message_id:
+            spans.append(_sent(piece))
+        elif kind == "EndTransaction" and piece.text(5) == message_id:
+            spans.append(_transaction(piece))
+        elif kind == "SubBefore" and piece.text(5) == message_id:
+            begun[piece.fields[4]] = _begun(piece)
+        elif kind == "SubAfter" and piece.text(2) == message_id:
+            ended[piece.fields[1]] = piece
     spans += (_joined(begun.get(request), ended.get(request)) for request in begun.keys() | ended.keys())
     return sorted(spans, key=lambda span: (span.at_ms is None, span.at_ms or 0, span.kind))
 
 
-def _pieces(records: Iterable[Record]) -> Iterable[_Told]:
+def _pieces(records: Iterable[Record]) -> Iterable[_Piece]:
     left = _PIECES_MAX
     for record in records:
         try:
@@ -167,57 +167,57 @@ def _pieces(records: Iterable[Record]) -> Iterable[_Told]:
             left -= 1
             fields = piece.split("\x01")
             if len(fields) >= 6:
-                yield _Told(fields, host)
+                yield _Piece(fields, host)
         if left <= 0:
             return
 
 
-def _sent(told: _Told) -> TraceSpan:
+def _sent(piece: _Piece) -> TraceSpan:
     """Pub; older clients report neither the offset id nor, in its place, more than success."""
-    has_offset_id = len(told.fields) >= 14
+    has_offset_id = len(piece.fields) >= 14
     return TraceSpan(
         kind="send",
-        at_ms=told.number(1),
-        cost_ms=told.number(10),
-        is_success=told.flag(13 if has_offset_id else 12),
-        group=told.text(3),
-        client_host=told.text(14) or told.client_host,
-        topic=told.text(4),
-        store_host=told.text(8),
-        offset_id=told.text(12) if has_offset_id else None,
-        message_type=told.one_of(11, _MESSAGE_TYPES),
+        at_ms=piece.number(1),
+        cost_ms=piece.number(10),
+        is_success=piece.flag(13 if has_offset_id else 12),
+        group=piece.text(3),
+        client_host=piece.text(14) or piece.client_host,
+        topic=piece.text(4),
+        store_host=piece.text(8),
+        offset_id=piece.text(12) if has_offset_id else None,
+        message_type=piece.one_of(11, _MESSAGE_TYPES),
     )
 
 
-def _transaction(told: _Told) -> TraceSpan:
+def _transaction(piece: _Piece) -> TraceSpan:
     return TraceSpan(
         kind="endTransaction",
-        at_ms=told.number(1),
+        at_ms=piece.number(1),
         cost_ms=None,
         is_success=None,
-        group=told.text(3),
-        client_host=told.client_host,
-        topic=told.text(4),
-        store_host=told.text(8),
-        message_type=told.one_of(9, _MESSAGE_TYPES),
-        transaction_state=told.text(11),
-        is_from_check=told.flag(12),
+        group=piece.text(3),
+        client_host=piece.client_host,
+        topic=piece.text(4),
+        store_host=piece.text(8),
+        message_type=piece.one_of(9, _MESSAGE_TYPES),
+        transaction_state=piece.text(11),
+        is_from_check=piece.flag(12),
     )
 
 
-def _begun(told: _Told) -> TraceSpan:
+def _begun(piece: _Piece) -> TraceSpan:
     return TraceSpan(
         kind="consume",
-        at_ms=told.number(1),
+        at_ms=piece.number(1),
         cost_ms=None,
         is_success=None,
-        group=told.text(3),
-        client_host=told.client_host,
-        retry_times=told.number(6),
+        group=piece.text(3),
+        client_host=piece.client_host,
+        retry_times=piece.number(6),
     )
 
 
-def _joined(begun: TraceSpan | None, end: _Told | None) -> TraceSpan:
+def _joined(begun: TraceSpan | None, end: _Piece | None) -> TraceSpan:
     if begun is None:
         assert end is not None
         host = end.client_host
@@ -226,10 +226,10 @@ def _joined(begun: TraceSpan | None, end: _Told | None) -> TraceSpan:
         )
     if end is None:
         return begun
-    told = {
+    end = {
         "cost_ms": end.number(3),
         "is_success": end.flag(4),
         "status": end.one_of(6, _CONSUMED),
         "group": begun.group or end.text(8),
     }
-    return begun.model_copy(update=told)
+    return begun.model_copy(update=end)

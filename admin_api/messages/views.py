@@ -31,7 +31,7 @@ class OffsetId:
 
 
 def parse_offset_id(text: str) -> OffsetId | None:
-    """None when it is none; a client's id may look like one."""
+    """None when it is none; a client's id may resemble one."""
     if len(text) not in _ID_CHARS:
         return None
     try:

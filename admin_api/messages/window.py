@@ -32,7 +32,7 @@ _OFFSET_MAX: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is looked for: messages stored between two times (Unix ms, both included), with a tag or any."""
+    """What is searched: messages stored between two times (Unix ms, both included), with a tag or any."""
 
     topic: str
     from_ms: int
@@ -41,7 +41,7 @@ class Search:
 
 
 class LaneMark(BaseModel):
-    """What is left to look at of one queue: offsets from `low` to before `high`, `step` of them at once."""
+    """What is left to read of one queue: offsets from `low` to before `high`, `step` of them at once."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -300,9 +300,9 @@ class WindowReader:
             lane.step = min(STEP_MAX, lane.step * 4)
 
 
-def next_offset(at: int, told: int, end: int) -> int:
+def next_offset(at: int, found: int, end: int) -> int:
     """Where to continue: forward, whatever a broker answers; a queue that ends before is at its end."""
-    return told if told > at else end
+    return found if found > at else end
 
 
 def is_wanted(record: Record, search: Search) -> bool:

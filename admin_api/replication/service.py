@@ -241,7 +241,7 @@ def require_leader(group: GroupView) -> NodeView:
 
 
 def _candidate(group: GroupView, leader: NodeView, node_id: str | None) -> NodeView:
-    """Raises: ChangeRefusedError with what stands in its way."""
+    """Raises: ChangeRefusedError with the obstacle."""
     if node_id is None:
         able = [node for node in group.nodes if _obstacle(node, leader) is None]
         if not able:

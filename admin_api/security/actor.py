@@ -5,7 +5,7 @@ from enum import IntEnum
 
 
 class Role(IntEnum):
-    """Each may do what the ones below it may. READ looks; OPERATE does the daily work that loses nothing by
+    """Each may do what the ones below it may. READ reads; OPERATE does the daily work that loses nothing by
     design (resetting offsets, sending again, moving a leader); ADMIN also deletes and configures.
     """
 
@@ -15,7 +15,7 @@ class Role(IntEnum):
 
     @property
     def label(self) -> str:
-        """As it stands in token files and answers."""
+        """As in token files and answers."""
         return self.name.lower()
 
 

@@ -74,7 +74,7 @@ class Guard:
     """Lets through what the policy allows, with `scope["state"]["actor"]` set where the sender is known.
 
     What was to change something and came to nothing is given to `record`, unless `scope["state"]["audited"]`
-    says that the change sees to that; `scope["state"]["problem"]` is what the sender was told.
+    says that the change sees to that; `scope["state"]["problem"]` is the text sent to the client.
     """
 
     def __init__(

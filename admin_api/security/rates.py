@@ -73,7 +73,7 @@ class Turns:
     """At most `each` under way for one client and `total` for all; one more waits, first come first served.
 
     A client waits for a place of its own before it waits for one of all, so that what one asks many times
-    stands in its own way only. Made anywhere, used on one loop.
+    delays its own requests only. Made anywhere, used on one loop.
     """
 
     def __init__(self, each: int, total: int) -> None:

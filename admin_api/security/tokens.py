@@ -126,5 +126,5 @@ def _distinct(tokens: list[Token], where: str) -> tuple[Token, ...]:
         raise TokensError(f"{where}: at most {TOKENS_MAX} tokens are kept.")
     for what, keys in (("name", [t.name for t in tokens]), ("token", [t.digest for t in tokens])):
         if len(set(keys)) != len(keys):
-            raise TokensError(f"{where}: a {what} stands there twice.")
+            raise TokensError(f"{where}: a {what} occurs twice.")
     return tuple(tokens)

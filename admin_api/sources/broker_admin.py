@@ -54,12 +54,12 @@ class Runtime:
         total, free = self.integer("diskTotalBytes"), self.integer("diskFreeBytes")
         if total is not None and free is not None:
             return total, free
-        told = dict(
+        sizes = dict(
             part.strip().split(" : ", 1)
             for part in self.table.get("commitLogDirCapacity", "").rstrip(".").split(",")
             if " : " in part
         )
-        return _size(told.get("Total", "")), _size(told.get("Free", ""))
+        return _size(sizes.get("Total", "")), _size(sizes.get("Free", ""))
 
 
 class RuntimeSource:
@@ -117,8 +117,8 @@ class ConfigSource:
             values = parse_properties_text(answer.body)
         except PropertiesTextError as error:
             raise AskError(address, f"{address}: its configuration cannot be read: {error}") from error
-        told = answer.ext_fields.get(RUNTIME_KEYS_FIELD)
-        return BrokerSettings(values, None if told is None else frozenset(told.split(",")))
+        keys = answer.ext_fields.get(RUNTIME_KEYS_FIELD)
+        return BrokerSettings(values, None if keys is None else frozenset(keys.split(",")))
 
     async def change(self, address: str, values: Mapping[str, str]) -> None:
         """25: all of these keys or none."""

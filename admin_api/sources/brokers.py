@@ -78,7 +78,7 @@ class Brokers:
         self._set = Cached(self._read, settings.brokers_cache_ms / 1000, now_s)
 
     async def listed(self) -> tuple[Listed, ...]:
-        """What the name server lists now: it is read once for all who ask for it, or look, at the same time.
+        """What the name server lists now: one read is shared by all concurrent callers.
 
         Raises: AskError.
         """

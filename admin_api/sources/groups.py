@@ -34,7 +34,7 @@ GROUPS_MAX: Final = 100_000
 CHANGE_TIMEOUT_MS: Final = 5_000
 """A change waits for a majority, and a follower hands it on to the leader first."""
 RUNNING_TIMEOUT_MS: Final = 3_000
-"""The broker waits 10 s for its client; people who look do not."""
+"""The broker waits 10 s for its client; the page does not."""
 STACK_CHARS_MAX: Final = 1_000_000
 _WHAT_GROUPS: Final = "list of groups"
 _WHAT_RUNNING: Final = "answer for the client"
@@ -261,8 +261,8 @@ class ProducerRow(Body):
     @property
     def address(self) -> str | None:
         """Stock brokers write Java's `/10.0.0.9:5000`."""
-        told = self.remote_i_p or self.client_addr
-        return told and told.removeprefix("/")
+        address = self.remote_i_p or self.client_addr
+        return address and address.removeprefix("/")
 
 
 class ProducerSource:

@@ -19,7 +19,7 @@ SENDER_GROUP: Final = "ledgermq-admin"
 PULL_COUNT: Final = 32
 """What a stock broker gives at most in one answer."""
 READ_TIMEOUT_MS: Final = 1_500
-"""An answer may be some MiB from a disk; whoever looks is told of a broker that hangs within 2 s."""
+"""An answer may be some MiB from a disk; a viewer learns of a hanging broker within 2 s."""
 CHANGE_TIMEOUT_MS: Final = 5_000
 CONSUME_TIMEOUT_MS: Final = 12_000
 """The broker waits 10 s for its client."""

@@ -62,7 +62,7 @@ class OffsetSource:
     async def progress(self, address: str, group: str, topic: str | None = None) -> Progress:
         """208, of one topic or of all that the group has consumed.
 
-        With a topic, RocketMQ 5 tells of it even when the group is online without being subscribed to it; 4.9
+        With a topic, RocketMQ 5 reports it even when the group is online without being subscribed to it; 4.9
         has no rows then.
         """
         ext = {"consumerGroup": group}
@@ -118,7 +118,7 @@ class OffsetSource:
     ) -> dict[QueueKey, int | None]:
         """A stock broker's answers to 14, with None for each 0 that it does not store: RocketMQ 4.9 says 0 of
         a missing offset while the queue's first message is there. 43 has all that it stores, read beside
-        the loop; RocketMQ 5 tells the two apart and is not asked for it.
+        the loop; RocketMQ 5 distinguishes the two and is not asked for it.
         """
         if 0 not in offsets.values() or self._gateway.version_of(address) >= VERSION_5:
             return dict(offsets)

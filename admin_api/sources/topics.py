@@ -121,7 +121,7 @@ class TopicSource:
         return sorted(names[:GROUPS_MAX])
 
     async def figures(self, address: str, stats_name: str, stats_key: str) -> Figures | None:
-        """315: one statistic; None when nothing was counted under this key, or it is forgotten."""
+        """315: one statistic; None when nothing was counted under this key, or the counter was dropped."""
         ext = {"statsName": stats_name, "statsKey": stats_key}
         accept = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
         answer = await self._gateway.ask(address, RequestCode.VIEW_BROKER_STATS_DATA, ext, accept=accept)

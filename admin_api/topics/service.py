@@ -35,7 +35,7 @@ RETENTION_DIGITS_MAX: Final = 15
 TYPE_ATTRIBUTE: Final = "message.type"
 PERM_INHERIT: Final = 1
 _NO_BROKER: Final = "the name server lists no broker"
-"""Such as when all have been down for so long that it has forgotten them."""
+"""Such as when all have been down for so long that it dropped them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ class Topics:
     async def _known(self, topic: str) -> Tables:
         tables = await self._tables.get()
         if not tables.of(topic):
-            nobody = [] if tables.readers else [Trouble(self._settings.namesrv, _NO_BROKER)]
-            raise missing(f"The topic {topic}", tables.troubles, nobody)
+            no_broker = [] if tables.readers else [Trouble(self._settings.namesrv, _NO_BROKER)]
+            raise missing(f"The topic {topic}", tables.troubles, no_broker)
         return tables
 
     async def _groups(self, tables: Tables, topic: str) -> tuple[list[str] | None, tuple[Trouble, ...]]:

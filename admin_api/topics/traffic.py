@@ -20,7 +20,7 @@ class Counts(Schema):
 
 
 class BrokerTopicStats(Schema):
-    """What one broker counted. null: nothing since it started, or it has forgotten it."""
+    """What one broker counted. null: nothing since it started, or the counter was dropped."""
 
     broker_name: str
     put_messages: Counts | None
@@ -48,14 +48,14 @@ class TopicStats(Partial):
 
 def joined(each: Iterable[Figures | None]) -> Counts | None:
     """The sum of those that counted anything; None when none did."""
-    told = [figures for figures in each if figures is not None]
-    if not told:
+    counted = [figures for figures in each if figures is not None]
+    if not counted:
         return None
     return Counts(
-        last_minute=sum(figures.stats_minute.sum for figures in told),
-        last_hour=sum(figures.stats_hour.sum for figures in told),
-        last_day=sum(figures.stats_day.sum for figures in told),
-        per_second=sum(figures.stats_minute.tps for figures in told),
+        last_minute=sum(figures.stats_minute.sum for figures in counted),
+        last_hour=sum(figures.stats_hour.sum for figures in counted),
+        last_day=sum(figures.stats_day.sum for figures in counted),
+        per_second=sum(figures.stats_minute.tps for figures in counted),
     )
 
 

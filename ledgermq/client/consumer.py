@@ -51,7 +51,7 @@ class Delivery:
 
 
 class Consumer:
-    """Used with `async with`; leaving it stores the offsets of what was taken from `messages`."""
+    """Used with `async with`; leaving it commits the offsets of what was consumed from `messages`."""
 
     def __init__(
         self,
@@ -101,12 +101,12 @@ class Consumer:
             for record in records:
                 yield Delivery(key, record)
 
-    def take(self, delivery: Delivery) -> None:
-        """The message is dealt with: the group goes on behind it."""
+    def consume(self, delivery: Delivery) -> None:
+        """The message is processed: the group continues behind it."""
         self._taken[delivery.queue] = delivery.record.queue_offset + 1
 
     async def commit(self) -> None:
-        """Stores the offsets of what was taken since the last time; what fails is tried at the next."""
+        """Commits the offsets of what was consumed since the last time; what fails is retried at the next."""
         for key, offset in list(self._taken.items()):
             queue = self._queues.get(key)
             if queue is None or self._committed.get(key) == offset:
@@ -134,7 +134,7 @@ class Consumer:
             await self.commit()
 
     async def _follow_routes(self) -> None:
-        """Reads each queue that appears; says once when the topic is not there yet."""
+        """Reads each queue that appears; reports once when the topic does not exist yet."""
         has_said = False
         while True:
             if not await self._refresh_route() and not has_said:
@@ -173,7 +173,7 @@ class Consumer:
                 await self._refresh_route()
 
     async def _first_offset(self, key: QueueKey) -> int:
-        """The group's stored offset, or the end of the queue that the consumer was told to begin at."""
+        """The group's stored offset, or the end of the queue at which the consumer begins."""
         queue = self._queues[key]
         header = QueryConsumerOffsetRequestHeader(
             self._group, self._topic, key[1], set_zero_if_not_found=False

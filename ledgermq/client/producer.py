@@ -1,6 +1,6 @@
-"""A small producer: each send is tried again, at the leader of the moment, until acknowledged or out of time.
+"""A small producer: each send is tried again, at the current leader, until acknowledged or out of time.
 
-A try whose answer was lost may have been stored, so a message can be there twice; its UNIQ_KEY tells.
+A try whose answer was lost may have been stored, so a message can be stored twice, with the same UNIQ_KEY.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Producer:
     ) -> SendReceipt:
         """Returns once a majority has the message.
 
-        Raises: ClientError when it is refused for good, or nobody acknowledged it within `give_up_s`.
+        Raises: ClientError when it is refused for good, or not acknowledged within `give_up_s`.
         """
         unique_key = f"{self._environment.rng.getrandbits(128):032X}"
         properties = {"UNIQ_KEY": unique_key, "WAIT": "true"}
@@ -98,7 +98,7 @@ class Producer:
         except ClientError as error:
             raise RetryableError(str(error)) from error
         if not queues:
-            raise RetryableError(f"no broker takes messages for {topic}")
+            raise RetryableError(f"no broker accepts messages for {topic}")
         self._turn += 1
         queue = queues[self._turn % len(queues)]
         request = self._request(topic, queue.queue_id, body, properties)

@@ -22,7 +22,7 @@ from ledgermq.signals import ending_in_order
 TOPIC = "LedgerMQBench"
 QUEUES = 8
 RATE_SHARE = 0.25
-"""The last load arrives at this part of what the cluster took at most: it is not at its limit."""
+"""The last load has this share of the cluster's highest rate: it is not at its limit."""
 _FILE_WIDTH = 120
 _WARMUP_SHARE = 0.2
 
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(slots=True)
 class Figures:
-    """The table's content. `durability` and `nodes` are None of a broker that does not tell them."""
+    """The table's content. `durability` and `nodes` are None of a broker that does not report them."""
 
     rows: list[Row]
     durability: str | None
@@ -88,7 +88,7 @@ def _measured(options: BenchOptions) -> Figures:
     leader = ask(options.namesrv, lambda cluster: cluster.make_topic(topic, QUEUES, limit_s=10.0))
     limit_s = options.count_limit_s
     try:
-        # What made sure that the topic takes messages is no message of a load.
+        # The message that proved the topic writable belongs to no load.
         before = ask(options.namesrv, lambda cluster: cluster.stored_in_the_end(topic, 1, limit_s))
         rows = run_loads(options, topic, leader)
         acknowledged = sum(row.result.acknowledged for row in rows)
@@ -167,7 +167,7 @@ def table(figures: Figures, size: int) -> Table:
 
 
 async def _about(namesrv: str) -> tuple[str | None, int | None]:
-    """What the nodes say of their durability, and how many there are.
+    """The durability that the nodes report, and their number.
 
     Raises: UserError when the name server gives no answer.
     """

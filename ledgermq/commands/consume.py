@@ -36,7 +36,7 @@ def consume(options: ConsumeOptions) -> None:
 async def print_messages(options: ConsumeOptions) -> None:
     """`consume` on the running loop."""
     client = signing_client()
-    taken = 0
+    count = 0
     try:
         consumer = Consumer(
             client, options.namesrv, options.topic, options.group, from_first=options.from_first, say=_say
@@ -44,13 +44,13 @@ async def print_messages(options: ConsumeOptions) -> None:
         async with consumer:
             async for delivery in consumer.messages():
                 _print(delivery.record.body.decode("utf-8", "replace"))
-                consumer.take(delivery)
-                taken += 1
-                if taken == options.count:
+                consumer.consume(delivery)
+                count += 1
+                if count == options.count:
                     break
     finally:
         await client.close()
-        _say(f"{taken} messages.")
+        _say(f"{count} messages.")
 
 
 def _print(body: str) -> None:

@@ -158,7 +158,7 @@ def running(
     ] = None,
     stack: Annotated[bool, typer.Option("--stack", help="What its threads do (Java clients).")] = False,
 ) -> None:
-    """Show what a consumer says of itself: its queues, what it holds, its rates."""
+    """Show a consumer's own report: its queues, the messages it holds, its rates."""
     client_id = client or _only_member(call, group)
     answer = call.get(
         path_of("consumer-groups", group, "members", client_id, "running"),
@@ -179,7 +179,7 @@ def _only_member(call: Call, group: str) -> str:
     path = path_of("consumer-groups", group, "members")
     view = call.get(path, lambda services: services.consumer_groups.members(group))
     if view["members"] is None:
-        raise UserError(f"no broker says who of {group} is connected.")
+        raise UserError(f"no broker reports connected consumers of {group}.")
     ids = [str(member["clientId"]) for member in view["members"]]
     if len(ids) == 1:
         return ids[0]
@@ -239,12 +239,12 @@ def delete(
     call: Call,
     group: Group,
     keep_offsets: Annotated[
-        bool, typer.Option("--keep-offsets", help="Made again, it goes on where it was.")
+        bool, typer.Option("--keep-offsets", help="Created again, it continues where it was.")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Delete a consumer group, after a look at what is lost."""
+    """Delete a consumer group, after showing what is lost."""
     wanted = ChangeCall(
         "DELETE",
         path_of("consumer-groups", group),

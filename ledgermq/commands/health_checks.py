@@ -20,7 +20,7 @@ def doctor(
         float, typer.Option(min=0, max=10, metavar="SECONDS", help="Look twice: does a lag grow meanwhile?")
     ] = 0,
 ) -> None:
-    """Look at everything and say in sentences what is wrong and what to do. Exit code 1 with an error."""
+    """Check everything: report in sentences what is wrong and what to do. Exit code 1 with an error."""
     sample_ms = round(sample * 1000)
     report = call.get(
         "/doctor", lambda services: services.health_checks.examine(sample_ms), {"sampleMs": sample_ms or None}
@@ -37,8 +37,8 @@ def show_report(report: Json) -> None:
         severity = finding["severity"]
         write(Styled(f"{severity:<8}", _STYLES[severity]), Styled(printable(finding["sentence"])))
         write(Styled(f"        {printable(finding['remedy'])}", "dim"))
-    looked = ", ".join(map(counted, report["lookedAt"].values(), _LOOKED_AT))
-    write(Styled(f"Looked at {looked}." if report["findings"] else f"Nothing is wrong with {looked}."))
+    checked = ", ".join(map(counted, report["lookedAt"].values(), _LOOKED_AT))
+    write(Styled(f"Checked {checked}." if report["findings"] else f"Nothing is wrong with {checked}."))
 
 
 def counted(count: int | None, thing: str) -> str:

@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False)
 
 
 class Durability(StrEnum):
-    """What stands behind an acknowledged message."""
+    """When a message is acknowledged."""
 
     PERSISTED = "persisted"
     REPLICATED = "replicated"
@@ -83,8 +83,8 @@ def up(
 ) -> None:
     """Start a cluster on this machine, in the foreground: name server, brokers, admin.
 
-    A cluster already in the folder goes on with its data. Once a message can be written, one line is printed
-    on stdout: READY and the addresses as JSON.
+    A cluster already in the folder continues with its data. Once a message can be written, one line is
+    printed on stdout: READY and the addresses as JSON.
     """
     from ledgermq.commands.up import up as run
 

@@ -144,7 +144,7 @@ def show(
 
 
 def _track(call: Call, message_id: str, topic: str | None) -> Json:
-    """Who consumed the message; `track` is None where nobody says that."""
+    """Who consumed the message; `track` is None where it is unknown."""
     tracks = call.get_beside(
         "track",
         path_of("messages", message_id, "track"),
@@ -182,7 +182,7 @@ def _show_message(answer: Json) -> None:
 @app.command()
 @remote
 def trace(call: Call, message_id: MessageId, topic: MaybeTopic = None) -> None:
-    """Show what clients that trace tell of a message: its send, and each consumption."""
+    """Show what tracing clients report of a message: its send, and each consumption."""
     answer = call.get(
         path_of("messages", message_id, "trace"),
         lambda services: services.messages.trace(message_id, topic),

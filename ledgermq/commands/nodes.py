@@ -1,4 +1,4 @@
-"""`ledgermq node`: start one, list them, look at one."""
+"""`ledgermq node`: start, list and show nodes."""
 
 from typing import Annotated, Any
 

@@ -94,7 +94,7 @@ class _Tally:
 
 
 def produce(options: ProduceOptions) -> None:
-    """Sends, shows the progress on stderr, and says how many were acknowledged.
+    """Sends, shows the progress on stderr, and reports how many were acknowledged.
 
     Raises: UserError when there is nothing to send, or a message was not acknowledged.
     """

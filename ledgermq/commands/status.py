@@ -1,4 +1,4 @@
-"""`ledgermq status`: the cluster as its nodes tell it."""
+"""`ledgermq status`: the cluster as its nodes report it."""
 
 import typer
 

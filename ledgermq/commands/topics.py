@@ -91,7 +91,9 @@ _ROUTES = (
     Column("cluster", "cluster"),
     number("read queues", "readQueues"),
     number("write queues", "writeQueues"),
-    Column("nodes (id 0 takes writes)", lambda row: [f"{key}: {at}" for key, at in row["addresses"].items()]),
+    Column(
+        "nodes (id 0 accepts writes)", lambda row: [f"{key}: {at}" for key, at in row["addresses"].items()]
+    ),
 )
 
 
@@ -136,8 +138,8 @@ def show(call: Call, topic: Topic) -> None:
     """Show how each broker keeps a topic, its queues, and who consumes it."""
     view = call.get(path_of("topics", topic), lambda services: services.topics.one(topic))
     path = path_of("topics", topic, "queues")
-    told = call.get_beside("queues", path, lambda services: services.topics.queues(topic))
-    queues = {"messageCount": None, "queues": None, **told}
+    found = call.get_beside("queues", path, lambda services: services.topics.queues(topic))
+    queues = {"messageCount": None, "queues": None, **found}
 
     def render(answer: Json) -> None:
         count = UNKNOWN if answer["messageCount"] is None else answer["messageCount"]
@@ -154,7 +156,7 @@ def show(call: Call, topic: Topic) -> None:
 @app.command()
 @remote
 def route(call: Call, topic: Topic) -> None:
-    """Show what the name server tells clients that ask for a topic."""
+    """Show a topic's route as clients get it from the name server."""
     answer = call.get(path_of("topics", topic, "route"), lambda services: services.topics.route(topic))
     call.show(answer, lambda view: show_table(view["brokers"], _ROUTES, f"{topic} at {view['namesrv']}"))
 
@@ -196,7 +198,7 @@ def create(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Make a topic on all brokers, or those named: 8 queues unless told."""
+    """Make a topic on all brokers, or those named: 8 queues by default."""
     spec = _spec(queues, read_queues, write_queues, perm, ordered, attributes, brokers)
     body = {"name": topic, **spec}
 
@@ -223,7 +225,7 @@ def edit(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Change a topic. What takes something from clients is shown and asked about first."""
+    """Change a topic. Changes that take something away from clients must be confirmed."""
     body = _spec(queues, read_queues, write_queues, perm, ordered, attributes, brokers)
     if not body:
         raise UserError("what is to change? See `ledgermq topic edit --help`.", WRONG_USAGE)
@@ -274,7 +276,7 @@ def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 def delete(
     call: Call, topic: Topic, brokers: Brokers = None, yes: Yes = False, dry_run: DryRun = False
 ) -> None:
-    """Delete a topic with all its messages, after a look at what is lost."""
+    """Delete a topic with all its messages, after showing what is lost."""
     wanted = ChangeCall(
         "DELETE",
         path_of("topics", topic),

@@ -64,7 +64,7 @@ def bench(
     """Load the cluster for a minute: 1, 64 and 2,000 sends in flight, then a quarter of that rate, evenly.
 
     Every acknowledged message is counted afterwards. The topic is deleted, but its messages stay in the log
-    until retention takes them: about 1 GiB on every node per minute and 16,000 messages of 1 KiB a second.
+    until retention deletes them: about 1 GiB on every node per minute and 16,000 messages of 1 KiB a second.
     """
     from ledgermq.commands.bench import BenchOptions
     from ledgermq.commands.bench import bench as run

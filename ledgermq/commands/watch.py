@@ -12,7 +12,7 @@ from ledgermq.errors import PARTIAL, UserError
 from ledgermq.output import print_json, remark
 
 if TYPE_CHECKING:
-    from ledgermq.polling import Look
+    from ledgermq.polling import Snapshot
     from ledgermq.watch_view import Watched
 
 app = typer.Typer(add_completion=False)
@@ -23,21 +23,21 @@ app = typer.Typer(add_completion=False)
 def watch(
     call: Call,
     every: Annotated[
-        float, typer.Option(min=0.2, max=60, metavar="SECONDS", help="Between two looks.")
+        float, typer.Option(min=0.2, max=60, metavar="SECONDS", help="Between two polls.")
     ] = 1.0,
 ) -> None:
-    """Show the cluster live until q or Ctrl-C. Without a terminal: one look (with --json: as JSON)."""
-    from ledgermq.polling import looker
+    """Show the cluster live until q or Ctrl-C. Without a terminal: one poll (with --json: as JSON)."""
+    from ledgermq.polling import poller
     from ledgermq.watch_view import Watched
 
-    with looker(call) as look:
+    with poller(call) as poll:
         if call.as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            _once(call, look())
+            _once(call, poll())
         else:
-            _live(look, Watched(), every)
+            _live(poll, Watched(), every)
 
 
-def _once(call: Call, seen: "Look") -> None:
+def _once(call: Call, seen: "Snapshot") -> None:
     """Raises: UserError when nothing is known; typer.Exit when a part of it is missing."""
     if not seen.parts:
         raise UserError(" ".join(seen.problems))
@@ -51,7 +51,7 @@ def _once(call: Call, seen: "Look") -> None:
         raise typer.Exit(PARTIAL)
 
 
-def _print(seen: "Look") -> None:
+def _print(seen: "Snapshot") -> None:
     import time
 
     from rich.console import Console
@@ -67,7 +67,7 @@ def _print(seen: "Look") -> None:
         remark(f"{address}: {problem}")
 
 
-def _live(look: "Callable[[], Look]", watched: "Watched", every_s: float) -> None:
+def _live(poll: "Callable[[], Snapshot]", watched: "Watched", every_s: float) -> None:
     import time
 
     from rich.live import Live
@@ -77,7 +77,7 @@ def _live(look: "Callable[[], Look]", watched: "Watched", every_s: float) -> Non
 
     with ending_in_order(), Keys(sys.stdin) as keys, Live(screen=True, auto_refresh=False) as live:
         while True:
-            seen = look()
+            seen = poll()
             ending = f"every {every_s:g} s, q ends"
             now_ms = time.time_ns() // 1_000_000
             live.update(watched.picture(seen, time.monotonic(), now_ms, ending), refresh=True)

@@ -46,7 +46,7 @@ class LoadCluster:
             return None
 
     async def leader(self) -> str | None:
-        """`host:port` of the node that takes messages."""
+        """`host:port` of the node that accepts messages."""
         route = await self.route(DEFAULT_TOPIC)
         leaders = leaders_of(route.broker_datas) if route else {}
         return next(iter(leaders.values()), None)
@@ -57,7 +57,7 @@ class LoadCluster:
         Raises: UserError when that was not possible within the limit.
         """
         end_s = asyncio.get_running_loop().time() + limit_s
-        problem = "the name server knows no broker that takes messages"
+        problem = "the name server knows no broker that accepts messages"
         while asyncio.get_running_loop().time() < end_s:
             address = await self.leader()
             if address is not None:
@@ -88,7 +88,7 @@ class LoadCluster:
         return address is not None and not await self._problem(address, send_command(topic, 0))
 
     async def node_status(self, address: str) -> dict[str, Any]:
-        """What a node of LedgerMQ says of itself, empty while it gives no answer."""
+        """The runtime information of a LedgerMQ node, empty while it does not answer."""
         try:
             answer = await self._client.invoke(address, RemotingCommand(RequestCode.LEDGERMQ_NODE_STATUS))
         except RemotingError:
@@ -97,7 +97,7 @@ class LoadCluster:
         return found
 
     async def delete_topic(self, topic: str) -> None:
-        """Forget the topic; its messages stay in the log until retention takes them."""
+        """Delete the topic; its messages stay in the log until retention deletes them."""
         address = await self.leader()
         if address is not None:
             ext = {"topic": topic}
@@ -113,7 +113,7 @@ class LoadCluster:
     async def stored_in_the_end(self, topic: str, wanted: int, limit_s: float = 5.0) -> int:
         """`stored`, asked again until it is `wanted` or more, or the limit is over.
 
-        A send is answered once it is committed; its place in the queue may show a moment later.
+        A send is answered once it is committed; its place in the queue may appear a moment later.
         """
         end_s = asyncio.get_running_loop().time() + limit_s
         while (count := await self.stored(topic)) < wanted and asyncio.get_running_loop().time() < end_s:

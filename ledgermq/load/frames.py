@@ -86,7 +86,7 @@ def slot_frames(
     """For each slot the frames it sends in turn.
 
     Together the generator's slots go through all targets: the one numbered `first` begins with that target,
-    and goes on by `step`, the number of all slots.
+    and advances by `step`, the number of all slots.
     """
     frames: dict[int, Iterator[bytes]] = {}
     for slot in range(slots):

@@ -23,7 +23,7 @@ _LOG_LINES = 5
 
 
 class LocalCluster:
-    """The processes of one plan. `say` takes each line meant for a person."""
+    """The processes of one plan. `say` prints a line for a person."""
 
     def __init__(self, plan: ClusterPlan, *, restart: bool, say: Callable[[str], None]) -> None:
         self.plan = plan
@@ -35,7 +35,7 @@ class LocalCluster:
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Starts everything, calls `on_ready` once a message can be written, returns after a signal to stop.
 
-        A recovery takes its time with a long log: there is no limit, but a word every 10 s.
+        Recovery of a long log may take long: there is no limit, but a report every 10 s.
 
         Raises: UserError when so many processes ended that no message can be written; the others are stopped.
         """
@@ -86,7 +86,7 @@ class LocalCluster:
                 return
 
     async def _wait_until_writable(self) -> None:
-        """Until a leader takes messages and the name server sends producers to it.
+        """Wait until a leader accepts messages and the name server directs producers to it.
 
         Raises: UserError when too few nodes are left for a majority.
         """
@@ -131,7 +131,7 @@ class LocalCluster:
 
 
 def is_writable(view: ClusterView) -> bool:
-    """Whether every group's leader takes messages and stands as brokerId 0 in the name server."""
+    """Whether every group's leader accepts messages and is registered as brokerId 0 at the name server."""
     return bool(view.groups) and all(
         group.state is GroupState.WRITABLE
         and any(node.id == group.leader_id and node.broker_id == 0 for node in group.nodes)

@@ -24,7 +24,7 @@ LOCAL_DEFAULTS: Mapping[str, Scalar] = {
     # A workstation's disk is full of other things: no messages are to go for that before their time.
     "cleanFileForciblyEnable": False,
 }
-"""What a local cluster has otherwise than the broker by itself; settings may say otherwise again."""
+"""Defaults of a local cluster that differ from the broker's own; settings have precedence."""
 
 
 def read_settings(config: Path | None, overrides: Sequence[str]) -> dict[str, Scalar]:

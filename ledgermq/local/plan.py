@@ -222,16 +222,16 @@ def is_free(port: int) -> bool:
 def require_free(ports: Mapping[int, str]) -> None:
     """Waits for a port that a connection holds for a moment only.
 
-    Raises: UserError naming every port that is taken, what it is for and who has it.
+    Raises: UserError naming every port that is in use, its purpose and its owner.
     """
     end_s = time.monotonic() + WAIT_S
-    taken = []
+    problems = []
     for port, purpose in ports.items():
         try:
             bound(HOST, port, end_s - time.monotonic()).close()
         except PortInUseError as error:
-            taken.append(f"port {port} for {purpose} is in use on {HOST}{error.by}")
+            problems.append(f"port {port} for {purpose} is in use on {HOST}{error.by}")
         except OSError as error:
-            taken.append(f"port {port} for {purpose} cannot be used on {HOST}: {error.strerror}")
-    if taken:
-        raise UserError(f"{'; '.join(taken)}. Choose other ports, or end what holds them.")
+            problems.append(f"port {port} for {purpose} cannot be used on {HOST}: {error.strerror}")
+    if problems:
+        raise UserError(f"{'; '.join(problems)}. Choose other ports, or stop what uses them.")

@@ -18,7 +18,7 @@ NAMESRV_STAGE = 0
 NODE_STAGE = 1
 ADMIN_STAGE = 2
 ADMIN_NICE = 10
-"""Who looks at the page does not take from the brokers beside it."""
+"""The admin process must not slow down the brokers beside it."""
 _AGAIN = "stop and start `ledgermq up`; the nodes go on meanwhile"
 
 PYTHON_MODULE = (sys.executable, "-P", "-m")
@@ -35,7 +35,7 @@ def node_hint(node: NodePlan, data_dir: Path) -> str:
 
 
 def _log_options(plan: ClusterPlan) -> tuple[str, ...]:
-    """The brokers read the key themselves; the others of the cluster are told to do as they do."""
+    """The brokers read the key themselves; the other processes get it as an option."""
     line_format = plan.settings.get("logFormat")
     return () if line_format is None else ("--log-format", str(line_format))
 

@@ -1,6 +1,7 @@
-"""Runs child processes: starts them, tells of each that ends by itself, stops all in order within a bound.
+"""Runs child processes: starts them, reports each that ends unexpectedly, stops all in order within a time
+limit.
 
-Children stand in sessions of their own, so that a Ctrl-C at the terminal reaches the supervisor alone, and
+Children have sessions of their own, so that a Ctrl-C at the terminal reaches the supervisor alone, and
 they end with it should it be killed (Linux).
 """
 
@@ -22,7 +23,7 @@ _LOG_BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run. `hint` says how a person starts it again; a higher `stage` is stopped earlier."""
+    """What to run. `hint` names the command that starts it again; a higher `stage` is stopped earlier."""
 
     name: str
     argv: tuple[str, ...]
@@ -49,7 +50,7 @@ class Limits:
     restart_first_s: float = 0.5
     restart_max_s: float = 30.0
     steady_s: float = 60.0
-    """A child that ran this long starts its back-off anew."""
+    """A child that ran this long resets its back-off."""
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ def first_late(low: int, high: int, guess: int, is_late: Callable[[int], bool]) 
 
 
 AT_ONCE: Final = 16
-"""So many answers are held at a time, each of a whole message, however large that is."""
+"""So many answers are in memory at a time, each of a whole message, however large that is."""
 
 
 def offsets_at(

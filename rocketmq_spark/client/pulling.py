@@ -22,7 +22,7 @@ from remoting.client.blocking import Connection
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import OWN_LANGUAGE, RemotingCommand
 from rocketmq_spark.client.backoff import Backoff
-from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.cluster import TOPIC_NOT_EXIST, Cluster, check_leads
 from rocketmq_spark.client.queue_offsets import max_offset, min_offset
 from rocketmq_spark.client.queues import MessageQueue
@@ -46,11 +46,11 @@ class PullStatus(Enum):
     NO_NEW_MESSAGE = "no new message"
     """The offset is the queue's end."""
     NO_MATCH = "no match"
-    """Nothing up to `next_offset` has one of the tags, or holes only stand there."""
+    """Nothing up to `next_offset` has one of the tags, or there are only holes."""
     OFFSET_ILLEGAL = "offset illegal"
     """The offset is before the queue's beginning or behind its end; `next_offset` names the nearest."""
     REMOVED = "removed"
-    """Retention is just taking the messages away."""
+    """Retention is just deleting the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,11 @@ def pull(
     group: str = DEFAULT_GROUP,
     deadline_s: float | None = None,
 ) -> PullResult:
-    """Read from `offset` on, from whoever leads; without waiting for new messages.
+    """Read from `offset` on, from the current leader; without waiting for new messages.
 
     Raises:
         RequestRefusedError: the broker will not serve this queue to this group.
-        ClusterUnavailableError: nobody led until the deadline.
+        ClusterUnavailableError: there was no leader until the deadline.
     """
     answer = cluster.invoke_leader(
         queue.broker_name, lambda: pull_command(queue, offset, count_max, bytes_max, tags, group), deadline_s
@@ -163,7 +163,7 @@ IN_FLIGHT_BYTES: Final = 2 * BYTES_MAX
 COUNT_START: Final = 32
 """Asked for at first; as many as a Java broker ever gives."""
 GAP_WAIT_S: Final = 12.0
-"""A Java broker looks for deleted files every 10 s."""
+"""A Java broker checks for deleted files every 10 s."""
 NAMED_MAX: Final = 20
 """An error or a warning names so many queues or ranges."""
 GAP_PAUSE_S: Final = 240.0
@@ -212,7 +212,7 @@ class Pulled:
 class ReadSettings:
     """How to read. tags: RocketMQ's expression, `*` for all; a few others may come besides.
 
-    fail_on_data_loss: whether messages that retention took raise DataLossError, or are passed over with a
+    fail_on_data_loss: whether messages that retention deleted raise DataLossError, or are skipped with a
     warning in the log.
     """
 
@@ -238,11 +238,11 @@ class RangeReader:
     """
 
     def __init__(
-        self, cluster: Cluster, wanted: QueueRange, settings: ReadSettings, memory: Slabs | None = None
+        self, cluster: Cluster, wanted: QueueRange, settings: ReadSettings, memory: BufferPool | None = None
     ) -> None:
-        """memory: where answers are kept; as much as whoever reads them holds, and those on their way."""
+        """memory: where answers are kept: those that the caller uses, and those in flight."""
         self._cluster = cluster
-        self._memory = memory or Slabs(IN_FLIGHT_MIN)
+        self._memory = memory or BufferPool(IN_FLIGHT_MIN)
         self._wanted = wanted
         self._queue = wanted.queue
         self._settings = settings
@@ -293,7 +293,7 @@ class RangeReader:
         return pull_result(answer, self._queue, self._next, body)
 
     def _fill(self, connection: Connection) -> None:
-        """Have as many stretches on their way as may be."""
+        """Keep as many slices in flight as allowed."""
         at = self._pending[-1].stop if self._pending else self._next
         while at < self._wanted.stop and len(self._pending) < self._in_flight_max:
             end = min(at + self._count, self._wanted.stop)
@@ -310,7 +310,7 @@ class RangeReader:
     def _first_answer(self, connection: Connection) -> tuple[RemotingCommand, Buffer]:
         first = self._pending[0]
         while first.answer is None:
-            answer, body = connection.receive_into(self._memory.take)
+            answer, body = connection.receive_into(self._memory.acquire)
             for stretch in self._pending:
                 if stretch.opaque == answer.opaque:
                     stretch.answer, stretch.body = answer, body
@@ -328,7 +328,7 @@ class RangeReader:
         return b""
 
     def _denied(self, error: RequestRefusedError) -> None:
-        """Ask again for a while, of whoever leads then, whether the topic is there. Raises other refusals."""
+        """Ask the current leader repeatedly for a while whether the topic exists. Raises other refusals."""
         if error.code != TOPIC_NOT_EXIST:
             raise error
         self._pending.clear()
@@ -362,7 +362,7 @@ class RangeReader:
 
     def _explain_gap(self, result: PullResult) -> None:
         """Offsets before an answer's first message may never have had one, or have been in a file that was
-        just deleted. The queue's beginning tells, in time; what a filter leaves out looks the same.
+        just deleted. Later the queue's beginning shows it; what a filter leaves out looks the same.
         """
         first = result.first_offset
         if first is None or first <= self._next or result.is_exact or self._is_filtered:
@@ -412,19 +412,19 @@ class RangeReader:
 
 
 def report_lost(lost: Sequence[QueueRange], fails: bool, kept: int | None = None) -> None:
-    """Warn of ranges that a query was to read and goes on without; `kept`: where the only queue begins now.
+    """Warn of ranges that a query was to read and now skips; `kept`: where the only queue begins now.
 
     Raises:
         DataLossError: as it `fails` instead.
     """
     text = named(lost)
     if not fails:
-        _log.warning("%s are lost; failOnDataLoss is false, so the query goes on without them", text)
+        _log.warning("%s are lost; failOnDataLoss is false, so the query continues without them", text)
         return
     begins = f" The queue begins at offset {kept} now." if kept is not None else ""
     raise DataLossError(
-        f"{text} are not in the cluster any more: retention took them, or the topic was deleted or made "
-        f"anew.{begins} With failOnDataLoss=false a query goes on without them."
+        f"{text} are not in the cluster any more: retention deleted them, or the topic was deleted or "
+        f"created again.{begins} With failOnDataLoss=false a query continues without them."
     )
 
 

@@ -26,7 +26,7 @@ def bounds(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueu
         RequestRefusedError, ClusterUnavailableError: naming the queue or the broker.
     """
     wanted = list(queues)
-    # The beginning is asked for last: what retention takes meanwhile is not counted as being there.
+    # The beginnings come last: what retention deletes meanwhile is not counted as present.
     ends = _ask_by_broker(cluster, wanted, RequestCode.GET_MAX_OFFSET)
     starts = _ask_by_broker(cluster, wanted, RequestCode.GET_MIN_OFFSET)
     return {queue: QueueBounds(min(max(starts[queue], 0), ends[queue]), ends[queue]) for queue in wanted}

@@ -70,7 +70,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     pieces = [f"{name}\x01{value}\x02" for name, value in properties.items() if name and value]
     text = "".join(pieces)
     if text.count("\x01") != len(pieces) or text.count("\x02") != len(pieces):
-        raise ValueError("the characters 1 and 2 separate properties and cannot stand in one")
+        raise ValueError("the characters 1 and 2 separate properties and cannot be part of one")
     return text.encode()
 
 
@@ -145,12 +145,12 @@ def _header(
 
 
 WINDOW_MESSAGES_MAX: Final = 4_096
-"""Messages on their way to one broker: its log takes a bounded number at a time, from all its producers."""
+"""Messages on their way to one broker: its log accepts a bounded number at a time, from all its producers."""
 SYSTEM_ERRORS_MAX: Final = 5
 """After so many answers of SYSTEM_ERROR that name no passing reason a send is given up."""
 GAPS_MAX: Final = 8
 """So often may the first send that is not acknowledged be refused for a gap: an old leader that is cut off
-from its group does so for the seconds that it takes to notice. Then it is the writer that is forgotten.
+from its group does so for the seconds that it takes to notice. Then the broker has really dropped the writer.
 """
 
 _NOT_STORED_SAFELY: Final = frozenset(
@@ -232,8 +232,8 @@ class BrokerSender:
         """Wait until everything is acknowledged.
 
         Raises:
-            ClusterUnavailableError: nobody took it in time; names what was tried.
-            RequestRefusedError: the broker will never take it. DeliveryError: nor exactly once.
+            ClusterUnavailableError: no node accepted it in time; names what was tried.
+            RequestRefusedError: the broker will never accept it. DeliveryError: nor exactly once.
         """
         self._work(0, 0)
 
@@ -244,7 +244,7 @@ class BrokerSender:
         self._cluster.with_leader(self._broker_name, attempt, self._deadline_s)
 
     def _attempt(self, bytes_max: int, messages_max: int) -> None:
-        """Send what waits and take answers until no more than this is unacknowledged."""
+        """Send waiting requests and receive answers until no more than this is unacknowledged."""
         connection = self._cluster.leader_connection(self._broker_name)
         if connection is not self._connection:
             self._take_back()
@@ -298,7 +298,7 @@ class BrokerSender:
 
     def _drain(self, connection: Connection) -> None:
         """After a refusal: nothing is sent before all that is under way is answered, since what comes behind
-        the refused one may be taken or not.
+        the refused one may be stored or not.
         """
         try:
             open_count = len(self._on_wire) - 1
@@ -313,7 +313,7 @@ class BrokerSender:
             self._take_back()
 
     def _take_back(self) -> None:
-        """What is under way without an answer goes before what waits, in its order."""
+        """Requests without an answer are queued before waiting ones, in their order."""
         self._waiting.extendleft(reversed(self._on_wire.values()))
         self._on_wire.clear()
 

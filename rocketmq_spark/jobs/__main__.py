@@ -1,4 +1,4 @@
-"""`python -m rocketmq_spark.jobs archive …`, and the file that spark-submit takes."""
+"""`python -m rocketmq_spark.jobs archive …`, and the file to give to spark-submit."""
 
 from rocketmq_spark.jobs.cli import main
 

@@ -10,7 +10,7 @@ from typer import Typer
 from rocketmq_spark.errors import RocketmqSparkError
 from rocketmq_spark.jobs.archive import command as cli_archive
 from rocketmq_spark.jobs.audit import command as cli_audit
-from rocketmq_spark.jobs.command_base import spark_app, tell
+from rocketmq_spark.jobs.command_base import print_error, spark_app
 from rocketmq_spark.jobs.replay import command as cli_replay
 from rocketmq_spark.jobs.report import command as cli_report
 
@@ -21,7 +21,7 @@ _COMMANDS: Final = (cli_archive.archive, cli_audit.audit, cli_replay.replay, cli
 
 
 def spark_commands() -> Typer:
-    """The commands as an app of their own, for a larger one to take in."""
+    """The commands as an app of their own, to be included in a larger one."""
     return spark_app
 
 
@@ -30,6 +30,6 @@ def main() -> None:
     try:
         spark_app()
     except RocketmqSparkError as error:
-        sys.exit(tell(error))
+        sys.exit(print_error(error))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -73,8 +73,8 @@ def job(name: str, master: str | None, conf: list[str] | None) -> Iterator[Spark
         spark.stop()
 
 
-def tell(error: RocketmqSparkError) -> int:
-    """Say an error on stderr; return the exit code."""
+def print_error(error: RocketmqSparkError) -> int:
+    """Print an error on stderr; return the exit code."""
     if os.environ.get(TRACE) == "1":
         traceback.print_exception(error)
     print(f"error: {error}", file=sys.stderr)
@@ -86,7 +86,7 @@ _NEAREST_MAX = 2
 
 class StrictCommand(TyperCommand):
     """Where the parser stops at the first unknown option, this one names all of them at once. What the jobs
-    need is looked for before their modules are imported.
+    need is checked before their modules are imported.
 
     The context is typer's or click's: which of them, depends on the version of typer.
     """

@@ -1,4 +1,4 @@
-"""What a job tells while it runs: a moving bar on a terminal, a line now and then elsewhere."""
+"""The progress of a job: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE_INTERVAL_S: Final = 10.0
 
 
 class Progress(Protocol):
-    """Told by a job how far it is. `total` is None while nobody knows."""
+    """Receives how far a job is. `total` is None while it is unknown."""
 
     def update(self, done: int, total: int | None, note: str = "") -> None: ...
 
@@ -44,7 +44,7 @@ class Silent:
 
 
 class Bar(Silent):
-    """A bar of rich on a terminal; it goes when the job ends."""
+    """A bar of rich on a terminal; removed when the job ends."""
 
     def __init__(self, name: str, console: Console) -> None:
         columns = (
@@ -99,7 +99,7 @@ class Lines(Silent):
 
 
 def progress_on(name: str, out: TextIO | None = None) -> Progress:
-    """On stderr unless told otherwise: a bar when that is a terminal, lines otherwise."""
+    """A bar when `out` (stderr by default) is a terminal, lines otherwise."""
     out = out or sys.stderr
     console = Console(file=out)
     return Bar(name, console) if console.is_terminal else Lines(name, out)

@@ -1,4 +1,4 @@
-"""The Spark session of a job: embedded on this machine, or whatever `--master` or spark-submit says."""
+"""The Spark session of a job: embedded on this machine, or as `--master` or spark-submit says."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
     """`--conf K=V` by name. Raises: JobError naming every setting that is none."""
     wrong = [text for text in settings if not text.partition("=")[0] or "=" not in text]
     if wrong:
-        raise JobError(f"--conf takes KEY=VALUE; this is none: {', '.join(wrong)}.")
+        raise JobError(f"--conf needs KEY=VALUE; these are not: {', '.join(wrong)}.")
     return {key.strip(): value for key, _, value in (text.partition("=") for text in settings)}
 
 

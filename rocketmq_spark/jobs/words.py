@@ -1,4 +1,4 @@
-"""Amounts, lengths of time and moments as a command line takes them and a report tells them. Pure."""
+"""Amounts, lengths of time and moments: parsed from the command line and formatted for reports. Pure."""
 
 from __future__ import annotations
 

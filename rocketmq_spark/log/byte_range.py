@@ -1,4 +1,4 @@
-"""What a walk over a log's bytes yields: stretches of whole entries, and the damage between them."""
+"""What a walk over a log's bytes yields: blocks of whole entries, and the damage between them."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -10,7 +10,7 @@ Int64s = npt.NDArray[np.int64]
 Status = Literal["ok", "corrupt", "missing", "torn"]
 
 UNKNOWN: Final = -1
-"""An index that nobody knows, or that a plain log has not."""
+"""An unknown index; a plain log has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,20 @@ class LogRange:
     first_position: int
     end_position: int
     last_index: int
-    """Of the last entry in the range; with UNKNOWN the bytes tell."""
+    """Of the last entry in the range; with UNKNOWN it follows from the bytes."""
     is_open: bool = False
-    """Whether the log ends somewhere in the range: what stands behind its last whole entry is no damage."""
+    """Whether the log ends somewhere in the range: bytes behind its last whole entry are no damage."""
     synced_position: int = 0
     """In an open range: all before it was on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class EntryBlock:
     """Whole entries (in a plain log: records), their sizes and CRCs checked, back to back in one file."""
 
     data: bytes
     position: int
-    """Where data[0] stands in the log."""
+    """Position of data[0] in the log."""
     starts: Int64s
     """Where in `data` each entry begins."""
     sizes: Int64s
@@ -53,7 +53,7 @@ class Stretch:
 
     @property
     def size_bytes(self) -> int:
-        """What the entries take."""
+        """Length of the entries."""
         return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
 
 
@@ -63,12 +63,12 @@ class Damage:
 
     status: Status
     """`corrupt`; `missing`: the file is gone or ends before; `torn`: behind all that was surely written,
-    where an unfinished write and damage cannot be told apart."""
+    where an unfinished write and damage cannot be distinguished."""
     position: int
     length: int
     error: str
     first_index: int = UNKNOWN
-    """The entries that were to stand there; UNKNOWN when none, or nobody knows."""
+    """The entries expected there; UNKNOWN when there are none, or they are unknown."""
     last_index: int = UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""What logs stand below a path, of which format, and how far each is committed.
+"""Finds the logs below a path: their format, and up to where each is committed.
 
 A path may be a broker's store root, its `dledger-<id>` folder, the `data` folder in it, or a plain
 `commitlog` folder. A root may hold both kinds: a broker that was switched to DLedger keeps its old files.
@@ -33,7 +33,7 @@ class Log:
 
     kind: Kind
     name: str
-    """The path of the log's folder: what tells it from other logs."""
+    """The path of the log's folder: which identifies it."""
     storage: Storage
     data: FileRow
     index: FileRow | None
@@ -93,7 +93,7 @@ def _row_files(names: Mapping[str, int]) -> Sequence[int]:
 
 
 def _log_of_files(storage: Storage, folder: str, names: Mapping[str, int]) -> Log:
-    """The log whose data files stand in `folder` themselves: what they begin with tells the format."""
+    """The log whose data files are in `folder` itself: their first bytes show the format."""
     row = file_row(folder, names)
     for start in row.starts:
         head = _head(storage, row, start)

@@ -21,7 +21,7 @@ from commitlog.entry import (
 from commitlog.recovery import MORE, scan_entries
 from dledger.core.types import CorruptRangeError, EntryRange
 from rocketmq_spark.log.byte_range import Int64s, int64s
-from rocketmq_spark.records.fields import take
+from rocketmq_spark.records.fields import bytes_at
 
 HEAD_TYPE: Final = np.dtype(
     [
@@ -40,7 +40,7 @@ _INT32: Final = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Parsed:
     """What was found in a window."""
 
     starts: Int64s
@@ -52,17 +52,17 @@ class Taken:
 
     @property
     def size_bytes(self) -> int:
-        """What the whole entries take."""
+        """Length of the whole entries."""
         return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
 
 
 def entry_heads(data: bytes, starts: Int64s) -> npt.NDArray[Any]:
     """The headers, of HEAD_TYPE, of the entries that begin there and have one."""
-    return take(np.frombuffer(data, np.uint8), starts, HEADER_BYTES).reshape(-1).view(HEAD_TYPE)
+    return bytes_at(np.frombuffer(data, np.uint8), starts, HEADER_BYTES).reshape(-1).view(HEAD_TYPE)
 
 
-def take_entries(data: bytes, position: int, room: int, index: int, term: int) -> Taken:
-    """The whole entries that data[0] begins with: it stands at `position`, `room` bytes before its file's
+def parse_entries(data: bytes, position: int, room: int, index: int, term: int) -> Parsed:
+    """The whole entries that data[0] begins with: it is at `position`, `room` bytes before its file's
     end, where entry `index` of `term` or later is expected.
     """
     starts = int64s(_walk_sizes(data))
@@ -84,7 +84,7 @@ def take_entries(data: bytes, position: int, room: int, index: int, term: int) -
     scan = scan_entries(memoryview(data)[at:], position + at, index + count, last_term, room - at)
     assert scan.size_bytes == 0, (position, at, scan.size_bytes)
     needed = scan.bytes_needed if scan.stop == MORE else 0
-    return Taken(starts[:count], sizes[:count], terms[:count], scan.stop, needed)
+    return Parsed(starts[:count], sizes[:count], terms[:count], scan.stop, needed)
 
 
 def _walk_sizes(data: bytes) -> list[int]:

@@ -60,9 +60,9 @@ class UnitIndex:
         return position, size, term
 
     def first_from(self, position: int, low: int, high: int) -> int:
-        """The first of the entries low … high - 1 that stands at `position` or behind it; `high` for none.
+        """The first of the entries low … high - 1 at `position` or behind it; `high` for none.
 
-        Wrong units are passed over, as far as they can be told.
+        Units that are recognisably wrong are skipped.
         """
         while low < high:
             middle = (low + high) // 2
@@ -101,7 +101,7 @@ class UnitIndex:
 QUEUE_UNIT_BYTES: Final = 20
 FILE_BYTES: Final = 300_000 * QUEUE_UNIT_BYTES
 PREFILL_SIZE: Final = 2**31 - 1
-"""The size in a unit that stands for no message."""
+"""The size in a unit without a message."""
 HINT_QUEUES_MAX: Final = 8
 TOPICS_LISTED_MAX: Final = 64
 
@@ -185,5 +185,5 @@ class QueueHints:
         units = read_units(self._storage, row, offset, 1)
         if not len(units):
             return None
-        # What stands for no message is before the queue's first one.
+        # Units without a message are before the queue's first message.
         return -1 if units[0]["size"] == PREFILL_SIZE else int(units[0]["position"])

@@ -37,7 +37,7 @@ def plan_ranges(
         return _plan_records(log, step)
     if log.checkpoint is None and not include_uncommitted:
         raise NoLogError(
-            f"{log.name} has no checkpoint that can be read, so nobody knows what is committed; "
+            f"{log.name} has no checkpoint that can be read, so it is unknown what is committed;  "
             "with includeUncommitted=true all entries are read"
         )
     return _plan_entries(log, step, include_uncommitted)
@@ -52,7 +52,7 @@ def boundaries(log: Log, begin: int, end: int, step: int) -> Iterator[int]:
 
 
 def log_begin(log: Log) -> Point:
-    """Where the log's first entry stands or should; its index may be UNKNOWN."""
+    """Position of the log's first entry, present or missing; its index may be UNKNOWN."""
     begin = log.begin
     if begin is not None:
         return begin.begin_position, begin.begin_index

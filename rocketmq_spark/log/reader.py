@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from rocketmq_spark.errors import DataLossError, OptionError
-from rocketmq_spark.log.byte_range import UNKNOWN, Damage, LogRange, Stretch
+from rocketmq_spark.log.byte_range import UNKNOWN, Damage, EntryBlock, LogRange
 from rocketmq_spark.log.discovery import Log, NoLogError, find_logs
 from rocketmq_spark.log.options import parse_log_options
 from rocketmq_spark.log.planning import plan_ranges
@@ -110,7 +110,7 @@ def walk_of(log: Log, wanted: LogRange) -> Walk:
 
 
 class RocketmqLogReader(DataSourceReader):
-    """Reads what is committed, unless told otherwise."""
+    """Reads what is committed, unless an option says otherwise."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         """Raises OptionError."""
@@ -161,11 +161,11 @@ class RocketmqLogReader(DataSourceReader):
         finally:
             log.storage.close()
 
-    def _rows(self, context: RowContext, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        rows = Rows(context, stretch)
-        faults = record_faults(rows, stretch)
+    def _rows(self, context: RowContext, block: EntryBlock) -> Iterator[pa.RecordBatch]:
+        rows = Rows(context, block)
+        faults = record_faults(rows, block)
         if faults:
-            is_whole = np.ones(len(stretch), np.bool_)
+            is_whole = np.ones(len(block), np.bool_)
             is_whole[list(faults)] = False
             rows = rows.choose(is_whole)
         if self._options.view == "messages" and not self._options.include_system:
@@ -212,5 +212,5 @@ def _sentence(store: str, damage: Damage) -> str:
         entries = f", entries {damage.first_index} to {damage.last_index}"
     return (
         f"{store}: {damage.status} from position {damage.position} on, {damage.length} bytes{entries}: "
-        f"{damage.error}. With corrupt=rows damage is told as rows, with corrupt=skip it is left out."
+        f"{damage.error}. With corrupt=rows damage is returned as rows, with corrupt=skip it is left out."
     )

@@ -1,4 +1,4 @@
-"""Arrow batches of the entries of a stretch, whole columns at a time. Pure."""
+"""Arrow batches of the entries of a block, whole columns at a time. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from commitlog.entry import HEADER_BYTES
 from rocketmq_spark.client.system_topics import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from rocketmq_spark.errors import CorruptDataError
-from rocketmq_spark.log.byte_range import UNKNOWN, Damage, Int64s, Stretch
+from rocketmq_spark.log.byte_range import UNKNOWN, Damage, EntryBlock, Int64s
 from rocketmq_spark.log.entries import entry_heads
 from rocketmq_spark.records.columns import (
     Properties,
@@ -50,23 +50,23 @@ class RowContext:
 
 
 class Rows:
-    """Some entries of a stretch as columns; each column is built when it is asked for."""
+    """Some entries of a block as columns; each column is built when it is asked for."""
 
-    def __init__(self, context: RowContext, stretch: Stretch, chosen: Int64s | None = None) -> None:
-        """chosen: which entries of the stretch; all when None."""
+    def __init__(self, context: RowContext, block: EntryBlock, chosen: Int64s | None = None) -> None:
+        """chosen: which entries of the block; all when None."""
         self._context = context
-        self._stretch = stretch
-        self._chosen = np.arange(len(stretch)) if chosen is None else chosen
-        starts = stretch.starts[self._chosen] + stretch.record_at
-        sizes = stretch.sizes[self._chosen] - stretch.record_at
-        self.records = RecordColumns(stretch.data, starts, sizes, stretch.position + starts)
+        self._block = block
+        self._chosen = np.arange(len(block)) if chosen is None else chosen
+        starts = block.starts[self._chosen] + block.record_at
+        sizes = block.sizes[self._chosen] - block.record_at
+        self.records = RecordColumns(block.data, starts, sizes, block.position + starts)
 
     def __len__(self) -> int:
         return len(self._chosen)
 
     def choose(self, wanted: Mask) -> "Rows":
         """Those rows for which `wanted` holds."""
-        return self if wanted.all() else Rows(self._context, self._stretch, self._chosen[wanted])
+        return self if wanted.all() else Rows(self._context, self._block, self._chosen[wanted])
 
     @cached_property
     def fields(self) -> Records:
@@ -98,25 +98,25 @@ class Rows:
         return find_properties(self.fields)
 
     def index(self) -> pa.Array:
-        if self._stretch.first_index == UNKNOWN:
+        if self._block.first_index == UNKNOWN:
             return pa.nulls(len(self), pa.int64())
-        return pa.array(self._stretch.first_index + self._chosen)
+        return pa.array(self._block.first_index + self._chosen)
 
     def term(self) -> pa.Array:
-        terms = self._stretch.terms
+        terms = self._block.terms
         return pa.array(terms[self._chosen]) if len(terms) else pa.nulls(len(self), pa.int64())
 
     def position(self) -> pa.Array:
-        return pa.array(self._stretch.position + self._stretch.starts[self._chosen])
+        return pa.array(self._block.position + self._block.starts[self._chosen])
 
     def size(self) -> pa.Array:
-        return pa.array(self._stretch.sizes[self._chosen])
+        return pa.array(self._block.sizes[self._chosen])
 
     def crc_ok(self) -> pa.Array:
         """True for the whole entries that are here, null for those without a CRC."""
-        if self._stretch.record_at != HEADER_BYTES:
+        if self._block.record_at != HEADER_BYTES:
             return pa.nulls(len(self), pa.bool_())
-        heads = entry_heads(self._stretch.data, self._stretch.starts[self._chosen])
+        heads = entry_heads(self._block.data, self._block.starts[self._chosen])
         has_none = (heads["header_crc"] == 0) & (heads["body_crc"] == 0)
         return pa.array(np.ones(len(self), np.bool_), mask=has_none)
 
@@ -177,9 +177,9 @@ class Rows:
     def _inflate(self, row: int) -> bytes | Damage:
         at, end = int(self.fields.body_at[row]), int(self.fields.body_end[row])
         try:
-            return inflate(self._stretch.data[at:end], int(self.fields.sys_flag[row]))
+            return inflate(self._block.data[at:end], int(self.fields.sys_flag[row]))
         except CorruptDataError as error:
-            return entry_damage(self._stretch, int(self._chosen[row]), str(error))
+            return entry_damage(self._block, int(self._chosen[row]), str(error))
 
 
 def _part(
@@ -246,25 +246,25 @@ COLUMNS: Final[Mapping[str, Callable[[Rows], pa.Array]]] = {
 }
 
 
-def entry_damage(stretch: Stretch, number: int, error: str) -> Damage:
-    """Damage of one entry of a stretch."""
-    index = UNKNOWN if stretch.first_index == UNKNOWN else stretch.first_index + number
-    position = stretch.position + int(stretch.starts[number])
-    return Damage("corrupt", position, int(stretch.sizes[number]), error, index, index)
+def entry_damage(block: EntryBlock, number: int, error: str) -> Damage:
+    """Damage of one entry of a block."""
+    index = UNKNOWN if block.first_index == UNKNOWN else block.first_index + number
+    position = block.position + int(block.starts[number])
+    return Damage("corrupt", position, int(block.sizes[number]), error, index, index)
 
 
-def record_faults(rows: Rows, stretch: Stretch) -> dict[int, Damage]:
-    """By number in the stretch: entries whose record is not whole, or whose body has not its CRC where
+def record_faults(rows: Rows, block: EntryBlock) -> dict[int, Damage]:
+    """By number in the block: entries whose record is not whole, or whose body has not its CRC where
     nothing else vouches for it.
     """
     records = rows.records
     is_whole = records.is_whole
     wrong = np.flatnonzero(~is_whole).tolist()
-    if stretch.record_at == HEADER_BYTES:
-        heads = entry_heads(stretch.data, stretch.starts)
+    if block.record_at == HEADER_BYTES:
+        heads = entry_heads(block.data, block.starts)
         has_no_crc = (heads["header_crc"] == 0) & (heads["body_crc"] == 0)
         wrong += records.wrong_body_crcs(np.flatnonzero(has_no_crc & is_whole))
-    return {number: entry_damage(stretch, number, records.fault_of(number)) for number in sorted(wrong)}
+    return {number: entry_damage(block, number, records.fault_of(number)) for number in sorted(wrong)}
 
 
 def damage_batch(context: RowContext, damages: list[Damage], schema: pa.Schema) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ _STATUS: Final = (
 )
 
 MESSAGES: Final = StructType([*FULL_SCHEMA.fields, *_PLACE, *_STATUS])
-"""The columns of `rocketmq`, and where the message's entry stands."""
+"""The columns of `rocketmq`, and the place of the message's entry."""
 
 ENTRIES: Final = StructType(
     [

@@ -19,7 +19,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 DESCRIPTORS_MAX: Final = 64
-"""Open files kept by one `Storage`; then all are closed and opened anew."""
+"""Open files kept by one `Storage`; then all are closed and opened again."""
 
 
 class GoneError(Exception):

@@ -27,18 +27,18 @@ from commitlog.recovery import (
     scan_records,
 )
 from remoting.record_layout import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
-from rocketmq_spark.log.byte_range import UNKNOWN, Damage, LogRange, Status, Stretch, int64s
+from rocketmq_spark.log.byte_range import UNKNOWN, Damage, EntryBlock, LogRange, Status, int64s
 from rocketmq_spark.log.discovery import Log
-from rocketmq_spark.log.entries import Taken, take_entries
+from rocketmq_spark.log.entries import Parsed, parse_entries
 from rocketmq_spark.log.index_files import UnitIndex
 from rocketmq_spark.log.storage import GoneError
 from rocketmq_spark.records.fields import RecordColumns
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 SEARCH_BYTES: Final = 8 * 1024 * 1024
-"""Behind damage whole entries are looked for in steps of this size."""
+"""Behind damage the next whole entry is searched in steps of this size."""
 SEARCH_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Then the next file is looked at. Behind the log's end files are empty for a gigabyte."""
+"""Then the search continues in the next file. Behind the log's end files are empty for a gigabyte."""
 
 
 READS_AGAIN_MAX: Final = 3
@@ -47,7 +47,7 @@ READ_AGAIN_S: Final = 0.01
 
 @dataclass(slots=True)
 class Place:
-    """Where a walk stands: the next entry expected; UNKNOWN accepts any."""
+    """The state of a walk: the next entry expected; UNKNOWN accepts any."""
 
     position: int
     index: int
@@ -64,7 +64,7 @@ class Walk(ABC):
         self._read_again_at = -1
         self._reads_left = 0
 
-    def __iter__(self) -> Iterator[Stretch | Damage]:
+    def __iter__(self) -> Iterator[EntryBlock | Damage]:
         place = Place(self.wanted.first_position, self.wanted.first_index)
         yield from self._walk(place)
         last = self.wanted.last_index
@@ -72,7 +72,7 @@ class Walk(ABC):
             error = f"the log ends at position {place.position}, before entry {last}"
             yield Damage("missing", place.position, 0, error, place.index, last)
 
-    def _walk(self, place: Place) -> Iterator[Stretch | Damage]:
+    def _walk(self, place: Place) -> Iterator[EntryBlock | Damage]:
         window_bytes = self._window_bytes
         while not self._is_done(place):
             limit = min(self.log.data.file_end(place.position), self.wanted.end_position)
@@ -83,34 +83,34 @@ class Walk(ABC):
             except GoneError as error:
                 yield from self._over_damage(place, "missing", str(error))
                 continue
-            taken = self._step(place, data)
-            if len(taken.starts):
-                stretch = self._stretch(place, data, taken)
-                self._advance(place, stretch)
-                yield stretch
+            parsed = self._step(place, data)
+            if len(parsed.starts):
+                block = self._block(place, data, parsed)
+                self._advance(place, block)
+                yield block
                 if self._is_done(place):
                     return
-            if taken.stop == MORE:
-                left = len(data) - taken.size_bytes
+            if parsed.stop == MORE:
+                left = len(data) - parsed.size_bytes
                 if len(data) < asked:
                     yield from self._over_damage(place, "missing", self._ends_early(place, left))
-                elif place.position + max(taken.bytes_needed, 1) > limit:
+                elif place.position + max(parsed.bytes_needed, 1) > limit:
                     yield from self._over_damage(place, "corrupt", self._overlong(place, limit))
                 else:
-                    window_bytes = max(self._window_bytes, taken.bytes_needed)
-            elif taken.stop == BLANK_STOP:
+                    window_bytes = max(self._window_bytes, parsed.bytes_needed)
+            elif parsed.stop == BLANK_STOP:
                 place.position = self.log.data.file_end(place.position)
-            elif self.wanted.is_open and self._ends_here(place, data[taken.size_bytes :]):
+            elif self.wanted.is_open and self._ends_here(place, data[parsed.size_bytes :]):
                 return
             elif self._may_be_being_written(place):
                 continue
             else:
-                yield from self._over_damage(place, "corrupt", taken.stop)
+                yield from self._over_damage(place, "corrupt", parsed.stop)
 
     def _may_be_being_written(self, place: Place) -> bool:
         """Whether to read once more: a running broker may have been in the middle of writing.
 
-        It writes in order: when something stood whole behind this place, so does what is read here now.
+        It writes in order: if something behind this place was whole, what is read here now is whole, too.
         """
         if not self.wanted.is_open or place.position < self.wanted.synced_position:
             return False
@@ -138,7 +138,7 @@ class Walk(ABC):
         return is_blank and place.position >= self.wanted.synced_position and self._later(place) is None
 
     def _over_damage(self, place: Place, status: Status, error: str) -> Iterator[Damage]:
-        """Tell of the damage that `place` stands at, and move on behind it."""
+        """Yield the damage at `place`, then continue behind it."""
         behind = self._later(place)
         if behind is None:
             is_tail = self.wanted.is_open and place.position >= self.wanted.synced_position
@@ -192,18 +192,18 @@ class Walk(ABC):
         return None
 
     head_bytes: int
-    """How much of an entry tells whether anything was written."""
+    """How many bytes of an entry show whether anything was written."""
     overlap_bytes: int
     """How far an entry that begins in one step of a search may reach into the next."""
 
     @abstractmethod
-    def _step(self, place: Place, data: bytes) -> Taken: ...
+    def _step(self, place: Place, data: bytes) -> Parsed: ...
 
     @abstractmethod
-    def _stretch(self, place: Place, data: bytes, taken: Taken) -> Stretch: ...
+    def _block(self, place: Place, data: bytes, parsed: Parsed) -> EntryBlock: ...
 
     @abstractmethod
-    def _advance(self, place: Place, stretch: Stretch) -> None: ...
+    def _advance(self, place: Place, block: EntryBlock) -> None: ...
 
     @abstractmethod
     def _by_size(self, place: Place) -> Place | None: ...
@@ -241,7 +241,7 @@ def open_index(log: Log) -> UnitIndex:
 
 
 def head_at(log: Log, position: int) -> EntryHead | None:
-    """The header that stands at a position and says so itself."""
+    """The header at a position, if its own position field agrees."""
     if position < 0:
         return None
     try:
@@ -251,7 +251,7 @@ def head_at(log: Log, position: int) -> EntryHead | None:
 
 
 def first_place(log: Log, start: int) -> tuple[int, EntryHead] | None:
-    """Where the first entry of the data file at `start` stands, behind a leading blank if there is one."""
+    """Position of the first entry of the data file at `start`, behind a leading blank if there is one."""
     try:
         blank_bytes = leading_blank(log.read(start, BLANK_BYTES).ljust(BLANK_BYTES, b"\0"))
     except GoneError:
@@ -271,26 +271,26 @@ class EntryWalk(Walk):
         super().__init__(log, wanted, window_bytes)
         self._index = open_index(log)
 
-    def _step(self, place: Place, data: bytes) -> Taken:
+    def _step(self, place: Place, data: bytes) -> Parsed:
         if place.index == UNKNOWN:
             head = entry_head(data[:HEADER_BYTES], place.position)
             if head is not None:
                 place.index = head.index
         room = self.log.data.file_end(place.position) - place.position
-        return take_entries(data, place.position, room, place.index, place.term)
+        return parse_entries(data, place.position, room, place.index, place.term)
 
-    def _stretch(self, place: Place, data: bytes, taken: Taken) -> Stretch:
+    def _block(self, place: Place, data: bytes, parsed: Parsed) -> EntryBlock:
         last = self.wanted.last_index
-        count = len(taken.starts)
+        count = len(parsed.starts)
         if last != UNKNOWN:
             count = min(count, last - place.index + 1)
-        starts, sizes, terms = taken.starts[:count], taken.sizes[:count], taken.terms[:count]
-        return Stretch(data, place.position, starts, sizes, place.index, terms, HEADER_BYTES)
+        starts, sizes, terms = parsed.starts[:count], parsed.sizes[:count], parsed.terms[:count]
+        return EntryBlock(data, place.position, starts, sizes, place.index, terms, HEADER_BYTES)
 
-    def _advance(self, place: Place, stretch: Stretch) -> None:
-        place.position += stretch.size_bytes
-        place.index += len(stretch)
-        place.term = int(stretch.terms[-1])
+    def _advance(self, place: Place, block: EntryBlock) -> None:
+        place.position += block.size_bytes
+        place.index += len(block)
+        place.term = int(block.terms[-1])
 
     def _by_size(self, place: Place) -> Place | None:
         """Behind the entry at `place`, when its header is right and leads to another entry or a blank."""
@@ -344,13 +344,13 @@ RECORD_BYTES_MAX: Final = 4 * 1024 * 1024 + 128 * 1024
 """A body of RocketMQ's largest message, with all its properties."""
 CHAIN_RECORDS: Final = 4
 EMPTY_BYTES: Final = 64 * 1024
-"""So many zeros are taken for the end of what was written."""
+"""So many zeros are regarded as the end of what was written."""
 
 _INT32: Final = struct.Struct(">i")
 
 
-def take_records(data: bytes, position: int, room: int) -> Taken:
-    """The whole records that data[0] begins with: it stands at `position`, `room` bytes before its file's
+def parse_records(data: bytes, position: int, room: int) -> Parsed:
+    """The whole records that data[0] begins with: it is at `position`, `room` bytes before its file's
     end. What is checked is what `scan_records` checks of flushed records.
     """
     starts = int64s(_walk_sizes(data))
@@ -364,7 +364,7 @@ def take_records(data: bytes, position: int, room: int) -> Taken:
     scan = scan_records(memoryview(data)[at:], position + at, room - at, position + len(data))
     stop = columns.fault_of(count) if scan.size_bytes and count < len(starts) else scan.stop
     needed = scan.bytes_needed if stop == MORE else 0
-    return Taken(starts[:count], sizes[:count], int64s([]), stop, needed)
+    return Parsed(starts[:count], sizes[:count], int64s([]), stop, needed)
 
 
 def _walk_sizes(data: bytes) -> list[int]:
@@ -389,7 +389,7 @@ def _end_of(data: bytes, starts: np.typing.NDArray[np.int64]) -> int:
 
 
 def whole_record_at(log: Log, position: int) -> int | None:
-    """The size of the whole record that stands at a position and says so itself; None when none does."""
+    """The size of the whole record at a position whose own position field agrees; None without one."""
     try:
         size = _INT32.unpack(log.read(position, 4).ljust(4, b"\0"))[0]
         if not RECORD_BYTES_MIN <= size <= RECORD_BYTES_MAX:
@@ -450,14 +450,14 @@ class RecordWalk(Walk):
     head_bytes = 8
     overlap_bytes = RECORD_BYTES_MAX
 
-    def _step(self, place: Place, data: bytes) -> Taken:
-        return take_records(data, place.position, self.log.data.file_end(place.position) - place.position)
+    def _step(self, place: Place, data: bytes) -> Parsed:
+        return parse_records(data, place.position, self.log.data.file_end(place.position) - place.position)
 
-    def _stretch(self, place: Place, data: bytes, taken: Taken) -> Stretch:
-        return Stretch(data, place.position, taken.starts, taken.sizes, UNKNOWN, taken.terms, 0)
+    def _block(self, place: Place, data: bytes, parsed: Parsed) -> EntryBlock:
+        return EntryBlock(data, place.position, parsed.starts, parsed.sizes, UNKNOWN, parsed.terms, 0)
 
-    def _advance(self, place: Place, stretch: Stretch) -> None:
-        place.position += stretch.size_bytes
+    def _advance(self, place: Place, block: EntryBlock) -> None:
+        place.position += block.size_bytes
 
     def _by_size(self, place: Place) -> Place | None:
         """Behind the record at `place`, when its size leads to another whole one."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from commitlog.record import offset_msg_id
 from remoting.record_layout import BORN_HOST_V6, HOST_V4_BYTES, HOST_V6_BYTES, STORE_HOST_V6
-from rocketmq_spark.records.fields import Bytes, Flags, Ints, Records, take
+from rocketmq_spark.records.fields import Bytes, Flags, Ints, Records, bytes_at
 
 
 def slices(
@@ -22,10 +22,10 @@ def slices(
 ) -> pa.Array:
     """The array whose value i is `raw[starts[i]:ends[i]]`, null where `present` says no.
 
-    The stretches must follow each other without overlap: their borders, and what lies between them, are read
+    The ranges must follow each other without overlap: their borders, and the gaps between them, are read
     as an array of twice the length, of which every second value is copied by Arrow.
 
-    type_: binary or string; whether text is UTF-8 is not looked at.
+    type_: binary or string; whether text is UTF-8 is not checked.
     """
     count = len(starts)
     if not count:
@@ -58,7 +58,7 @@ def born_hosts(records: Records) -> pa.Array:
         return pa.array(
             [_host_text(host) for host in _hosts(records, records.born_host_at, is_v6)], pa.string()
         )
-    packed = take(records.data, records.born_host_at, HOST_V4_BYTES).view(np.int64).ravel()
+    packed = bytes_at(records.data, records.born_host_at, HOST_V4_BYTES).view(np.int64).ravel()
     encoded = pa.array(packed).dictionary_encode()
     texts = [_host_text(host.to_bytes(HOST_V4_BYTES, "little", signed=True)) for host in _ints(encoded)]
     return pa.array(texts, pa.string()).take(encoded.indices)
@@ -73,7 +73,7 @@ def offset_ids(records: Records) -> pa.Array:
         return pa.array(map(offset_msg_id, hosts, positions), pa.string())
     count = len(records)
     packed = np.empty((count, 2 * HOST_V4_BYTES), np.uint8)
-    packed[:, :HOST_V4_BYTES] = take(records.data, records.store_host_at, HOST_V4_BYTES)
+    packed[:, :HOST_V4_BYTES] = bytes_at(records.data, records.store_host_at, HOST_V4_BYTES)
     packed[:, HOST_V4_BYTES:] = records.physical_offset.astype(">i8").view(np.uint8).reshape(count, -1)
     digits = np.empty((count, 4 * HOST_V4_BYTES), np.uint8)
     digits[:, 0::2] = _HEX_DIGITS[packed >> 4]
@@ -176,7 +176,7 @@ def property_maps(properties: Properties) -> pa.Array:
 def _named(properties: Properties, name: bytes) -> Ints:
     """Which properties have this name."""
     candidates = np.flatnonzero(properties.name_end - properties.name_at == len(name))
-    found = take(properties.text, properties.name_at[candidates], len(name))
+    found = bytes_at(properties.text, properties.name_at[candidates], len(name))
     wanted = np.frombuffer(name, np.uint8)
     hits: Ints = candidates[(found == wanted).all(axis=1)]
     return hits

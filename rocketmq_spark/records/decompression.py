@@ -12,7 +12,7 @@ from rocketmq_spark.errors import CorruptDataError
 
 COMPRESSED: Final = 0x1
 INFLATED_BYTES_MAX: Final = 256 << 20
-"""No inflated body may be larger: a few hostile bytes could ask for all memory. Brokers take 4 MiB."""
+"""No decompressed body may be larger: a few hostile bytes could need all memory. Brokers accept 4 MiB."""
 _KIND_SHIFT = 8
 _KIND_MASK = 0x7
 _ZLIB_KINDS = (0, 3)

@@ -62,7 +62,7 @@ _read_size = struct.Struct(">i").unpack_from
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Where the fields of each record stand in `data`, and the values of those of a fixed length.
+    """The places of the fields of each record in `data`, and the values of those of a fixed length.
 
     Positions are bytes in `data`; an `_end` is the position behind. `queue_offset` and `physical_offset` are
     RocketMQ's; times are milliseconds.
@@ -101,7 +101,7 @@ def find_records(data: bytes) -> Records:
     starts = _starts(data)
     raw = np.frombuffer(data, np.uint8)
     ends = np.append(starts[1:], len(data))[: len(starts)]
-    head = take(raw, starts, RECORD_HEAD.itemsize).view(RECORD_HEAD).ravel()
+    head = bytes_at(raw, starts, RECORD_HEAD.itemsize).view(RECORD_HEAD).ravel()
     magic = head["magic"]
     is_v2 = magic == MAGIC_V2
     _check(is_v2 | (magic == MAGIC_V1), starts, "its magic number is not a record's")
@@ -112,14 +112,14 @@ def find_records(data: bytes) -> Records:
     tail_at = store_host_at + _host_bytes(sys_flag & STORE_HOST_V6)
     body_at = tail_at + _TAIL.itemsize
     _check(body_at + 3 <= ends, starts, "it is too short for its hosts")
-    tail = take(raw, tail_at, _TAIL.itemsize).view(_TAIL).ravel()
+    tail = bytes_at(raw, tail_at, _TAIL.itemsize).view(_TAIL).ravel()
     body_end = body_at + tail["body_bytes"].astype(np.int64)
     topic_at = body_end + 1 + is_v2
     _check((tail["body_bytes"] >= 0) & (topic_at + 2 <= ends), starts, "its body does not fit into it")
     topic_end = topic_at + _topic_bytes(raw, body_end, is_v2)
     _check(topic_end + 2 <= ends, starts, "its topic does not fit into it")
     properties_at = topic_end + 2
-    properties_bytes = take(raw, topic_end, 2).view(">i2").ravel().astype(np.int64)
+    properties_bytes = bytes_at(raw, topic_end, 2).view(">i2").ravel().astype(np.int64)
     fits = (properties_bytes >= 0) & (properties_at + properties_bytes == ends)
     _check(fits, starts, "its properties do not end it")
     return Records(
@@ -130,7 +130,7 @@ def find_records(data: bytes) -> Records:
         sys_flag=sys_flag,
         reconsume_times=tail["reconsume_times"].astype(np.int32),
         born_ms=head["born_timestamp_ms"].astype(np.int64),
-        store_ms=take(raw, store_time_at, _TIME.itemsize).view(_TIME).ravel().astype(np.int64),
+        store_ms=bytes_at(raw, store_time_at, _TIME.itemsize).view(_TIME).ravel().astype(np.int64),
         born_host_at=born_host_at,
         store_host_at=store_host_at,
         body_at=body_at,
@@ -140,7 +140,7 @@ def find_records(data: bytes) -> Records:
     )
 
 
-def take(raw: Bytes, positions: Ints, count: int) -> Bytes:
+def bytes_at(raw: Bytes, positions: Ints, count: int) -> Bytes:
     """A row of `count` bytes from each position; the positions must be inside."""
     if not len(positions):
         return np.empty((0, count), np.uint8)
@@ -151,8 +151,8 @@ def take(raw: Bytes, positions: Ints, count: int) -> Bytes:
 def _starts(data: bytes) -> Ints:
     """Where each record begins.
 
-    Many producers make records of one size, whose places need no walk. Where a look finds few of them, the
-    walk goes on for longer and longer before the next look.
+    Many producers make records of one size, whose places need no walk. Where a check finds few of them, the
+    walk continues for longer and longer before the next check.
     """
     pieces: list[Ints] = [np.empty(0, np.int64)]
     at, ahead, walked = 0, RUN_MIN, RUN_MIN
@@ -173,7 +173,7 @@ def _starts(data: bytes) -> Ints:
 
 
 def _run(data: bytes, at: int, size: int, count_max: int) -> int:
-    """How many records of this size stand at `at` one behind the other; the first is known to."""
+    """How many records of this size follow each other from `at`; the first is known to be one."""
     count = min(count_max, (len(data) - at) // size)
     is_same = np.ndarray(count, ">i4", data, at, (size,)) == size
     return count if bool(is_same.all()) else int(np.argmin(is_same))
@@ -224,7 +224,7 @@ _WIDTHS: Final = {">i8": 8, ">i4": 4, ">u2": 2, "u1": 1}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """Where in the data each record's variable fields stand, and their lengths."""
+    """The places of each record's variable fields in the data, and their lengths."""
 
     store_ms: Int64s
     store_host: Int64s
@@ -261,7 +261,7 @@ class RecordColumns:
 
     @cached_property
     def places(self) -> _Places:
-        """The variable fields. Those of a record that is not whole mean nothing, but stand in the data."""
+        """The variable fields. Those of a record that is not whole mean nothing, but are inside the data."""
         heads, ends = self.heads, self.starts + self.sizes
         sys_flags = heads["sys_flag"]
         born_more = np.where(sys_flags & BORN_HOST_V6, _V6_MORE_BYTES, 0)
@@ -297,7 +297,7 @@ class RecordColumns:
 
     @property
     def is_whole(self) -> npt.NDArray[np.bool_]:
-        """Whether a record's fields add up, and it says itself that it stands where it does."""
+        """Whether a record's fields add up, and its own position field is right."""
         stands_there: npt.NDArray[np.bool_] = self.heads["physical_offset"] == self.positions
         return self.places.is_whole & stands_there
 
@@ -349,14 +349,14 @@ class RecordColumns:
             return str(error)
         if record.size != len(data):
             return f"the record has size {record.size}, its entry {len(data)} bytes for it"
-        return f"the record says it stands at position {record.physical_offset}"
+        return f"the record's own position is {record.physical_offset}"
 
     def _gather(self, at: Int64s, width: int) -> npt.NDArray[np.uint8]:
         # What begins too near the end is read from before: such a record is not whole anyway.
         if len(self._raw) < width:
             return np.zeros(len(at) * width, np.uint8)
         within = np.clip(at, 0, len(self._raw) - width)
-        return take(self._raw, within, width).reshape(-1)
+        return bytes_at(self._raw, within, width).reshape(-1)
 
     def _number(self, at: Int64s, form: str, is_there: npt.NDArray[np.bool_]) -> Int64s:
         values = self._gather(at, _WIDTHS[form]).view(form).astype(np.int64)

@@ -153,8 +153,9 @@ class SequencedDelivering:
 
 
 class PlainDelivering:
-    """At least once: a batch for each queue; what is delayed goes alone, since a batch cannot be. One request
-    to a queue waits for the one before it, so that rows keep their order; delayed ones come by their times.
+    """At least once: a batch for each queue; a delayed message is sent alone, since a batch cannot be
+    delayed. One request to a queue waits for the one before it, so that rows keep their order; delayed ones
+    come by their times.
     """
 
     def __init__(self, sender: Sender, options: SinkOptions, partition: int) -> None:

@@ -27,7 +27,7 @@ STREAM_OPTIONS: Final = (
 )
 BATCH_OPTIONS: Final = (*STREAM_OPTIONS, "writerId", "batchId")
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
-"""What Spark itself takes from a stream's options, and hands on."""
+"""Options of a stream that Spark itself uses and passes on."""
 HINTS: Final = {"path": "names a folder: the topic is named by the option topic"}
 BATCH_HINTS: Final = HINTS | {
     "checkpointLocation": "is for streams: a batch write has writerId and batchId",

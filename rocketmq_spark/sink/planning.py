@@ -64,9 +64,9 @@ class Placement:
 
     @property
     def suffix(self) -> str:
-        """What tells a writer's sequences apart: of two topics, and of two lists of queues that spread rows
-        over brokers in two ways. A row that goes to another broker when its task is tried again may then come
-        twice; with one sequence it could be dropped as another one's repeat.
+        """What distinguishes a writer's sequences: of two topics, and of two lists of queues that spread rows
+        over brokers in two ways. A row that is sent to another broker when its task is tried again may then
+        come twice; with one sequence it could be dropped as another one's repeat.
         """
         brokers = {queue.broker_name for queue in self.queues}
         text = self.topic if len(brokers) == 1 else f"{self.topic} {' '.join(map(str, self.queues))}"
@@ -84,7 +84,7 @@ SEQUENCED_SENDS: Final = "sequencedSends"
 """The figure of a broker's runtime info that says it keeps writers' numbers."""
 
 JAVA: Final = "java."
-"""RocketMQ 4.9 answers with an exception of its own while it has just started: this tells nothing, but that
+"""RocketMQ 4.9 answers with an exception of its own while it has just started: this shows only that
 it is no LedgerMQ.
 """
 
@@ -173,7 +173,7 @@ def runtime_info(cluster: Cluster, broker_name: str) -> dict[str, str]:
 
 
 def find_placement(cluster: Cluster, topic: str, create_queues: int) -> Placement:
-    """The topic's writable queues; makes a missing topic if told how many queues it is to have."""
+    """The topic's writable queues; creates a missing topic if the number of its queues is given."""
     try:
         queues = cluster.write_queues(topic)
     except TopicNotFoundError:

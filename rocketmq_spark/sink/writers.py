@@ -99,7 +99,7 @@ def _end_at(cluster: Cluster, broker_name: str, end: BatchEnd) -> None:
         raise RequestRefusedError(
             f"the end of batch {end.batch_id} at {broker_name}", answer.code, answer.remark
         )
-    # Everything is stored: what could not be told is that the writers need not be remembered.
+    # Everything is stored; only the report that the writers are done has failed.
     logger.warning("broker %s keeps the writers of a batch that is over: %s", broker_name, answer.remark)
 
 
@@ -108,8 +108,8 @@ if TYPE_CHECKING:
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""What Spark tells each task of a stream: the id that stays the same as long as the checkpoint does, and the
-microbatch.
+"""What Spark passes to each task of a stream: the id that stays the same as long as the checkpoint does, and
+the microbatch.
 """
 
 
@@ -145,7 +145,7 @@ class RocketmqWriter(DataSourceArrowWriter):
         end_batch(self.plan, done, is_over=self._is_one_off)
 
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
-        """What was sent stays in the topics: a broker takes nothing back."""
+        """What was sent stays in the topics: a broker cannot remove it."""
         logger.warning("a write failed; rows of it are in the topics")
 
 
@@ -159,7 +159,7 @@ class RocketmqStreamWriter(DataSourceStreamArrowWriter):
         task = _task()
         query_id, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
         if query_id is None or batch_id is None:
-            raise RocketmqSparkError(f"Spark does not tell its tasks {QUERY_ID} and {BATCH_ID}")
+            raise RocketmqSparkError(f"Spark does not pass to its tasks {QUERY_ID} and {BATCH_ID}")
         return write_partition(self.plan, TaskPlace(query_id, int(batch_id), task.partitionId()), iterator)
 
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803

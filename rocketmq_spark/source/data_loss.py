@@ -51,8 +51,8 @@ class _Behind:
     end: int
 
 
-class Losses:
-    """Looks for losses at every trigger. `looked` is what was looked at last: the stream's places, and where
+class LossDetector:
+    """Checks for losses at every trigger. `checked` has the last check: the stream's offsets, and where
     the queues with more messages began.
     """
 
@@ -62,17 +62,17 @@ class Losses:
         self._group = group
         self._behind: dict[MessageQueue, _Behind] = {}
         self._fine_ms: dict[MessageQueue, int] = {}
-        self.looked: tuple[Offsets, Offsets] = ({}, {})
+        self.checked: tuple[Offsets, Offsets] = ({}, {})
 
     def overtaken(self, start: Offsets, ends: Offsets) -> Offsets:
-        """Where queues begin whose next messages retention has taken.
+        """The beginnings of queues whose next messages retention has deleted.
 
         Raises:
-            DataLossError: naming all that is lost, unless the query goes on without it.
+            DataLossError: naming all that is lost, unless the query continues without it.
         """
         waiting = [queue for queue in sorted(ends) if start.get(queue, ends[queue]) < ends[queue]]
         kept = min_offsets(self._cluster, waiting)
-        self.looked = (start, kept)
+        self.checked = (start, kept)
         ranges = [QueueRange(queue, start[queue], kept[queue]) for queue in waiting]
         lost = [one for one in ranges if len(one)]
         if lost:
@@ -80,7 +80,7 @@ class Losses:
         return {one.queue: one.stop for one in lost}
 
     def set_back(self, start: Offsets, ends: Offsets, waits: bool) -> Offsets:
-        """Where to go on in queues that end before what was read of them. An election may make one look so
+        """Where to go on in queues that end before what was read of them. An election may cause this
         for a moment, but one that stays so has lost messages, or is another queue of the same name.
 
         waits: whether to ask again here until it is clear, rather than at the next triggers.
@@ -106,12 +106,12 @@ class Losses:
         )
         if self._fails:
             raise DataLossError(
-                f"{text}: messages were lost, or the topic was made anew. With failOnDataLoss=false a topic "
-                "that was made anew is read from its beginning."
+                f"{text}: messages were lost, or the topic was created again. With failOnDataLoss=false "
+                "a topic that was created again is read from its beginning."
             )
         places = {queue: self._place_in(queue, self._behind.pop(queue).end) for queue in due}
         goes_on = ", ".join(f"{queue} at offset {place}" for queue, place in places.items())
-        _log.warning("%s; failOnDataLoss is false, so the query goes on in %s", text, goes_on)
+        _log.warning("%s; failOnDataLoss is false, so the query continues in %s", text, goes_on)
         return places
 
     def _short(self, start: Offsets, ends: Mapping[MessageQueue, int]) -> Offsets:
@@ -140,7 +140,7 @@ class Losses:
     def _place_in(self, queue: MessageQueue, end: int) -> int:
         """The end of a queue that was cut off, the beginning of another one of its name.
 
-        Only of one that was seen whole can be told which it is: messages of another one are younger.
+        This can only be decided for a queue that was seen whole: messages of another one are younger.
         """
         kept = bounds(self._cluster, [queue])[queue]
         fine_ms = self._fine_ms.get(queue)
@@ -172,7 +172,7 @@ class Removed:
         return {queue: offset for queue, offset in offsets.items() if queue not in gone}
 
 
-class Removals:
+class RemovalDetector:
     """Finds out which queues were removed, of those that give a reason to ask."""
 
     def __init__(self, cluster: Cluster, fail_on_data_loss: bool, group: str = DEFAULT_GROUP) -> None:
@@ -185,13 +185,13 @@ class Removals:
         self._ask_again_s = 0.0
         """Not before then, by the monotonic clock, unless there are others."""
 
-    def among(self, start: Offsets, suspects: Collection[MessageQueue]) -> Removed:
+    def find(self, start: Offsets, suspects: Collection[MessageQueue]) -> Removed:
         """Those of the suspects that were removed.
 
         start: the stream's places.
 
         Raises:
-            DataLossError: naming topics, queues and places, unless the query goes on without them.
+            DataLossError: naming topics, queues and places, unless the query continues without them.
         """
         self._closed = {queue: end for queue, end in self._closed.items() if queue in suspects}
         refused = self._refused(frozenset(suspects) - self._closed.keys())
@@ -200,11 +200,11 @@ class Removals:
         if deleted:
             self._report(
                 _deleted_text(start, deleted),
-                "forgets them (a topic that is made again is read from its beginning)",
+                "drops them (a topic that is created again is read from its beginning)",
             )
         unread = sorted(queue for queue, end in closed.items() if end > start[queue])
         if unread:
-            self._report(_closed_text(start, closed, unread), "goes on without them")
+            self._report(_closed_text(start, closed, unread), "continues without them")
         self._closed |= closed
         return Removed(frozenset(deleted), frozenset(self._closed))
 

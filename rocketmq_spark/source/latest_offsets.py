@@ -1,6 +1,6 @@
 """Where the subscribed queues of a running stream end, asked again for every trigger.
 
-A running stream goes on with the queues and leaders that it knows: while no name server answers, and while
+A running stream continues with the queues and leaders that it knows: while no name server answers, and while
 one that has just started lists too few. A queue that is away keeps its place.
 """
 
@@ -18,13 +18,13 @@ from rocketmq_spark.client.queues import MessageQueue, by_broker
 from rocketmq_spark.errors import ClusterUnavailableError, RocketmqSparkError
 from rocketmq_spark.source.offsets import Offsets
 from rocketmq_spark.source.options import Subscription
-from rocketmq_spark.source.subscription import listed_queues, look_for_queues, require_named
+from rocketmq_spark.source.subscription import listed_queues, require_named, wait_for_queues
 
 NAMESRV_PAUSE_S: Final = 5.0
 """How long name servers are left alone after none of them has answered."""
 LISTING_SHARE: Final = 0.1
-"""Of the time at most goes into asking which queues there are, which is a request for each topic: a stream of
-a thousand topics does not ask that at every trigger.
+"""At most this share of the time is spent on listing the queues, which is a request for each topic: a stream
+of a thousand topics does not ask that at every trigger.
 """
 LISTING_PAUSE_MAX_S: Final = 30.0
 """So long queues that are new may stay unknown for that."""
@@ -32,7 +32,7 @@ LISTING_PAUSE_MAX_S: Final = 30.0
 _log = logging.getLogger(__name__)
 
 
-class Ends:
+class LatestOffsets:
     """Asks for the ends. `last` is the newest answer, None before the first."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Ends:
         self._fails = fail_on_data_loss
         self._group = group
         self._known: Offsets = {}
-        """Where each queue ended that a name server listed, when it was looked at last."""
+        """Where each queue ended that a name server listed, at the last check."""
         self._unlisted_since_s: dict[MessageQueue, float] = {}
         self._silent_since_s: float | None = None
         self._listed: list[MessageQueue] = []
@@ -74,7 +74,7 @@ class Ends:
             except RocketmqSparkError:
                 began_s = time.monotonic()
         begins = self.last is None
-        self._listed = look_for_queues(self._cluster, self._subscription) if begins else self._list()
+        self._listed = wait_for_queues(self._cluster, self._subscription) if begins else self._list()
         ended_s = time.monotonic()
         self._list_again_s = ended_s + min((ended_s - began_s) / LISTING_SHARE, LISTING_PAUSE_MAX_S)
         self._cluster.namesrv_deadline_s = 0.0  # from now on there is something to go on with
@@ -96,7 +96,7 @@ class Ends:
         return listed
 
     def _of_unlisted(self, queues: Collection[MessageQueue]) -> Offsets:
-        """Their ends as far as somebody still has them: a name server learns its topics within half a minute
+        """Their ends as far as a broker still has them: a name server learns its topics within half a minute
         after its start. What stays unlisted is forgotten here, and keeps its place.
         """
         found: Offsets = {}
@@ -125,7 +125,7 @@ class Ends:
             require_named(self._cluster, self._subscription, self._listed, deleted)
             self._has_begun = True
 
-    def forget(self, removed: Collection[MessageQueue]) -> None:
+    def drop(self, removed: Collection[MessageQueue]) -> None:
         """They are not gone on with while no name server answers, nor shown as having more to read."""
         for queue in removed:
             self._known.pop(queue, None)

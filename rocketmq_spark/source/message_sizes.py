@@ -11,11 +11,12 @@ from rocketmq_spark.records.fields import find_records
 SAMPLE_COUNT: Final = 32
 SAMPLE_BYTES: Final = 64 * 1024
 RANGES_MAX: Final = 1_000
-"""So many are looked at for one limit: a stream of ten thousand queues must not read a gigabyte for it."""
+"""So many ranges are sampled for one limit: a stream of ten thousand queues must not read a gigabyte for it.
+"""
 AT_ONCE: Final = 16
-"""So many answers are held at a time, each of a message at least, however large that is."""
+"""So many answers are in memory at a time, each of one message at least, however large that is."""
 DEFAULT_BYTES: Final = 1024.0
-"""Supposed of a queue where no message can be looked at."""
+"""Assumed for a queue of which no message can be sampled."""
 
 Measure: TypeAlias = Callable[[bytes], float]
 """The mean size of what counts of records back to back."""
@@ -25,27 +26,27 @@ def message_bytes(
     cluster: Cluster, ranges: Sequence[QueueRange], group: str, measure: Measure | None = None
 ) -> dict[MessageQueue, float]:
     """The mean size of some records at the beginning, in the middle and at the end of each range, the largest
-    of the three, by small pulls. Of many ranges the longest are looked at, and the others taken to be as
-    these are in the mean. measure: `mean_bytes`, unless another one is given.
+    of the three, by small pulls. Of many ranges the longest are sampled, and the others
+    get the mean of these. measure: `mean_bytes`, unless another one is given.
 
     Raises:
         RequestRefusedError, ClusterUnavailableError: as of a pull.
     """
-    looked_at = sorted(ranges, key=lambda wanted: (-len(wanted), wanted.queue))[:RANGES_MAX]
-    found = dict.fromkeys((wanted.queue for wanted in looked_at), 0.0)
+    sampled_ranges = sorted(ranges, key=lambda wanted: (-len(wanted), wanted.queue))[:RANGES_MAX]
+    found = dict.fromkeys((wanted.queue for wanted in sampled_ranges), 0.0)
     places: dict[str, list[tuple[MessageQueue, int]]] = {}
-    for wanted in looked_at:
+    for wanted in sampled_ranges:
         asked_of_it = places.setdefault(wanted.queue.broker_name, [])
         asked_of_it += [(wanted.queue, offset) for offset in sampled(wanted)]
     for broker_name, asked in places.items():
         for at in range(0, len(asked), AT_ONCE):
-            _look(cluster, broker_name, asked[at : at + AT_ONCE], group, found, measure or mean_bytes)
+            _sample(cluster, broker_name, asked[at : at + AT_ONCE], group, found, measure or mean_bytes)
     found = {queue: size_bytes or DEFAULT_BYTES for queue, size_bytes in found.items()}
-    usual = _mean_of([(len(wanted), found[wanted.queue]) for wanted in looked_at])
+    usual = _mean_of([(len(wanted), found[wanted.queue]) for wanted in sampled_ranges])
     return {wanted.queue: found.get(wanted.queue, usual) for wanted in ranges}
 
 
-def _look(
+def _sample(
     cluster: Cluster,
     broker_name: str,
     asked: Sequence[tuple[MessageQueue, int]],
@@ -69,7 +70,7 @@ def _mean_of(weighed: Sequence[tuple[int, float]]) -> float:
 
 
 def sampled(wanted: QueueRange) -> list[int]:
-    """Where to look into a range: at its ends and in its middle. Pure."""
+    """The offsets to sample in a range: at its ends and in its middle. Pure."""
     last = max(wanted.start, wanted.stop - SAMPLE_COUNT)
     return sorted({wanted.start, (wanted.start + last) // 2, last})
 

@@ -3,7 +3,7 @@
     {"Orders": {"broker-a:0": 17, "broker-a:1": 4}}
 
 Topic, then broker name and queue id, then the offset of the next message to read. Options may say -2 for the
-earliest and -1 for the latest. In a checkpoint topics and queues stand sorted, so that equal offsets are
+earliest and -1 for the latest. In a checkpoint topics and queues are sorted, so that equal offsets are
 equal text; this form does not change.
 
 The offsets of a stream that began at a time, or at its queues' ends, have that time besides:

@@ -127,7 +127,7 @@ class BatchOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """`commit_group` is the consumer group that is told of what was processed, None without one."""
+    """`commit_group` is the consumer group to which progress is committed, None without one."""
 
     common: SourceOptions
     offsets_max: int | None
@@ -246,7 +246,9 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def _position(reader: OptionReader, side: str, default: int) -> Position:
-    """Where a query starts or ends; a time for all goes before times by queue, and these before offsets."""
+    """Where a query starts or ends; a time for all has precedence over times by queue, and these over
+    offsets.
+    """
     name = f"{side}Timestamp"
     time_ms = reader.integer(name)
     if time_ms is not None:

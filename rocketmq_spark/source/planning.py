@@ -16,7 +16,7 @@ SPLIT_MIN: Final = 1
 
 
 def ranges_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[QueueRange]:
-    """What lies between two offsets, sorted by queue, without what is empty.
+    """The ranges between two offsets, sorted by queue, without empty ones.
 
     A queue that only `end` knows is new: the batch that finds it notes where it begins and reads nothing.
     """
@@ -51,7 +51,7 @@ def cut(wanted: QueueRange, count: int) -> list[QueueRange]:
 
 
 def without_lost(parts: Sequence[QueueRange], kept: Mapping[MessageQueue, int]) -> list[QueueRange]:
-    """The same number of parts, each without what lies before `kept` in its queue; it may be empty then."""
+    """The same number of parts, each without what is before `kept` in its queue; it may be empty then."""
     return [
         QueueRange(part.queue, min(max(part.start, kept[part.queue]), part.stop), part.stop) for part in parts
     ]
@@ -93,7 +93,7 @@ def never_backwards(start: Offsets, end: Offsets) -> Offsets:
     """`end` with every queue of `start`, none before it.
 
     A queue whose broker is away keeps its place, and one whose end goes down for a moment, as while a leader
-    is being elected, is taken as one without new messages.
+    is being elected, is treated as one without new messages.
     """
     return {queue: max(start.get(queue, 0), end.get(queue, 0)) for queue in sorted({*start, *end})}
 
@@ -160,7 +160,7 @@ class Admission:
             count = sum(map(len, ranges))
             if count <= 1:
                 return light
-            # What is heavy may lie behind what is taken then: so no less than the half at once.
+            # Large messages may be behind the new end: so never cut below half at once.
             light = limit_offsets(start, light, max(int(count * bytes_max / total), count // 2))
         return limit_weighted(start, light, weights, bytes_max)
 

@@ -1,7 +1,7 @@
 """How far a streaming query is behind, from the progress that Spark reports. Pure.
 
 Of every source Spark reports `endOffset`, where the last batch ended, and `latestOffset`, where the queues
-ended when they were last looked at. The difference is the lag.
+ended at the last check. The difference is the lag.
 """
 
 import json

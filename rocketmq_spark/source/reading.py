@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from commitlog.entry import Buffer
-from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.pulling import (
     ALL_TAGS,
@@ -82,14 +82,14 @@ BATCH_BYTES: Final = 1 << 20
 caches of a processor hold; much smaller batches cost Spark more than their rows do.
 """
 _BATCHES_KEPT: Final = 3
-"""Spark looks at a batch, and at the one before it, while the next one is made."""
+"""Spark still uses a batch, and the one before it, while the next one is made."""
 _ANSWERS_KEPT: Final = 6
 """Those of one batch, and the next that come."""
 
 
 class RangePartition(InputPartition):
     """One part of one queue. `leader` is the node that led when the part was planned, if that is known: the
-    task asks it without a question to a name server, which may be away.
+    task uses it without a request to a name server, which may be away.
     """
 
     def __init__(self, wanted: QueueRange, leader: str | None = None) -> None:
@@ -111,17 +111,17 @@ class RangeTask:
         if not isinstance(partition, RangePartition):
             return
         wanted, connection = partition.wanted, self.connection
-        memory = Slabs(_BATCHES_KEPT)
+        memory = BufferPool(_BATCHES_KEPT)
         with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
             if partition.leader is not None:
                 cluster.suppose_leader(wanted.queue.broker_name, partition.leader)
-            answers = RangeReader(cluster, wanted, self.settings, Slabs(_ANSWERS_KEPT)).answers()
+            answers = RangeReader(cluster, wanted, self.settings, BufferPool(_ANSWERS_KEPT)).answers()
             for pulled in gathered(answers, BATCH_BYTES):
                 yield from self._batches(cluster, wanted, pulled, memory)
                 del pulled  # the next answers come into its memory
 
     def _batches(
-        self, cluster: Cluster, wanted: QueueRange, pulled: "Gathered", memory: Slabs
+        self, cluster: Cluster, wanted: QueueRange, pulled: "Gathered", memory: BufferPool
     ) -> Iterator[pa.RecordBatch]:
         check = None
         if pulled.is_exact:

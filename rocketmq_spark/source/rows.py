@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from commitlog.entry import Buffer
 from native import function
-from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.records.columns import (
@@ -55,7 +55,13 @@ _record_columns = function("_log", "record_columns")
 
 
 def compiled_columns(
-    pieces: Sequence[Buffer], start: int, stop: int, names: Sequence[str], *, inflates: bool, memory: Slabs
+    pieces: Sequence[Buffer],
+    start: int,
+    stop: int,
+    names: Sequence[str],
+    *,
+    inflates: bool,
+    memory: BufferPool,
 ) -> dict[str, pa.Array] | None:
     """Those of the columns that records have, and queueOffset, of all records in the pieces, in their order.
 
@@ -69,11 +75,11 @@ def compiled_columns(
     if inflates and "body" in wanted:
         bits |= _INFLATED
     given = list(pieces)
-    block = memory.take(sum(map(len, given)))
+    block = memory.acquire(sum(map(len, given)))
     found = _record_columns(given, start, stop, bits, block)
     if isinstance(found, int):
         block.release()
-        block = memory.take(found)
+        block = memory.acquire(found)
         found = _record_columns(given, start, stop, bits, block)
     if found is None:
         return None
@@ -136,9 +142,9 @@ class RowFormat:
         start: int,
         stop: int,
         check: Callable[[Ints], None] | None = None,
-        memory: Slabs | None = None,
+        memory: BufferPool | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the messages from `start` to before `stop` that stand in `pieces`, in their order.
+        """The rows of the messages from `start` to before `stop` in `pieces`, in their order.
 
         pieces: each of whole records. check: called with the queue offsets of all records in them. memory:
         where batches are put.
@@ -149,7 +155,7 @@ class RowFormat:
         if self._is_plain:
             names = self.schema.names
             columns = compiled_columns(
-                pieces, start, stop, names, inflates=self.decompress, memory=memory or Slabs(0)
+                pieces, start, stop, names, inflates=self.decompress, memory=memory or BufferPool(0)
             )
             if columns is not None:
                 if check is not None:

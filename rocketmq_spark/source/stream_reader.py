@@ -5,8 +5,8 @@ parts of a batch are read by the workers as those of a batch query.
 
 A queue that turns up while the query runs, of a new broker, a new topic that the pattern matches or a topic
 that was given more queues, first enters the offsets where it begins, and is read from the next batch on. So
-does one whose place is gone: retention took what comes next, or the topic was made anew. So every batch's
-start stands in the checkpoint before it is read.
+does one whose place is gone: retention deleted what comes next, or the topic was created again. So every
+batch's start is in the checkpoint before it is read.
 """
 
 import logging
@@ -31,8 +31,8 @@ from rocketmq_spark.client.pulling import QueueRange, report_lost
 from rocketmq_spark.client.queue_offsets import bounds, commit_consumer_offsets, min_offsets
 from rocketmq_spark.client.queues import MessageQueue, by_broker
 from rocketmq_spark.errors import RocketmqSparkError
-from rocketmq_spark.source.data_loss import Losses, Removals
-from rocketmq_spark.source.latest_offsets import Ends
+from rocketmq_spark.source.data_loss import LossDetector, RemovalDetector
+from rocketmq_spark.source.latest_offsets import LatestOffsets
 from rocketmq_spark.source.message_sizes import message_bytes
 from rocketmq_spark.source.offsets import LATEST, OffsetJson, Offsets, from_json, start_time_ms, to_json
 from rocketmq_spark.source.options import Position, stream_options
@@ -43,11 +43,11 @@ from rocketmq_spark.source.subscription import find_queues, resolve
 
 COMMIT_DEADLINE_S = 5.0
 """A commit for operators' eyes must not hold up the query: for the repetitions to all brokers together, and
-for the queues of a broker behind the first COMMIT_QUEUES. What is left is told at the next trigger.
+for the queues of a broker behind the first COMMIT_QUEUES. The rest is committed at the next trigger.
 """
 COMMIT_QUEUES = 512
 COMMIT_PAUSE_S = 15.0
-"""A broker that took no commit is not asked for one before that: each trigger would wait for it."""
+"""A broker that failed a commit gets no other one before that: each trigger would wait for it."""
 JOIN_MARGIN_MS: Final = 5 * 60_000
 """A stream that began at the ends joins a queue that was not there then so long before its start: clocks
 differ, and rather too much is read of such a queue than too little.
@@ -65,15 +65,15 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._task = range_task(common, schema, common.tags)
         self._admission = Admission(self._options)
         self._cluster: Cluster | None = None
-        self._ends: Ends | None = None
-        self._losses: Losses | None = None
-        self._removals: Removals | None = None
+        self._ends: LatestOffsets | None = None
+        self._losses: LossDetector | None = None
+        self._removals: RemovalDetector | None = None
         self._passed: Offsets = {}
         """Where queues begin whose earlier messages are known to be lost."""
         self._committed: Offsets = {}
-        """What the group was told by this run: every queue once, even one in which nothing moves."""
+        """What this run has committed for the group: every queue once, even one without new messages."""
         self._no_commit_before_s: dict[str, float] = {}
-        """By broker, after it took no commit."""
+        """By broker, after a failed commit."""
         self._targets: Offsets | None = None
         """Where a query of Trigger.AvailableNow ends."""
 
@@ -91,7 +91,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(start, _start_time_ms(common.start, now_ms))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One of the limits, to tell Spark that there is one: all of them are applied together."""
+        """One of the limits, to show Spark that there is one: all of them are applied together."""
         options = self._options
         if options.offsets_max is not None:
             return ReadMaxRows(options.offsets_max)
@@ -124,7 +124,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _places(self, begins: Offsets, newest: Offsets, start_ms: int | None) -> Offsets:
         """Where queues begin that are not read in this batch: the stream's place in them is new."""
-        losses = self._known_losses()
+        losses = self._loss_detector()
         back = losses.set_back(begins, newest, waits=self._targets is not None)
         passed = losses.overtaken(begins, newest)
         self._passed = {queue: at for queue, at in self._passed.items() if queue not in back} | passed
@@ -138,8 +138,8 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._known_ends()
         newest = ends.newest() if self._targets is None else self._targets
         short = [queue for queue, end in newest.items() if end < begins.get(queue, 0)]
-        removed = self._known_removals().among(begins, {*ends.unlisted(begins), *short})
-        ends.forget(removed.deleted | removed.closed)
+        removed = self._removal_detector().find(begins, {*ends.unlisted(begins), *short})
+        ends.drop(removed.deleted | removed.closed)
         ends.require_named(removed.deleted)
         self._passed = {queue: at for queue, at in self._passed.items() if queue not in removed.deleted}
         newest, left = removed.left_of(newest), removed.left_of(begins)
@@ -163,8 +163,8 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         common, begins = self._options.common, from_json(start)
         ranges = ranges_between(begins, from_json(end))
         cluster = self._connected()
-        looked_at, kept = self._known_losses().looked
-        if looked_at != begins or any(wanted.queue not in kept for wanted in ranges):
+        checked, kept = self._loss_detector().checked
+        if checked != begins or any(wanted.queue not in kept for wanted in ranges):
             kept = min_offsets(cluster, (wanted.queue for wanted in ranges))
         lost = [
             QueueRange(wanted.queue, max(wanted.start, self._passed.get(wanted.queue, 0)), kept[wanted.queue])
@@ -181,8 +181,8 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._task, partition)
 
     def commit(self, end: OffsetJson) -> None:
-        """Spark says so once it has planned the next batch; `latestOffset`, which begins there, has told the
-        group already.
+        """Spark calls this once it has planned the next batch; `latestOffset`, which begins there, has
+        committed it to the group already.
         """
         self._commit(from_json(end))
 
@@ -192,35 +192,36 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster = None
 
     def _commit(self, processed: Offsets) -> None:
-        """Tell the consumer group, if there is one, what was processed. The checkpoint alone counts: a commit
-        that fails is logged, and a later one covers it. A broker that is away holds up no other one's.
+        """Commit to the consumer group, if there is one, what was processed. Only the checkpoint counts: a
+        commit that fails is logged, and a later one covers it. A broker that is away does not delay the
+        others.
         """
         group = self._options.commit_group
         if group is None:
             return
         new = {queue: offset for queue, offset in processed.items() if self._committed.get(queue) != offset}
-        told_before = {queue: number for number, queue in enumerate(self._committed)}
-        longest_ago = sorted(new, key=lambda queue: told_before.get(queue, -1))
+        committed_before = {queue: number for number, queue in enumerate(self._committed)}
+        longest_ago = sorted(new, key=lambda queue: committed_before.get(queue, -1))
         until_s = time.monotonic() + COMMIT_DEADLINE_S
         for broker_name, queues in by_broker(longest_ago).items():
             if time.monotonic() < self._no_commit_before_s.get(broker_name, 0.0):
                 continue
             for at in range(0, len(queues), COMMIT_QUEUES):
                 left_s = max(0.0, until_s - time.monotonic())
-                told = {queue: new[queue] for queue in queues[at : at + COMMIT_QUEUES]}
-                if (at and not left_s) or not self._tell(group, broker_name, told, left_s):
+                batch = {queue: new[queue] for queue in queues[at : at + COMMIT_QUEUES]}
+                if (at and not left_s) or not self._commit_batch(group, broker_name, batch, left_s):
                     break
 
-    def _tell(self, group: str, broker_name: str, told: Offsets, deadline_s: float) -> bool:
-        """Commit some queues of one broker. Returns whether it took them."""
+    def _commit_batch(self, group: str, broker_name: str, batch: Offsets, deadline_s: float) -> bool:
+        """Commit some queues of one broker. Returns whether it accepted them."""
         try:
-            commit_consumer_offsets(self._connected(), group, told, deadline_s)
+            commit_consumer_offsets(self._connected(), group, batch, deadline_s)
         except RocketmqSparkError as error:
             self._no_commit_before_s[broker_name] = time.monotonic() + COMMIT_PAUSE_S
             _log.warning("offsets of group %s are not committed: %s", group, error)
             return False
-        for queue, offset in told.items():
-            self._committed.pop(queue, None)  # so that the one told last stands last
+        for queue, offset in batch.items():
+            self._committed.pop(queue, None)  # the dict is ordered by the last commit
             self._committed[queue] = offset
         return True
 
@@ -230,22 +231,24 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster = Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s)
         return self._cluster
 
-    def _known_ends(self) -> Ends:
+    def _known_ends(self) -> LatestOffsets:
         if self._ends is None:
             common = self._options.common
-            self._ends = Ends(self._connected(), common.subscription, common.fail_on_data_loss, common.group)
+            self._ends = LatestOffsets(
+                self._connected(), common.subscription, common.fail_on_data_loss, common.group
+            )
         return self._ends
 
-    def _known_losses(self) -> Losses:
+    def _loss_detector(self) -> LossDetector:
         if self._losses is None:
             common = self._options.common
-            self._losses = Losses(self._connected(), common.fail_on_data_loss, common.group)
+            self._losses = LossDetector(self._connected(), common.fail_on_data_loss, common.group)
         return self._losses
 
-    def _known_removals(self) -> Removals:
+    def _removal_detector(self) -> RemovalDetector:
         if self._removals is None:
             common = self._options.common
-            self._removals = Removals(self._connected(), common.fail_on_data_loss, common.group)
+            self._removals = RemovalDetector(self._connected(), common.fail_on_data_loss, common.group)
         return self._removals
 
     def _weigh(self, ranges: Sequence[QueueRange]) -> Mapping[MessageQueue, float]:

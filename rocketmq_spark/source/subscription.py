@@ -15,22 +15,22 @@ _log = logging.getLogger(__name__)
 
 
 def find_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQueue]:
-    """The subscribed queues, sorted; asked of the name servers anew, for a query that begins.
+    """The subscribed queues, sorted; requested again from the name servers, for a query that begins.
 
     What no name server lists cannot be known to exist. What makes that likely is a warning in the log: a
-    pattern that nothing matches, a group of nodes without a leader, which then has told nobody its topics.
+    pattern that nothing matches, a group of nodes without a leader, whose topics no name server knows then.
 
     Raises:
         TopicNotFoundError: a topic that was named, not merely matched by a pattern, does not exist.
         OptionError: a queue that was named does not exist.
         ClusterUnavailableError: no name server answers, or a broker that is required does not come.
     """
-    found = look_for_queues(cluster, subscription)
+    found = wait_for_queues(cluster, subscription)
     require_named(cluster, subscription, found)
     return found
 
 
-def look_for_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQueue]:
+def wait_for_queues(cluster: Cluster, subscription: Subscription) -> list[MessageQueue]:
     """The same, without those that are not there. Raises ClusterUnavailableError."""
     cluster.refresh()
     _wait_for_brokers(cluster, subscription.brokers)

@@ -85,7 +85,7 @@ class Load:
 
     async def _consume(self, client: RemotingClient, consumer: Consumer) -> None:
         async for delivery in consumer.messages():
-            consumer.take(delivery)
+            consumer.consume(delivery)
             if delivery.record.queue_offset % 20 == 5:
                 ext = {"offset": str(delivery.record.physical_offset), "group": GROUP}
                 ext |= {"delayLevel": str(DEAD_LETTER), "originTopic": TOPIC}

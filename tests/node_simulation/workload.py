@@ -128,7 +128,7 @@ class PlainWorkload:
                 async with Consumer(client, NAME_SERVER, topic, f"group-{name}") as consumer:
                     async for delivery in consumer.messages():
                         self.taken[name].add(value_of(delivery.record.body))
-                        consumer.take(delivery)
+                        consumer.consume(delivery)
             self.crashed(name)
             await asyncio.sleep(0.5)
 

@@ -72,7 +72,7 @@ def archive(
         int | None, typer.Option(min=1, help="Tasks that write a batch; each one file an hour.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="Consumer group that is told how far the archive is.")
+        str | None, typer.Option(help="Consumer group to which the archive's progress is committed.")
     ] = None,
     allow_data_loss: Annotated[
         bool, typer.Option("--allow-data-loss", help="Go on when messages are gone before they were read.")
@@ -85,7 +85,7 @@ def archive(
 ) -> None:
     """Keep topics as Parquet, partitioned by topic, date and hour (UTC): every message once, provably.
 
-    Ends with what there is now unless --continuous. Killed at any moment and run again, it goes on.
+    LatestOffsets with what there is now unless --continuous. Killed at any moment and run again, it goes on.
     """
     if verify is not None:
         _verify(verify, master, conf, as_json)

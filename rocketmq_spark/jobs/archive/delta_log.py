@@ -75,7 +75,7 @@ class DeltaLog:
         )
 
     def holds(self, batch: Batch) -> bool:
-        """Whether the table has taken the batch."""
+        """Whether the table has the batch."""
         version = self._version()
         return version is not None and version >= batch.head.sequence
 

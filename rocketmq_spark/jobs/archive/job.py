@@ -38,10 +38,10 @@ from rocketmq_spark.jobs.archive.task import RESULT_SCHEMA, TaskPlan, writing_ta
 from rocketmq_spark.jobs.errors import ArchiveError, JobError
 from rocketmq_spark.jobs.progress import Progress, Silent
 from rocketmq_spark.jobs.words import bytes_words
-from rocketmq_spark.source.data_loss import Removals
+from rocketmq_spark.source.data_loss import RemovalDetector
 from rocketmq_spark.source.offsets import to_json
 from rocketmq_spark.source.options import Subscription, stream_options
-from rocketmq_spark.source.subscription import look_for_queues, require_named, resolve
+from rocketmq_spark.source.subscription import require_named, resolve, wait_for_queues
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -105,7 +105,7 @@ def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[
     common = stream_options(source).common
     connection = common.connection
     with Cluster(connection.namesrv, connection.timeout_s, connection.deadline_s) as cluster:
-        removals = Removals(cluster, common.fail_on_data_loss, common.group)
+        removals = RemovalDetector(cluster, common.fail_on_data_loss, common.group)
         found = bounds(cluster, _queues_with(cluster, common.subscription, ends, removals))
         offsets = resolve(cluster, common.start, found, common.missing, common.group)
     for queue in offsets:
@@ -115,16 +115,16 @@ def continued(source: Mapping[str, str], ends: Mapping[QueueName, int]) -> dict[
 
 
 def _queues_with(
-    cluster: Cluster, subscription: Subscription, ends: Mapping[QueueName, int], removals: Removals
+    cluster: Cluster, subscription: Subscription, ends: Mapping[QueueName, int], removals: RemovalDetector
 ) -> list[MessageQueue]:
     """The subscribed queues, once those that the archive knows are among them, or do not come: one that joins
     the query later begins at its beginning, which the archive has. Queues that were removed do not come.
     """
     wanted = {MessageQueue(*name): ends[name] for name in ends if _is_subscribed(name, subscription)}
-    backoff = Backoff("looking for the queues of the archive", cluster.deadline_s)
+    backoff = Backoff("waiting for the queues of the archive", cluster.deadline_s)
     while True:
-        queues = look_for_queues(cluster, subscription)
-        removed = removals.among(wanted, wanted.keys() - queues)
+        queues = wait_for_queues(cluster, subscription)
+        removed = removals.find(wanted, wanted.keys() - queues)
         wanted = removed.left_of(wanted)
         require_named(cluster, subscription, queues, removed.deleted)
         away = sorted(wanted.keys() - queues)
@@ -175,7 +175,7 @@ class ArchiveOptions:
     Either `topics` or a `pattern` (a regular expression). `every_s` None ends with what there is now; else
     batches follow each other at least so far apart, until the job is interrupted. `starting` is the source's
     startingOffsets, for queues that the archive does not know. `source_options` go to the source as they are.
-    `checkpoint` stands in the archive unless it is given.
+    `checkpoint` is in the archive unless it is given.
     """
 
     namesrv: str
@@ -215,8 +215,8 @@ def run_archive(
     store = ArchiveStore(absolute(options.path))
     delta = _delta_log(store, options.format)
     is_committed = delta.holds if delta is not None else lambda _: False
-    with progress or Silent() as told, store.writing(is_committed):
-        writer = BatchWriter(store, delta, options, told)
+    with progress or Silent() as reporting, store.writing(is_committed):
+        writer = BatchWriter(store, delta, options, reporting)
         query = _query(spark, options, store, writer)
         run_query(query, options.every_s, lambda: writer.problem)
     return writer.result()
@@ -326,7 +326,7 @@ class BatchWriter:
         self._store.commit(sequence)
         self._store.clear_staging()
         self.head = head
-        self._tell(batch)
+        self._report_progress(batch)
 
     def result(self) -> ArchiveResult:
         return ArchiveResult(*self._added)
@@ -351,7 +351,7 @@ class BatchWriter:
                 raise ArchiveError(
                     f"batch {batch_id} is in the archive {self._store.path} up to offset {end} of {queue}, "
                     f"and is repeated up to {row.last + 1}: its checkpoint has lost what it knew. Remove "
-                    "the checkpoint; without it, the job goes on where the archive ends."
+                    "the checkpoint; without it, the job continues where the archive ends."
                 )
 
     def _check(self, files: list[DataFile]) -> None:
@@ -362,10 +362,10 @@ class BatchWriter:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise ArchiveError(
                 f"the batch does not begin where the archive {self._store.path} ends: {found[0]}{more}. "
-                "Its checkpoint belongs to another one; without it, the job goes on where the archive ends."
+                "Its checkpoint belongs to another one; without it, the job continues where the archive ends."
             )
 
-    def _tell(self, batch: Batch) -> None:
+    def _report_progress(self, batch: Batch) -> None:
         added = (1, len(batch.files), batch.messages, batch.body_bytes)
         self._added = [old + new for old, new in zip(self._added, added, strict=True)]
         batches, _, messages, body_bytes = self._added

@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Offsets `first_offset` to `last_offset` of a queue, all of them, as they stand in a file.
+    """Offsets `first_offset` to `last_offset` of a queue, all of them, in the order of a file.
 
     Store times are the smallest and largest; `digest` is over all columns of the rows in order.
     """
@@ -157,7 +157,7 @@ def parse_batches(data: bytes) -> list[Batch]:
 
 
 def parse_last_head(data: bytes) -> Head:
-    """The head of the last batch of a manifest file; the others, and the files, are not looked at.
+    """The head of the last batch of a manifest file; the others, and the files, are not parsed.
 
     Raises: ManifestError.
     """
@@ -220,7 +220,7 @@ def breaks(files: Iterable[DataFile], ends: Mapping[QueueName, int]) -> list[str
 
 class ManifestCheck:
     """A whole manifest, batch after batch by number: what it remembers are the ends of queues and queries,
-    so that any number of batches can be looked at.
+    so that any number of batches can be checked.
     """
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ _DIGEST_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class FileSlice:
     """Rows of one queue and one hour of store time, their offsets without a gap. `rows` has FILE_SCHEMA."""
 
     queue: QueueName
@@ -80,7 +80,7 @@ def file_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(cast, schema=FILE_SCHEMA)
 
 
-def stretches(batch: pa.RecordBatch) -> Iterator[Stretch]:
+def file_slices(batch: pa.RecordBatch) -> Iterator[FileSlice]:
     """The batch, split where the queue or the hour changes or an offset does not follow the one before."""
     if batch.num_rows == 0:
         return
@@ -98,11 +98,11 @@ def stretches(batch: pa.RecordBatch) -> Iterator[Stretch]:
             rows.column("brokerName")[start].as_py(),
             rows.column("queueId")[start].as_py(),
         )
-        yield Stretch(queue, int(offsets[start]), int(hours[start]), rows.slice(start, end - start))
+        yield FileSlice(queue, int(offsets[start]), int(hours[start]), rows.slice(start, end - start))
 
 
 class RunBuilder:
-    """Gathers stretches that follow each other into one run."""
+    """Gathers file_slices that follow each other into one run."""
 
     def __init__(self, queue: QueueName, first_offset: int) -> None:
         self.queue = queue
@@ -113,17 +113,17 @@ class RunBuilder:
         self._body_bytes = 0
         self._digest = Digest()
 
-    def continues_with(self, stretch: Stretch) -> bool:
-        return stretch.queue == self.queue and stretch.first_offset == self.next_offset
+    def continues_with(self, part: FileSlice) -> bool:
+        return part.queue == self.queue and part.first_offset == self.next_offset
 
-    def add(self, stretch: Stretch) -> None:
-        times = _microseconds(stretch.rows.column("storeTimestamp"))
+    def add(self, part: FileSlice) -> None:
+        times = _microseconds(part.rows.column("storeTimestamp"))
         lowest, highest = int(times.min()), int(times.max())
         self._first_us = lowest if self._first_us is None else min(lowest, self._first_us)
         self._last_us = max(highest, self._last_us)
-        self._body_bytes += pc.sum(pc.binary_length(stretch.rows.column("body"))).as_py() or 0
-        self._digest.update(stretch.rows)
-        self.next_offset += stretch.rows.num_rows
+        self._body_bytes += pc.sum(pc.binary_length(part.rows.column("body"))).as_py() or 0
+        self._digest.update(part.rows)
+        self.next_offset += part.rows.num_rows
 
     def run(self) -> Run:
         """Raises: AssertionError before anything was added."""

@@ -8,7 +8,7 @@
 
 Tasks write into _staging. Then the driver writes what the batch is going to add as _manifest/_pending.jsonl,
 moves the files into place, and renames that file to the batch's number: this is the commit. A batch that was
-interrupted before is taken back by the next start.
+interrupted before is removed by the next start.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ArchiveStore:
         """Where a task writes its file before the batch is committed.
 
         Attempts of a task may run side by side: each has a folder of its own, so that none writes into a file
-        that the batch took from another.
+        that the batch accepted from another.
         """
         return f"{_STAGING}/{self.token}/{attempt}/{sequence:08d}-{self.token}-{task:05d}-{number}.parquet"
 
@@ -90,8 +90,8 @@ class ArchiveStore:
     def writing(self, is_committed: Callable[[Batch], bool] = lambda _: False) -> Iterator[None]:
         """Keeps other writers off, as far as the file system can, and tidies up after an interrupted run.
 
-        `is_committed` says of a batch that was prepared whether something else took it for committed: then
-        it is committed, else taken back.
+        `is_committed` says of a batch that was prepared whether something else regards it as committed: then
+        it is committed, else removed.
 
         Raises: ArchiveError when another process of this machine is writing.
         """
@@ -128,7 +128,7 @@ class ArchiveStore:
         return bool(self._manifest_names())
 
     def data_files(self) -> set[str]:
-        """The names of all Parquet files that a plain reader of the folder would take."""
+        """The names of all Parquet files that a plain reader of the folder would read."""
         self._fs.invalidate_cache()
         prefix = f"{self.root}/"
         names = (str(path).removeprefix(prefix) for path in self._fs.find(self.root))
@@ -148,7 +148,7 @@ class ArchiveStore:
             size = self._fs.size(self.full(file.staged))
             if size != file.file_bytes:
                 raise ArchiveError(
-                    f"{file.staged} has {size} bytes, its task wrote {file.file_bytes}: nothing is taken."
+                    f"{file.staged} has {size} bytes, its task wrote {file.file_bytes}: the batch is refused."
                 )
         final = replace(batch, files=tuple(replace(file, staged="") for file in batch.files))
         self._put(_PENDING, format_batch(final))
@@ -177,7 +177,7 @@ class ArchiveStore:
             return None
 
     def clear_staging(self) -> None:
-        """Drop what tasks wrote and no batch took."""
+        """Remove files that no batch accepted."""
         if self._fs.exists(self.full(_STAGING)):
             self._fs.rm(self.full(_STAGING), recursive=True)
 
@@ -200,7 +200,7 @@ class ArchiveStore:
         self.clear_staging()
 
     def _fold(self, first: int, last: int) -> None:
-        """Readers take the folded file for its singles as soon as it is there, so both may be for a while."""
+        """Readers use the folded file instead of its singles at once, so both may exist for a while."""
         singles = [f"{_MANIFEST}/{number:08d}.jsonl" for number in range(first, last + 1)]
         data = b"".join(bytes(self._fs.cat_file(self.full(name))) for name in singles)
         self._put(f"{_MANIFEST}/_folding.jsonl", data)

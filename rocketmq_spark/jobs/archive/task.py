@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rocketmq_spark.jobs.archive.manifest import DataFile, Run, format_file
-from rocketmq_spark.jobs.archive.rows import FILE_SCHEMA, RunBuilder, Stretch, stretches
+from rocketmq_spark.jobs.archive.rows import FILE_SCHEMA, FileSlice, RunBuilder, file_slices
 from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute, sync
 
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
-"""A row group is written when so many bytes of rows have gathered: the memory that an open file takes."""
+"""A row group is written when so many bytes of rows are collected: the memory that an open file needs."""
 OPEN_FILES_MAX: Final = 4
 """A task that reads more hours than that at once closes the file it has not written to for the longest."""
 RESULT_SCHEMA: Final = "line string"
@@ -67,9 +67,9 @@ class PartitionWriter:
         """Every file once it is whole."""
         try:
             for batch in batches:
-                for stretch in stretches(batch):
-                    yield from self._make_room(stretch.folder)
-                    self._file(stretch.folder).add(stretch)
+                for part in file_slices(batch):
+                    yield from self._make_room(part.folder)
+                    self._file(part.folder).add(part)
             yield from [self._open.pop(folder).finish() for folder in list(self._open)]
         finally:
             for file in self._open.values():
@@ -115,14 +115,14 @@ class _OpenFile:
         self._runs: list[Run] = []
         self._builder: RunBuilder | None = None
 
-    def add(self, stretch: Stretch) -> None:
-        if self._builder is None or not self._builder.continues_with(stretch):
+    def add(self, part: FileSlice) -> None:
+        if self._builder is None or not self._builder.continues_with(part):
             self._end_run()
-            self._builder = RunBuilder(stretch.queue, stretch.first_offset)
-        self._builder.add(stretch)
-        self._rows += stretch.rows.num_rows
-        self._gathered.append(stretch.rows)
-        self._gathered_bytes += stretch.rows.nbytes
+            self._builder = RunBuilder(part.queue, part.first_offset)
+        self._builder.add(part)
+        self._rows += part.rows.num_rows
+        self._gathered.append(part.rows)
+        self._gathered_bytes += part.rows.nbytes
         if self._gathered_bytes >= ROW_GROUP_BYTES:
             self._write_group()
 

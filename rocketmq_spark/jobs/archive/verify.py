@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rocketmq_spark.jobs.archive.manifest import DataFile, ManifestCheck, Run, format_file, parse_file
-from rocketmq_spark.jobs.archive.rows import FILE_COLUMNS, RunBuilder, batches_of, stretches
+from rocketmq_spark.jobs.archive.rows import FILE_COLUMNS, RunBuilder, batches_of, file_slices
 from rocketmq_spark.jobs.archive.store import ArchiveStore, absolute
 from rocketmq_spark.jobs.errors import ArchiveError
 from rocketmq_spark.jobs.progress import Progress, Silent
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PROBLEMS_MAX: Final = 1000
 """More are counted and not kept."""
 FILES_A_STEP: Final = 256
-"""Files that are looked at between two words of progress."""
+"""Files that are checked between two reports of progress."""
 _FIRST_OFFSETS: Final = 5
 
 
@@ -53,13 +53,13 @@ def run_verify(spark: SparkSession, path: str, progress: Progress | None = None)
     check, found = ManifestCheck(), _Problems()
     unlisted = store.data_files()
     files_there, seen = len(unlisted), 0
-    with progress or Silent() as told:
-        told.update(0, files_there)
+    with progress or Silent() as reporting:
+        reporting.update(0, files_there)
         for step in _steps(store, check, found):
             unlisted.difference_update(file.name for file in step)
             found.add(_check_in_tasks(spark, store, step))
             seen += len(step)
-            told.update(seen, max(seen, files_there), f"{found.count:,} problems")
+            reporting.update(seen, max(seen, files_there), f"{found.count:,} problems")
     found.add(
         f"{name}: not in the manifest, a reader of the folder sees its rows all the same"
         for name in sorted(unlisted)
@@ -90,7 +90,7 @@ class _Problems:
 
 
 def _steps(store: ArchiveStore, check: ManifestCheck, found: _Problems) -> Iterator[list[DataFile]]:
-    """The files that the manifest names, some at a time, while it is looked at itself."""
+    """The files that the manifest names, some at a time, while it is checked itself."""
     step: list[DataFile] = []
     for batch in store.batches():
         found.add(check.problems(batch))
@@ -139,28 +139,28 @@ def _runs_in(parquet: Any, file: DataFile) -> Iterator[Run]:
     (topic,) = topics
     for batch in batches_of(parquet, list(FILE_COLUMNS)):
         names = pa.array([topic], pa.string()).take(pa.array([0] * batch.num_rows, pa.int32()))
-        for stretch in stretches(batch.append_column("topic", names)):
-            if not file.name.startswith(f"{stretch.folder}/"):
-                raise KeyError(f"a message of {stretch.folder} is in it")
-            if builder is None or not builder.continues_with(stretch):
+        for part in file_slices(batch.append_column("topic", names)):
+            if not file.name.startswith(f"{part.folder}/"):
+                raise KeyError(f"a message of {part.folder} is in it")
+            if builder is None or not builder.continues_with(part):
                 if builder is not None:
                     yield builder.run()
-                builder = RunBuilder(stretch.queue, stretch.first_offset)
-            builder.add(stretch)
+                builder = RunBuilder(part.queue, part.first_offset)
+            builder.add(part)
     if builder is not None:
         yield builder.run()
 
 
 def _differences(file: DataFile, found: list[Run]) -> list[str]:
-    told = {(run.queue, run.first_offset): run for run in file.runs}
+    listed = {(run.queue, run.first_offset): run for run in file.runs}
     there = {(run.queue, run.first_offset): run for run in found}
     words = []
-    for key in sorted(told.keys() | there.keys()):
-        told_run, there_run = told.get(key), there.get(key)
-        if told_run == there_run:
+    for key in sorted(listed.keys() | there.keys()):
+        listed_run, found_run = listed.get(key), there.get(key)
+        if listed_run == found_run:
             continue
         where = f"{file.name}: {key[0]} from {key[1]}"
-        words.append(f"{where}: the manifest says {_words(told_run)}, the file has {_words(there_run)}")
+        words.append(f"{where}: the manifest says {_words(listed_run)}, the file has {_words(found_run)}")
     return words[:_FIRST_OFFSETS] or [f"{file.name}: its runs are in another order than the manifest says"]
 
 

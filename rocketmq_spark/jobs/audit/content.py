@@ -14,7 +14,7 @@ import pyarrow as pa
 from commitlog.entry import HEADER_BYTES
 from commitlog.record import CorruptRecordError, decode_record
 from rocketmq_spark.jobs.audit.model import Problem, QueueKey, QueueRun, QueueUnits, Replica
-from rocketmq_spark.log.byte_range import UNKNOWN, Damage, Int64s, LogRange, Stretch
+from rocketmq_spark.log.byte_range import UNKNOWN, Damage, EntryBlock, Int64s, LogRange
 from rocketmq_spark.log.discovery import Log
 from rocketmq_spark.log.index_files import PREFILL_SIZE, queue_row, read_units
 from rocketmq_spark.log.reader import walk_of
@@ -23,12 +23,12 @@ from rocketmq_spark.log.storage import GoneError
 from rocketmq_spark.records.columns import property_column
 
 INNER_BATCH: Final = 0x80
-"""Of sysFlag: one record that takes as many offsets as its INNER_NUM property says."""
+"""Of sysFlag: one record that uses as many offsets as its INNER_NUM property says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where the entries of one stretch stand; without their bytes."""
+    """The places of the entries of one block; without their bytes."""
 
     position: int
     starts: Int64s
@@ -101,42 +101,42 @@ class Content:
         return found
 
 
-OnStretch = Callable[[Stretch], None]
+OnBlock = Callable[[EntryBlock], None]
 
 
 def examine(
-    log: Log, wanted: LogRange, on_stretch: OnStretch | None = None, wants_units: bool = False
+    log: Log, wanted: LogRange, on_block: OnBlock | None = None, wants_units: bool = False
 ) -> Content:
-    """Walk a range; `on_stretch` sees each stretch while its bytes are there. Raises OSError."""
+    """Walk a range; `on_block` sees each block while its bytes are there. Raises OSError."""
     content = Content(wanted)
     digest = hashlib.sha256()
     for found in walk_of(log, wanted):
         if isinstance(found, Damage):
             content.damages.append(found)
             continue
-        if on_stretch is not None:
-            on_stretch(found)
+        if on_block is not None:
+            on_block(found)
         digest.update(memoryview(found.data)[: found.size_bytes])
         content.entries += len(found)
         content.size_bytes += found.size_bytes
         content.extents.append(
             Extent(found.position, found.starts, found.sizes, found.first_index, found.terms, found.record_at)
         )
-        _take_records(content, found, wants_units)
+        _read_records(content, found, wants_units)
     content.sha256 = digest.hexdigest()
     return content
 
 
-def _take_records(content: Content, stretch: Stretch, wants_units: bool) -> None:
+def _read_records(content: Content, block: EntryBlock, wants_units: bool) -> None:
     """Check every record and note its queue's offsets."""
-    rows = Rows(RowContext(""), stretch)
+    rows = Rows(RowContext(""), block)
     records = rows.records
     is_whole = records.is_whole.copy()
     wrong = np.flatnonzero(~is_whole).tolist()
-    if stretch.record_at == HEADER_BYTES:  # a plain log's have been checked by the walk
+    if block.record_at == HEADER_BYTES:  # a plain log's have been checked by the walk
         wrong += records.wrong_body_crcs(np.flatnonzero(is_whole))
     if wrong:
-        content.damages += [entry_damage(stretch, at, records.fault_of(at)) for at in sorted(wrong)]
+        content.damages += [entry_damage(block, at, records.fault_of(at)) for at in sorted(wrong)]
         is_whole[wrong] = False
     rows = rows.choose(is_whole & ((records.heads["sys_flag"] & IN_NO_QUEUE) == 0))
     if len(rows):
@@ -173,7 +173,7 @@ def _note_queues(content: Content, rows: Rows, wants_units: bool) -> None:
 
 
 def _steps(rows: Rows) -> Int64s:
-    """How many offsets each record takes."""
+    """How many offsets each record uses."""
     steps = np.ones(len(rows), np.int64)
     batches = np.flatnonzero(rows.fields.sys_flag & INNER_BATCH)
     if len(batches):
@@ -193,13 +193,14 @@ def join_runs(runs: list[QueueRun], run: QueueRun) -> None:
 
 
 LATER_LOOKED_AT_MAX: Final = 64
-"""So many units of a run that lead to later messages are followed; the others are taken to be like them."""
+"""So many units of a run that lead to later messages are followed; the others are supposed to be like them.
+"""
 
 
 def check_queues(
     replica: Replica, wanted: Sequence[QueueUnitsWanted], begin: int, end: int
 ) -> Iterator[Problem | QueueUnits]:
-    """The first wrong unit of each run, and how many are there; of messages that stand from `begin` to
+    """The first wrong unit of each run, and how many are there; of messages from position `begin` to
     before `end`.
     """
     root, storage = replica.log.queues, replica.log.storage
@@ -247,7 +248,7 @@ def check_queues(
 
 
 def _stands_for(log: Log, position: int, size: int, key: QueueKey, offset: int) -> bool:
-    """Whether a message of that queue and offset stands there."""
+    """Whether a message of that queue and offset is there."""
     try:
         record = decode_record(log.read(position, size))
     except (GoneError, CorruptRecordError):

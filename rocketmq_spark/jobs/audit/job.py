@@ -21,7 +21,7 @@ from rocketmq_spark.jobs.audit.model import RangeResult, Replica
 from rocketmq_spark.jobs.audit.range_task import audit_range
 from rocketmq_spark.jobs.audit.report import AuditReport, make_report
 from rocketmq_spark.jobs.progress import Progress, Silent
-from rocketmq_spark.log.byte_range import UNKNOWN, LogRange, Stretch
+from rocketmq_spark.log.byte_range import UNKNOWN, EntryBlock, LogRange
 from rocketmq_spark.log.discovery import Format, Log, NoLogError, find_logs
 from rocketmq_spark.log.planning import committed_end, log_begin, plan_ranges
 from rocketmq_spark.log.reader import walk_of
@@ -54,7 +54,7 @@ def find_replicas(
 
 
 def _names(logs: Sequence[Log]) -> list[str]:
-    """Short names that tell the logs apart: the ids of DLedger, else the last parts of the paths."""
+    """Short, distinct names of the logs: the ids of DLedger, else the last parts of the paths."""
     for depth in range(1, 2 + max((log.name.count("/") for log in logs), default=0)):
         names = [_tail(log.name, depth) for log in logs]
         if len(set(names)) == len(names) and not NAMES_WITHOUT_MEANING.intersection(names):
@@ -73,7 +73,7 @@ def _replica(name: str, log: Log) -> Replica:
     if log.kind == "dledger":
         if log.checkpoint is None:
             raise OptionError(
-                f"{log.name} has no checkpoint that can be read: nobody knows what is committed"
+                f"{log.name} has no checkpoint that can be read: it is unknown what is committed"
             )
         end_position, last_index = committed_end(log)
     else:
@@ -87,9 +87,9 @@ def _plain_end(log: Log) -> int:
         return log.flushed_position
     end = log.data.begin
     for wanted in reversed(plan_ranges(log, log.data.file_bytes)):
-        stretches = [found for found in walk_of(log, wanted) if isinstance(found, Stretch) and len(found)]
-        if stretches:
-            return stretches[-1].position + stretches[-1].size_bytes
+        blocks = [found for found in walk_of(log, wanted) if isinstance(found, EntryBlock) and len(found)]
+        if blocks:
+            return blocks[-1].position + blocks[-1].size_bytes
         end = wanted.first_position
     return end
 
@@ -141,7 +141,7 @@ TASKS_A_CORE: Final = 8
 """More tasks than cores: ranges of different cost even out, and the progress is seen."""
 LOOKS_MAX: Final = 3
 LOOK_PAUSE_S: Final = 1.0
-"""A running broker's queues are looked at so often, with such a pause, before a hole in them is believed."""
+"""A running broker's queues are checked so often, with such a pause, before a hole in them is reported."""
 _GROUP: Final = "ledgermq-audit"
 
 
@@ -149,9 +149,9 @@ _GROUP: Final = "ledgermq-audit"
 class AuditOptions:
     """What to audit.
 
-    stores: paths or patterns of the replicas' stores, as the format `rocketmq-log` takes them. names: of the
-    replicas in the report, in the same order; made from the paths when empty. range_bytes: of log per hash,
-    about. check_queues: hold the consume queues against the log, too. sign_key: for the report's HMAC.
+    stores: paths or patterns of the replicas' stores, as the format `rocketmq-log` accepts them. names: of
+    the replicas in the report, in the same order; made from the paths when empty. range_bytes: of log per
+    hash, about. check_queues: hold the consume queues against the log, too. sign_key: for the report's HMAC.
     """
 
     stores: tuple[str, ...]
@@ -245,7 +245,7 @@ def _run(
         context.setJobGroup(_GROUP, "audit", interruptOnCancel=True)
         return context.parallelize(order, tasks).map(audit).collect()
 
-    def tell() -> None:
+    def report() -> None:
         done = 0
         tracker = context.statusTracker()
         for job in tracker.getJobIdsForGroup(_GROUP):
@@ -254,16 +254,16 @@ def _run(
             done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
         progress.update(round(done * len(cells) / tasks), len(cells), "ranges")
 
-    collected = _watched(collect, tell)
+    collected = _watched(collect, report)
     progress.update(len(cells), len(cells), "ranges")
     found = dict(pair for part in collected for pair in part)
     return [found[number] for number in range(len(cells))]
 
 
 def _watched(
-    work: Callable[[], list[list[tuple[int, RangeResult]]]], tell: Callable[[], None]
+    work: Callable[[], list[list[tuple[int, RangeResult]]]], report: Callable[[], None]
 ) -> list[list[tuple[int, RangeResult]]]:
-    """Do the work in a thread of its own while `tell` is called again and again."""
+    """Do the work in a thread of its own, calling `report` repeatedly meanwhile."""
     from pyspark import InheritableThread
 
     results: list[list[list[tuple[int, RangeResult]]]] = []
@@ -281,7 +281,7 @@ def _watched(
     thread = InheritableThread(target=run, daemon=True)
     thread.start()
     while not done.wait(POLL_S):
-        tell()
+        report()
     thread.join()
     if errors:
         raise errors[0]

@@ -78,7 +78,7 @@ def _judge_offsets(found: Judgement, key: QueueKey, runs: Sequence[QueueRun]) ->
         expected, offset = before.next_offset, run.first_offset
         if offset == 0 and expected > 0:
             found.notes.append(
-                f"{topic} queue {queue_id} begins anew at position {run.first_position}, after offset "
+                f"{topic} queue {queue_id} begins again at position {run.first_position}, after offset "
                 f"{expected - 1}: the topic was deleted and made again"
             )
         else:
@@ -92,7 +92,7 @@ def unsettled_ranges(results: Sequence[RangeResult]) -> list[int]:
     """The places in `results` of ranges in which a queue lacked units while it went on in others.
 
     A running broker writes its queues behind the log, and the ranges are not read at the same moment: whether
-    that is a hole only a second look at these ranges can tell.
+    only a second check of these ranges shows whether that is a hole.
     """
     by_queue = _by_queue(units for result in results for units in result.queue_units)
     holes = {queue for queue, parts in by_queue.items() if _has_hole(parts)}
@@ -138,7 +138,7 @@ def _judge_units(found: Judgement, units: Iterable[QueueUnits]) -> None:
             )
         if superseded:
             found.notes.append(
-                f"{where}: {superseded} units stand for messages of a later topic of that name"
+                f"{where}: {superseded} units belong to messages of a later topic of that name"
             )
 
 

@@ -52,7 +52,7 @@ class Problem:
 
 @dataclass(slots=True)
 class QueueRun:
-    """Consecutive messages of one queue, by offset and by where they stand."""
+    """Consecutive messages of one queue, by offset and by position."""
 
     first_offset: int
     next_offset: int
@@ -73,7 +73,7 @@ class QueueUnits:
     """Offset of the first unit that is not written; UNKNOWN when all are."""
     last_present: int
     superseded: int
-    """Units that stand for a later message: the topic was deleted and made again."""
+    """Units of a later message: the topic was deleted and created again."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from commitlog.recovery import FILLER_MAGIC
 from remoting.record_layout import BORN_HOST_V6, STORE_HOST_V6
 from rocketmq_spark.jobs.audit.content import Content, Extent, check_queues, examine
 from rocketmq_spark.jobs.audit.model import Problem, RangeResult, Replica
-from rocketmq_spark.log.byte_range import UNKNOWN, Damage, LogRange, Stretch
+from rocketmq_spark.log.byte_range import UNKNOWN, Damage, EntryBlock, LogRange
 from rocketmq_spark.log.discovery import Log
 from rocketmq_spark.log.index_files import UNIT_TYPE
 from rocketmq_spark.log.storage import GoneError
@@ -38,7 +38,7 @@ _HEADER: Final = (
 
 
 def field_at(entry: bytes, at: int, record_at: int) -> str:
-    """The name of the field that byte `at` of an entry stands in; `entry` without a header in a plain log."""
+    """The field that byte `at` of an entry belongs to; `entry` without a header in a plain log."""
     if record_at == HEADER_BYTES and at < HEADER_BYTES:
         return "entry." + next(name for start, name in reversed(_HEADER) if start <= at)
     record = entry[record_at:]
@@ -121,9 +121,9 @@ class _RangeAudit:
             if part.span[0] < begin or part.span[1] > end:
                 self._differs.add(part.replica.name)
 
-        def compare(stretch: Stretch) -> None:
+        def compare(block: EntryBlock) -> None:
             for part in others:
-                if part.replica.name not in self._differs and not _holds(part, stretch):
+                if part.replica.name not in self._differs and not _holds(part, block):
                     self._differs.add(part.replica.name)
 
         self._contents[lead.replica.name] = content = examine(
@@ -152,7 +152,7 @@ class _RangeAudit:
         return max(self._contents, key=rank)
 
     def _judge(self, name: str, own: Content, best: str, is_same_as_lead: bool) -> None:
-        """Say how a replica stands to the best one, and check what is beside the entries."""
+        """Compare a replica with the best one, and check what is beside the entries."""
         part, content = self._parts[name], self._contents[best]
         for damage in own.damages if name in self._contents else ():
             self._found.add(_damage_problem(name, damage))
@@ -189,15 +189,15 @@ class _RangeAudit:
                     self._found.queue_units.append(found)
 
 
-def _holds(part: _Part, stretch: Stretch) -> bool:
-    """Whether the replica has the bytes of a stretch, as far as it has to hold them."""
-    begin = max(stretch.position, part.wanted.first_position)
-    end = min(stretch.position + stretch.size_bytes, part.wanted.end_position)
+def _holds(part: _Part, block: EntryBlock) -> bool:
+    """Whether the replica has the bytes of a block, as far as it has to hold them."""
+    begin = max(block.position, part.wanted.first_position)
+    end = min(block.position + block.size_bytes, part.wanted.end_position)
     if begin >= end:
         return True
     found = read_whole(part.replica.log, begin, end - begin)
     # The quickest way to hold bytes against a part of others: neither is copied.
-    return found is not None and stretch.data.startswith(found, begin - stretch.position)
+    return found is not None and block.data.startswith(found, begin - block.position)
 
 
 def read_whole(log: Log, position: int, size_bytes: int) -> bytes | None:

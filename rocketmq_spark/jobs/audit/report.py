@@ -178,7 +178,7 @@ def _replica(replica: Replica, results: Sequence[RangeResult], found: Judgement)
 
 
 def _common_end(replicas: Sequence[Replica]) -> dict[str, Any]:
-    """Up to where all replicas were held against each other."""
+    """Up to where all replicas were compared."""
     least = min(replicas, key=lambda each: each.end_position)
     return {"index": _known(least.last_index), "position": least.end_position, "replica": least.name}
 

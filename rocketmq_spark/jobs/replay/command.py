@@ -86,7 +86,7 @@ def replay(
 ) -> None:
     """Send messages of an archive, or of a time window of topics, again, at a bounded rate.
 
-    Keys, tags, properties and bodies stay. Killed at any moment and run again, it goes on: to LedgerMQ each
+    Keys, tags, properties and bodies stay. Killed at any moment and run again, it continues: to LedgerMQ each
     message is sent once, to other brokers those of the batch under way perhaps twice.
     """
     from rocketmq_spark.jobs.progress import progress_on

@@ -55,7 +55,7 @@ AUTO: Final = Delivery.AUTO.value
 SMALL_MESSAGE_BYTES: Final = 128
 DEFAULT_BATCH_MESSAGES: Final = 50_000
 BATCH_S: Final = 60.0
-"""A batch at a bounded rate takes about so long: it is what is sent again after a kill. Between two of them
+"""A batch at a bounded rate lasts about so long: it is what is sent again after a kill. Between two of them
 nothing is sent for about a second.
 """
 BATCH_MESSAGES_MAX: Final = 1_000_000
@@ -115,8 +115,8 @@ def run_replay(spark: SparkSession, options: ReplayOptions, progress: Progress |
     left = Left(waiting, state.positions)
     sent_before, batches = state.sent, 0
     bounds = arrow_bounds(options.rate, options.rate.tasks(spark.sparkContext.defaultParallelism))
-    with progress or Silent() as told, _settings(spark, bounds):
-        told.update(total - left.messages, total)
+    with progress or Silent() as reporting, _settings(spark, bounds):
+        reporting.update(total - left.messages, total)
         while True:
             parts = state.planned or _plan(spark, options, left)
             if not parts:
@@ -127,7 +127,7 @@ def run_replay(spark: SparkSession, options: ReplayOptions, progress: Progress |
             file.write(state)
             left.done(parts)
             batches += 1
-            told.update(total - left.messages, total)
+            reporting.update(total - left.messages, total)
     return ReplayResult(state.sent - sent_before, state.sent, batches, state.replay_id)
 
 
@@ -224,7 +224,7 @@ def _waiting(options: ReplayOptions, state: ReplayState) -> Waiting:
 def _live_sizes(
     options: ReplayOptions, ranges: Sequence[tuple[QueueName, int, int]]
 ) -> dict[QueueName, float]:
-    """The mean size of a body in each range of a live queue, by a look at some."""
+    """The mean size of a body in each range of a live queue, from some samples."""
     common = batch_options(_source_options(options)).common
     asked = [QueueRange(MessageQueue(*queue), first, last + 1) for queue, first, last in ranges]
     with connected(common.connection) as cluster:

@@ -31,7 +31,7 @@ class Window:
 class Slice:
     """Offsets `first` to `last` of a queue, in a file of an archive or, with NO_FILE, in the topic itself.
 
-    `message_bytes` is the mean size of a body there, about; 0 where nobody has looked.
+    `message_bytes` is about the mean size of a body there; 0 if unknown.
     """
 
     topic: str
@@ -83,7 +83,7 @@ def topics_of(files: Iterable[DataFile]) -> list[str]:
 
 
 class Left:
-    """What is still to be sent. Goes on batch by batch: nothing that is done is looked at again."""
+    """What is still to be sent, batch by batch: nothing that is done is handled again."""
 
     def __init__(self, waiting: Waiting, positions: Mapping[QueueName, int]) -> None:
         self._queues: dict[QueueName, deque[Slice]] = {}
@@ -99,7 +99,7 @@ class Left:
 
     @property
     def message_bytes(self) -> float:
-        """The mean size of a body, about; 0 where nobody has looked."""
+        """About the mean size of a body; 0 if unknown."""
         total = sum(one.body_bytes for rest in self._queues.values() for one in rest)
         return total / self.messages if self.messages else 0.0
 
@@ -107,18 +107,18 @@ class Left:
         """The slices of each task of the next batch: of every queue about as many messages, of some one each
         where there are more queues than messages.
 
-        All of a queue goes to one task, in order. There are `parts_max` tasks at most and none without a
-        message.
+        All messages of a queue are sent by one task, in order. There are `parts_max` tasks at most and none
+        without a message.
         """
         share = max(1, messages_max // max(1, len(self._queues)))
         queues = islice(self._queues.items(), messages_max)
-        taken = {queue: _take(slices, share) for queue, slices in queues}
-        parts: list[list[Slice]] = [[] for _ in range(min(parts_max, len(taken)))]
+        chosen = {queue: _first_messages(slices, share) for queue, slices in queues}
+        parts: list[list[Slice]] = [[] for _ in range(min(parts_max, len(chosen)))]
         sizes = [0] * len(parts)
-        for queue in sorted(taken, key=lambda queue: (-messages_in(taken[queue]), queue)):
+        for queue in sorted(chosen, key=lambda queue: (-messages_in(chosen[queue]), queue)):
             lightest = sizes.index(min(sizes))
-            parts[lightest] += taken[queue]
-            sizes[lightest] += messages_in(taken[queue])
+            parts[lightest] += chosen[queue]
+            sizes[lightest] += messages_in(chosen[queue])
         return parts
 
     def done(self, parts: Iterable[Sequence[Slice]]) -> None:
@@ -155,7 +155,7 @@ def bytes_in(slices: Iterable[Slice]) -> float:
     return sum(max(one.body_bytes, one.messages) for one in slices)
 
 
-def _take(slices: Iterable[Slice], most: int) -> list[Slice]:
+def _first_messages(slices: Iterable[Slice], most: int) -> list[Slice]:
     found: list[Slice] = []
     for one in slices:
         if most <= 0:

@@ -57,10 +57,12 @@ class StateFile:
             raise JobError(f"the state {self.path} is unreadable: {error!r}.") from None
         different = [name for name in what if state.what.get(name) != what[name]]
         if different:
-            told = ", ".join(
+            differences = ", ".join(
                 f"{name} {state.what.get(name)!r} there and {what[name]!r} here" for name in different
             )
-            raise JobError(f"the state {self.path} is of another replay: {told}. Give another --state.")
+            raise JobError(
+                f"the state {self.path} is of another replay: {differences}. Give another --state."
+            )
         return state
 
     def write(self, state: ReplayState) -> None:

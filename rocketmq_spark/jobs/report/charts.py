@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SERIES_MAX: Final = 8
-"""More lines than that cannot be told apart: the smallest are drawn as one, "others"."""
+"""More lines than that cannot be distinguished: the smallest are drawn as one, "others"."""
 _SIZE: Final = (10.0, 3.2)
 _COLORS: Final = ("#2f6fdd", "#e0792b", "#2a9d63", "#c23b5e", "#7a55c7", "#8c6d46", "#4aa3b8", "#777f8e")
 OTHERS: Final = "others"

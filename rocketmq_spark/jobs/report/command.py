@@ -32,7 +32,7 @@ ledgermq spark report --archive archive --from 2026-01-31 --to january
 
 @spark_app.command(cls=StrictCommand, epilog=EPILOG)
 def report(
-    to: Annotated[str, typer.Option(metavar="PATH", help="The folder that the report goes to.")],
+    to: Annotated[str, typer.Option(metavar="PATH", help="The folder to write the report to.")],
     topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...")] = None,
     archive: Annotated[
         str | None, typer.Option(metavar="PATH", help="Read this archive.", show_default="the live topics")

@@ -134,7 +134,7 @@ _TIME_SKEW_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What to report on, and the folder that the report goes to.
+    """What to report on, and the folder to write the report to.
 
     `topics` live (all, if none is named), or in the archive `archive`. `start_ms` to before `end_ms` are
     store times. Lag is sampled once, or each `lag_every_s` for `lag_for_s`; samples of earlier reports in
@@ -171,14 +171,14 @@ def run_report(spark: SparkSession, options: ReportOptions, progress: Progress |
     check(options)
     register(spark)
     now_ms = time.time_ns() // 1_000_000
-    with progress or Silent() as told:
-        told.update(0, STEPS, "lag")
+    with progress or Silent() as reporting:
+        reporting.update(0, STEPS, "lag")
         samples = [] if options.archive is not None else _sample(options, time.sleep)
-        told.update(1, STEPS, "messages")
+        reporting.update(1, STEPS, "messages")
         tables, seconds, messages = _figures(spark, options)
-        told.update(2, STEPS, "dead letters")
+        reporting.update(2, STEPS, "dead letters")
         tables["dead_letters"] = _dead_letters(spark, options, seconds)
-        told.update(3, STEPS, "page")
+        reporting.update(3, STEPS, "page")
         folder = ReportFolder(options.path)
         tables["lag"] = folder.add_lag(samples)
         for name, one in tables.items():
@@ -186,7 +186,7 @@ def run_report(spark: SparkSession, options: ReportOptions, progress: Progress |
         about = f"{_about(options)}; {messages:,} messages; written {moment(now_ms)} UTC"
         rows = {name: one.to_pylist() for name, one in tables.items()}
         page = folder.write_text("report.html", report_page(about, rows, seconds))
-        told.update(STEPS, STEPS)
+        reporting.update(STEPS, STEPS)
     return ReportResult(page, tuple(sorted(tables)), messages)
 
 
@@ -197,11 +197,11 @@ def check(options: ReportOptions) -> None:
     if options.bucket_s is not None and options.bucket_s < 1:
         raise JobError("a point of the timeline is a second or longer.")
     if options.archive is not None and options.lag_for_s > 0:
-        raise JobError("an archive tells nothing of consumer lag; sample it from the live topics.")
+        raise JobError("an archive has no consumer lag; sample it from the live topics.")
 
 
 class ReportFolder:
-    """Where a report goes, local or wherever fsspec reaches."""
+    """The folder of a report, on any file system that fsspec knows."""
 
     def __init__(self, path: str) -> None:
         self._fs, root = fsspec.core.url_to_fs(absolute(path))

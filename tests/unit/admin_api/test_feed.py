@@ -199,7 +199,7 @@ async def test_a_look_that_fails_is_no_news_and_the_next_is(caplog: pytest.LogCa
     await anext(stream)
     read.fails_at = 2
     assert parsed(await anext(stream))[1]["asOfMs"] == 3
-    assert "a look at the cluster failed" in caplog.text
+    assert "reading the cluster failed" in caplog.text
 
 
 async def test_watch_beyond_the_bound_is_refused_until_one_leaves() -> None:

@@ -67,8 +67,8 @@ def test_plain_tokens_that_others_can_read_are_a_warning(tmp_path: Path) -> None
         (rows(("a", "read", "short-secret")), "16 to 512 characters"),
         (rows(("a", "read", "sha256:short-secret")), "64 hexadecimal digits"),
         (rows(("", "read", PLAIN)), "1 to 64 printable characters"),
-        (rows(("a", "read", PLAIN), ("a", "read", HASHED)), "a name stands there twice"),
-        (rows(("a", "read", PLAIN), ("b", "admin", PLAIN)), "a token stands there twice"),
+        (rows(("a", "read", PLAIN), ("a", "read", HASHED)), "a name occurs twice"),
+        (rows(("a", "read", PLAIN), ("b", "admin", PLAIN)), "a token occurs twice"),
     ],
 )
 def test_what_is_no_list_of_tokens_is_said_without_showing_one(tmp_path: Path, text: str, said: str) -> None:

@@ -151,5 +151,5 @@ def test_completion_prints_a_script() -> None:
 def test_doctor_without_a_name_server_finds_that() -> None:
     result = CliRunner().invoke(app, ["doctor", "--namesrv", "127.0.0.1:1"])
     assert result.exit_code == 1
-    assert "The name server gives no answer: 127.0.0.1:1 cannot be reached" in result.output
+    assert "The name server does not answer: 127.0.0.1:1 cannot be reached" in result.output
     assert "Start it, or name the right one" in result.output

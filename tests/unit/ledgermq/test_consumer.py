@@ -18,7 +18,7 @@ async def take(consumer: Consumer, count: int) -> list[Delivery]:
     taken: list[Delivery] = []
     async with asyncio.timeout(20):
         async for delivery in consumer.messages():
-            consumer.take(delivery)
+            consumer.consume(delivery)
             taken.append(delivery)
             if len(taken) == count:
                 break

@@ -15,7 +15,7 @@ from admin_api.security.rates import RateLimit
 from admin_api.settings import Settings
 from ledgermq import api_client
 from ledgermq.calls import Call
-from ledgermq.polling import looker
+from ledgermq.polling import poller
 from tests.integration.waiting import wait_for
 from tests.unit.admin_api.fake_messages import NAMESRV, FakeMessages
 from tests.unit.admin_api.message_bench import one_broker
@@ -170,7 +170,7 @@ def test_all_parts_of_a_command_share_the_wait(
 
 
 def test_each_look_has_its_own_wait(unwaiting: list[float]) -> None:
-    with serving(lambda _: refused("5")) as admin, looker(Call(admin=admin.url)) as look:
+    with serving(lambda _: refused("5")) as admin, poller(Call(admin=admin.url)) as look:
         looks = [look(), look()]
     assert unwaiting == [5, 5, 5] * 2
     assert all("It still said so" in seen.problems[0] for seen in looks)

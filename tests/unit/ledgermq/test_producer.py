@@ -87,7 +87,7 @@ async def test_send_gives_up_with_the_last_reason() -> None:
     broker.has_leader = False
     async with serving(broker) as client:
         producer = Producer(client, broker.address, give_up_s=0.2)
-        with pytest.raises(ClientError, match=rf"within 0.2 s: no broker takes messages for {TOPIC}"):
+        with pytest.raises(ClientError, match=rf"within 0.2 s: no broker accepts messages for {TOPIC}"):
             await producer.send(TOPIC, b"m")
 
 

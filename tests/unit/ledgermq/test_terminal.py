@@ -13,7 +13,7 @@ from ledgermq.calls import Call
 from ledgermq.commands import consume
 from ledgermq.errors import UserError
 from ledgermq.output import print_json, remark, show_fields
-from ledgermq.polling import Look
+from ledgermq.polling import Snapshot
 from ledgermq.watch_view import Watched
 from tests.unit.ledgermq.fake_admin import Asked, as_json, serving
 from tests.unit.ledgermq.running import CommandLine
@@ -73,7 +73,7 @@ def test_the_title_of_a_group_in_watch() -> None:
     group: dict[str, Any] = {"group": f"a{CLEAR}", "state": "writable", "leaderId": f"n{CLEAR}", "term": 1}
     view = {"groups": [{**group, "nodes": [], "elections": []}], "namesrv": {"problem": None}}
     console = Console(file=io.StringIO(), width=200)
-    console.print(Watched().picture(Look({"cluster": view}, ()), 1.0, 0, ""))
+    console.print(Watched().picture(Snapshot({"cluster": view}, ()), 1.0, 0, ""))
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
     assert "\x1b" not in shown
@@ -155,7 +155,7 @@ async def test_bodies_at_a_terminal_and_for_a_program(
         async def messages(self) -> AsyncIterator[SimpleNamespace]:
             yield SimpleNamespace(record=SimpleNamespace(body=f"{HIDDEN}{CLEAR}\nb".encode()))
 
-        def take(self, _: object) -> None:
+        def consume(self, _: object) -> None:
             pass
 
     monkeypatch.setattr(consume, "Consumer", Found)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from admin_api.cluster.examples import CLUSTER_EXAMPLE
-from ledgermq.polling import Look
+from ledgermq.polling import Snapshot
 from ledgermq.watch_view import BAR_CELLS, Keys, Pace, Watched, bar
 
 GROUPS: dict[str, Any] = {
@@ -18,7 +18,7 @@ GROUPS: dict[str, Any] = {
 }
 
 
-def shown(watched: Watched, look: Look, at_s: float, width: int = 200) -> str:
+def shown(watched: Watched, look: Snapshot, at_s: float, width: int = 200) -> str:
     console = Console(file=io.StringIO(), width=width)
     console.print(watched.picture(look, at_s, 1_700_000_000_000, "q ends"))
     assert isinstance(console.file, io.StringIO)
@@ -28,14 +28,14 @@ def shown(watched: Watched, look: Look, at_s: float, width: int = 200) -> str:
 def test_rates_come_from_two_looks() -> None:
     watched = Watched()
     view, groups = copy.deepcopy(CLUSTER_EXAMPLE), copy.deepcopy(GROUPS)
-    first = shown(watched, Look({"cluster": view, "groups": groups}, ()), 10.0)
+    first = shown(watched, Snapshot({"cluster": view, "groups": groups}, ()), 10.0)
     assert "broker-a: writable, n1 leads, term 4" in first
     assert "entries/s" not in first
     for node in view["groups"][0]["nodes"]:
         if node["log"]["committedIndex"] is not None:
             node["log"]["committedIndex"] += 500
     groups["items"][0]["lag"] = 50
-    second = shown(watched, Look({"cluster": view, "groups": groups}, ()), 12.0)
+    second = shown(watched, Snapshot({"cluster": view, "groups": groups}, ()), 12.0)
     assert "250 entries/s committed" in second
     (row,) = [line for line in second.splitlines() if "billing" in line]
     assert row.split() == ["billing", "online", "2", "50", "-10.00", "3.50"]
@@ -47,13 +47,17 @@ def test_a_look_at_which_nobody_answers_has_no_rate_and_nor_has_the_one_after_it
     for node in silent["groups"][0]["nodes"]:
         node["log"]["committedIndex"] = None
     looks = [view, silent, view, view]
-    texts = [shown(watched, Look({"cluster": look}, ()), at_s) for at_s, look in enumerate(looks, start=1)]
+    texts = [
+        shown(watched, Snapshot({"cluster": look}, ()), at_s) for at_s, look in enumerate(looks, start=1)
+    ]
     assert ["entries/s" in text for text in texts] == [False, False, False, True]
     assert "0 entries/s committed" in texts[3]
 
 
 def test_what_nobody_said_is_unknown_and_why_is_told() -> None:
-    text = shown(Watched(), Look({"cluster": CLUSTER_EXAMPLE}, ("The name server gives no answer.",)), 1.0)
+    text = shown(
+        Watched(), Snapshot({"cluster": CLUSTER_EXAMPLE}, ("The name server gives no answer.",)), 1.0
+    )
     (dead,) = [line for line in text.splitlines() if line.split()[:2] == ["n0", "down"]]
     assert dead.split().count("?") >= 3
     assert "term 4: n1 elected" in text
@@ -68,7 +72,7 @@ def test_a_bar_shows_what_is_committed_and_what_only_written() -> None:
 
 
 def test_a_narrow_terminal_shortens_the_bar_and_folds_no_line() -> None:
-    look = Look({"cluster": CLUSTER_EXAMPLE}, ())
+    look = Snapshot({"cluster": CLUSTER_EXAMPLE}, ())
     lines = [line.split() for line in shown(Watched(), look, 1.0, width=80).splitlines()]
     head = next(at for at, words in enumerate(lines) if words[:2] == ["node", "state"])
     rows = lines[head + 2 : head + 6]
@@ -102,7 +106,7 @@ def test_a_stock_broker_is_up_and_said_to_tell_nothing_of_replication() -> None:
     node |= {"state": "up", "isLedgermq": False, "remotingAddress": "10.0.0.9:10911", "log": log}
     group = {"group": "stock", "state": "writable", "leaderId": None, "nodes": [node], "elections": None}
     view = {"groups": [group], "namesrv": {"address": "10.0.0.9:9876", "problem": None}}
-    text = shown(Watched(), Look({"cluster": view}, ()), 1.0)
+    text = shown(Watched(), Snapshot({"cluster": view}, ()), 1.0)
     assert "stock: writable, a stock RocketMQ broker, which reports nothing about replication" in text
     assert "up, stock" in text
     assert "leads" not in text

@@ -145,7 +145,7 @@ class FakeConnection(Connection):
 
 
 class FakeCluster(Cluster):
-    """A cluster of one FakeBroker; its leader's connection is made anew when it was closed."""
+    """A cluster of one FakeBroker; its leader's connection is made again when it was closed."""
 
     def __init__(self, broker: FakeBroker, deadline_s: float = 5.0) -> None:
         super().__init__("fake:1", 1.0, deadline_s)

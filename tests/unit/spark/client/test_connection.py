@@ -10,7 +10,7 @@ import pytest
 from remoting.client.blocking import Connection, Connections
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectFailedError, RemotingClosedError, RequestTimeoutError
-from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.buffer_pool import BufferPool
 from tests.support.self_dialled import assert_can_be_listened_on, dial_from_same_port, free_port
 from tests.unit.spark.client.server import Answer, Server, reply
 
@@ -27,12 +27,12 @@ def test_an_answer_of_any_size_comes_whole(serve: Serve) -> None:
 
 
 def test_a_body_comes_into_memory_that_is_used_again(serve: Serve) -> None:
-    memory = Slabs(1)
+    memory = BufferPool(1)
     server = serve(lambda request: [RemotingCommand(40), reply(request, body=request.body * 1_000, n="1")])
     with Connection(server.address, 5.0) as connection:
         for number in range(3):
             connection.send(RemotingCommand(11, body=b"%d" % number * 100))
-            answer, body = connection.receive_into(memory.take)
+            answer, body = connection.receive_into(memory.acquire)
             assert (answer.ext_fields, answer.body) == ({"n": "1"}, b"")
             assert bytes(body) == b"%d" % number * 100_000
             del body

@@ -1,4 +1,4 @@
-"""Rows into stretches and digests: nothing is lost, and the cut into batches does not show."""
+"""Rows into file_slices and digests: nothing is lost, and the cut into batches does not show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_spark.jobs.archive.rows import Digest, Stretch, file_rows, folder_of, stretches
+from rocketmq_spark.jobs.archive.rows import Digest, FileSlice, file_rows, file_slices, folder_of
 from tests.support.message_rows import batch_of, batches_cut, row
 
 texts = st.none() | st.text(max_size=5)
@@ -32,8 +32,8 @@ def digest_of(batches: list[pa.RecordBatch]) -> str:
     return digest.hexdigest()
 
 
-def all_stretches(rows: list[dict[str, Any]]) -> list[Stretch]:
-    return list(stretches(batch_of(rows)))
+def all_slices(rows: list[dict[str, Any]]) -> list[FileSlice]:
+    return list(file_slices(batch_of(rows)))
 
 
 @given(st.lists(changes, min_size=1, max_size=12), st.integers(1, 12))
@@ -66,7 +66,7 @@ def test_a_digest_knows_null_from_empty() -> None:
 
 
 def test_one_queue_and_hour_in_order_is_one_stretch() -> None:
-    (one,) = all_stretches([row("Orders", 2, offset) for offset in range(7, 27)])
+    (one,) = all_slices([row("Orders", 2, offset) for offset in range(7, 27)])
     assert (one.queue, one.first_offset, one.rows.num_rows) == (("Orders", "broker-a", 2), 7, 20)
     assert one.folder == "topic=Orders/date=2026-01-31/hour=05"
 
@@ -83,18 +83,18 @@ def test_one_queue_and_hour_in_order_is_one_stretch() -> None:
     ],
 )
 def test_another_queue_or_hour_or_a_jump_begins_a_stretch(second: dict[str, Any]) -> None:
-    found = all_stretches([row("Orders", 0, 0), second])
+    found = all_slices([row("Orders", 0, 0), second])
     assert [one.rows.num_rows for one in found] == [1, 1]
 
 
 def test_no_rows_are_no_stretch() -> None:
-    assert list(stretches(batch_of([]))) == []
+    assert list(file_slices(batch_of([]))) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 1), st.integers(0, 3)), max_size=20))
 def test_stretches_are_the_rows_in_order(places: list[tuple[str, int, int]]) -> None:
     rows = [row(topic, queue, offset) for topic, queue, offset in places]
-    found = all_stretches(rows)
+    found = all_slices(rows)
     again = [
         (one.queue.topic, one.queue.queue_id, one.first_offset + at)
         for one in found

@@ -159,7 +159,7 @@ def test_a_timeline_has_few_points(span_s: int) -> None:
     [
         ({"top": 0}, "--top"),
         ({"bucket_s": 0}, "a second or longer"),
-        ({"archive": "a", "lag_for_s": 1.0}, "nothing of consumer lag"),
+        ({"archive": "a", "lag_for_s": 1.0}, "no consumer lag"),
     ],
 )
 def test_what_contradicts_itself_is_named(changes: dict[str, Any], words: str) -> None:

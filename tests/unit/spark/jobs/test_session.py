@@ -105,5 +105,5 @@ def test_what_is_given_wins_and_java_options_are_joined() -> None:
 
 def test_settings_are_read_and_wrong_ones_named() -> None:
     assert parse_conf(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
-    with pytest.raises(JobError, match="this is none: novalue, =x"):
+    with pytest.raises(JobError, match="these are not: novalue, =x"):
         parse_conf(["a=b", "novalue", "=x"])

@@ -17,7 +17,7 @@ from commitlog.entry_store import open_entry_store
 from commitlog.indexed_log import MessageLogConfig
 from commitlog.log import PutStatus
 from commitlog.record import Message, encode_record
-from rocketmq_spark.log.byte_range import Damage, LogRange, Stretch
+from rocketmq_spark.log.byte_range import Damage, EntryBlock, LogRange
 from rocketmq_spark.log.discovery import Log, find_logs
 from rocketmq_spark.log.reader import walk_of
 
@@ -145,19 +145,22 @@ def one_log(path: Path | str) -> Log:
     return log
 
 
-def walk(log: Log, ranges: Sequence[LogRange]) -> list[Stretch | Damage]:
+def walk(log: Log, ranges: Sequence[LogRange]) -> list[EntryBlock | Damage]:
     """All that the ranges hold, in order."""
     return [found for each in ranges for found in walk_of(log, each)]
 
 
-def positions(found: Sequence[Stretch | Damage]) -> list[int]:
+def positions(found: Sequence[EntryBlock | Damage]) -> list[int]:
     """Where the whole entries stand."""
     return [
-        each.position + start for each in found if isinstance(each, Stretch) for start in each.starts.tolist()
+        each.position + start
+        for each in found
+        if isinstance(each, EntryBlock)
+        for start in each.starts.tolist()
     ]
 
 
-def damages(found: Sequence[Stretch | Damage]) -> list[Damage]:
+def damages(found: Sequence[EntryBlock | Damage]) -> list[Damage]:
     return [each for each in found if isinstance(each, Damage)]
 
 

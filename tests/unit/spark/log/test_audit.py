@@ -251,7 +251,7 @@ def test_a_topic_made_again_is_a_note(tmp_path: Path) -> None:
     report = audit(folders)
     assert report.is_identical
     assert len(report.content["notes"]) == 2
-    assert "begins anew" in report.content["notes"][0]
+    assert "begins again" in report.content["notes"][0]
 
 
 @pytest.mark.parametrize("range_bytes", RANGES)

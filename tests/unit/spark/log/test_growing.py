@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rocketmq_spark.log.byte_range import Stretch
+from rocketmq_spark.log.byte_range import EntryBlock
 from rocketmq_spark.log.planning import plan_ranges
 from tests.integration.client_runs import ROOT
 from tests.unit.spark.log.stores import damages, one_log, walk
@@ -48,7 +48,7 @@ def test_a_growing_store_has_no_damage(tmp_path: Path) -> None:
                 found = walk(log, ranges[-3:])
                 log.storage.close()
                 assert [each for each in damages(found) if each.status != "torn"] == []
-                ends = [each.first_index + len(each) for each in found if isinstance(each, Stretch)]
+                ends = [each.first_index + len(each) for each in found if isinstance(each, EntryBlock)]
                 grew += max(ends, default=0) > seen
                 seen = max(ends, default=seen)
                 assert writer.poll() is None, "the writer ended before the store was seen to grow"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_spark.log.byte_range import UNKNOWN, Stretch
+from rocketmq_spark.log.byte_range import UNKNOWN, EntryBlock
 from rocketmq_spark.log.discovery import NoLogError
 from rocketmq_spark.log.planning import plan_ranges
 from rocketmq_spark.log.walk import EntryWalk
@@ -39,8 +39,8 @@ def test_ranges_of_entries_follow_each_other(tmp_path: Path, split_bytes: int) -
     assert len(ranges) >= min(len(log.data.starts), 100)
     found = walk(log, ranges)
     assert damages(found) == []
-    stretches = [each for each in found if isinstance(each, Stretch)]
-    indexes = [range(each.first_index, each.first_index + len(each)) for each in stretches]
+    blocks = [each for each in found if isinstance(each, EntryBlock)]
+    indexes = [range(each.first_index, each.first_index + len(each)) for each in blocks]
     assert [index for part in indexes for index in part] == list(range(100))
 
 

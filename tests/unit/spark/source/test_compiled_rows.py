@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from commitlog.record import Message
 from native import compiled_modules
-from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.source.rows import COLUMNS, RowFormat, compiled_columns, offsets_of
@@ -47,7 +47,7 @@ ordinary = st.builds(
 def compiled(
     pieces: Sequence[bytes], names: Sequence[str] = tuple(COLUMNS), start: int = 0, stop: int = END
 ) -> dict[str, pa.Array] | None:
-    return compiled_columns(pieces, start, stop, names, inflates=True, memory=Slabs(1))
+    return compiled_columns(pieces, start, stop, names, inflates=True, memory=BufferPool(1))
 
 
 def by_numpy(data: bytes) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ def test_no_records_make_no_rows() -> None:
 
 
 def test_a_batch_stays_as_it_is_while_others_are_made() -> None:
-    memory, pieces = Slabs(2), [plain(60, number * 60, size=500) for number in range(6)]
+    memory, pieces = BufferPool(2), [plain(60, number * 60, size=500) for number in range(6)]
     batches = [batch for piece in pieces for batch in FORM.batches([piece], QUEUE, 0, END, None, memory)]
     offsets = [offset for batch in batches for offset in batch.column("queueOffset").to_pylist()]
     assert offsets == list(range(360))

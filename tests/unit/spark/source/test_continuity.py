@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from remoting.command import RemotingCommand
-from rocketmq_spark.client.buffer_pool import Slabs
+from rocketmq_spark.client.buffer_pool import BufferPool
 from rocketmq_spark.client.pulling import BYTES_MAX, Pulled, QueueRange, RangeReader, ReadSettings
 from rocketmq_spark.errors import CorruptDataError
 from rocketmq_spark.options import ConnectionOptions
@@ -46,7 +46,7 @@ def rows_of(broker: FakeBroker, start: int, stop: int) -> list[int]:
 
     def batches() -> Iterator[pa.RecordBatch]:
         for pulled in gathered(RangeReader(cluster, wanted, task.settings).answers(), BYTES_MAX):
-            yield from task._batches(cluster, wanted, pulled, Slabs(2))
+            yield from task._batches(cluster, wanted, pulled, BufferPool(2))
 
     return [offset for batch in batches() for offset in batch.column(0).to_pylist()]
 

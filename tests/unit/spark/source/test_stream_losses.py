@@ -86,7 +86,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(clock: Clock, caplog: pyte
     assert [from_json(step) for step in steps] == [{A: 0}, {A: 10}]
     assert ranges(made, end, steps[0]) == []
     assert "T/a:0 ends at offset 10, but the query has read up to 50 of it" in caplog.text
-    assert "goes on in T/a:0 at offset 0" in caplog.text
+    assert "continues in T/a:0 at offset 0" in caplog.text
 
 
 def test_a_queue_that_was_cut_off_is_read_on_from_its_end(clock: Clock) -> None:
