@@ -98,8 +98,7 @@ class OffsetAdmin:
     async def _store(
         self, request: RemotingCommand, group: str, topic: str, offsets: Mapping[int, int]
     ) -> None:
-        """Raises RequestError when they are not committed, or there is no room for marks for its consumers.
-        """
+        """Raises RequestError when they are not committed, or marks have no room."""
         resets = self._resets
         has_consumers = self._groups.may_run(group)
         if has_consumers and not resets.has_room(group, topic, offsets, self._now_ms(), self._groups.may_run):

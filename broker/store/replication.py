@@ -9,8 +9,7 @@ from telemetry.histogram import Histogram
 
 @dataclass(frozen=True, slots=True)
 class LogMetrics:
-    """`dispatch`: seconds from committed entries until they are in the queues and every listener was called.
-    """
+    """`dispatch`: seconds from the commit of entries until every listener was called."""
 
     dispatch: Histogram = field(default_factory=Histogram)
     writes: WriteMetrics = field(default_factory=WriteMetrics)
