@@ -226,10 +226,10 @@ def _joined(begun: TraceSpan | None, end: _Piece | None) -> TraceSpan:
         )
     if end is None:
         return begun
-    end = {
+    changed = {
         "cost_ms": end.number(3),
         "is_success": end.flag(4),
         "status": end.one_of(6, _CONSUMED),
         "group": begun.group or end.text(8),
     }
-    return begun.model_copy(update=end)
+    return begun.model_copy(update=changed)
