@@ -38,7 +38,7 @@ class ProblemAnswerError(UserError):
 
 @dataclass(slots=True)
 class Patience:
-    """How long all calls of a command together may still wait for a service that asks too much of it."""
+    """How long all calls of a command together may still wait for a service that is overloaded."""
 
     left_s: float = WAITS_S_MAX
 
@@ -108,7 +108,7 @@ class ApiClient:
     def _exchange(
         self, method: str, path: str, query: Mapping[str, object] | None, body: object | None
     ) -> _Answer:
-        """The answer, or the last of several where the service wants to be asked later. Raises: UserError."""
+        """The answer, or the last of several where the service requests a later retry. Raises: UserError."""
         answer = self._ask(method, path, query, body)
         while answer.status == _TOO_MANY and self.patience.wait(answer.retry_after_s):
             answer = self._ask(method, path, query, body)

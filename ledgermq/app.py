@@ -115,7 +115,7 @@ class Commands(LazyGroup):
 app = typer.Typer(
     cls=Commands,
     help="LedgerMQ: a replicated message broker for stock RocketMQ clients.",
-    epilog="Exit codes: 0 done, 1 not done or not well (stderr says why), 2 wrong usage, 3 done in part, "
+    epilog="Exit codes: 0 done, 1 not done or not well (reason on stderr), 2 wrong usage, 3 done in part, "
     "130 ended by Ctrl-C, 143 by SIGTERM.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

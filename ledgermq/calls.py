@@ -39,7 +39,7 @@ class Call:
 
     @functools.cached_property
     def service(self) -> "ApiClient":
-        """The admin service of --admin; all that a command asks of it shares one patience."""
+        """The admin service of --admin; all requests of a command share one limit of waiting."""
         from ledgermq.api_client import ApiClient
 
         assert self.admin is not None

@@ -47,13 +47,13 @@ class RefusedError(UserError):
 
 
 class _Way(Protocol):
-    """How a change is asked for. Raises: UserError, RefusedError."""
+    """How a change is requested. Raises: UserError, RefusedError."""
 
     def __call__(self, dry_run: bool | None, confirmation: str | None) -> Json: ...
 
 
 def change(call: Call, wanted: ChangeCall, *, yes: bool, dry_run: bool) -> None:
-    """Previews where something may be lost, asks, does it, and prints what became of it.
+    """Previews where something may be lost, asks for confirmation, makes the change, and prints the result.
 
     Raises: UserError; typer.Exit when a part of it was not done.
     """

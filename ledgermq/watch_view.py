@@ -63,7 +63,7 @@ class Pace:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def rates(self, counts: Mapping[str, int], at_s: float) -> dict[str, float]:
-        """Of each count by the second since the last snapshot; nothing the first time."""
+        """Of each count, per second since the last snapshot; nothing the first time."""
         before, then_s = self.counts, self.at_s
         self.counts, self.at_s = counts, at_s
         if then_s is None or at_s <= then_s:

@@ -111,7 +111,7 @@ class LoadCluster:
         return sum(high - low for low, high in bounds)
 
     async def stored_in_the_end(self, topic: str, wanted: int, limit_s: float = 5.0) -> int:
-        """`stored`, asked again until it is `wanted` or more, or the limit is over.
+        """`stored`, requested again until it is `wanted` or more, or the limit is over.
 
         A send is answered once it is committed; its place in the queue may appear a moment later.
         """

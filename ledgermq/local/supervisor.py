@@ -34,7 +34,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """A child ended without being asked to; `returncode` is minus the signal's number when one ended it."""
+    """A child ended unexpectedly; `returncode` is minus the signal's number when one ended it."""
 
     command: Command
     pid: int

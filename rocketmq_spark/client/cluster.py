@@ -1,4 +1,4 @@
-"""A cluster as its name servers describe it, and requests that reach whoever leads just now."""
+"""A cluster as its name servers describe it, and requests that reach the current leader."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -37,7 +37,7 @@ from rocketmq_spark.errors import (
 TIMEOUT_S: Final = 5.0
 """How long one request may take."""
 DEADLINE_S: Final = 60.0
-"""How long a request is tried again while nobody leads."""
+"""How long a request is tried again while there is no leader."""
 NAMESRV_DEADLINE_S: Final = 10.0
 """How long name servers are asked again at first; a mistyped address must not cost a minute."""
 IN_FLIGHT_MAX: Final = 64
@@ -112,7 +112,7 @@ class Cluster:
         return [name for name in names if not is_system_topic(name, own_names)]
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers and clusters, asked for anew."""
+        """All brokers and clusters, requested again."""
         return self._cluster_info(self.namesrv_deadline_s)
 
     def _cluster_info(self, deadline_s: float) -> ClusterInfo:
@@ -174,7 +174,7 @@ class Cluster:
         return self._leaders.get(broker_name)
 
     def suppose_leader(self, broker_name: str, address: str) -> None:
-        """Try this node first: somebody else has just asked it."""
+        """Try this node first: it led when the range was planned."""
         self._leaders.suppose(broker_name, address)
 
     def forget_leader(self, broker_name: str) -> None:

@@ -30,9 +30,9 @@ from rocketmq_spark.errors import ClusterUnavailableError, DataLossError, Reques
 
 ALL_TAGS: Final = "*"
 COUNT_MAX: Final = 1024
-"""Messages asked for at once; a Java broker gives 32 at most."""
+"""Messages requested at once; a Java broker gives 32 at most."""
 BYTES_MAX: Final = 512 * 1024
-"""Bytes asked for at once; a Java broker gives 256 KiB at most, 64 KiB of messages that are not in memory."""
+"""Bytes requested at once; a Java broker gives 256 KiB at most, 64 KiB of messages that are not in memory."""
 DEFAULT_GROUP: Final = "rocketmq-spark"
 """Named in pulls, which must name a consumer group; nothing is committed for it."""
 _SUBSCRIPTION_GIVEN = 4
@@ -226,7 +226,7 @@ class _Stretch:
     start: int
     stop: int
     opaque: int | None = None
-    """None until it is asked for."""
+    """None until it is requested."""
     answer: RemotingCommand | None = None
     body: Buffer = b""
     """What came with the answer."""

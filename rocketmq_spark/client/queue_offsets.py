@@ -20,7 +20,7 @@ def max_offset(cluster: Cluster, queue: MessageQueue) -> int:
 
 
 def bounds(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
-    """Both ends of many queues, asked for in bulk.
+    """Both ends of many queues, requested in bulk.
 
     Raises:
         RequestRefusedError, ClusterUnavailableError: naming the queue or the broker.
@@ -35,12 +35,12 @@ def bounds(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueu
 def max_offsets(
     cluster: Cluster, queues: Iterable[MessageQueue], deadline_s: float | None = None
 ) -> dict[MessageQueue, int]:
-    """Where many queues end, asked for in bulk. Raises as `bounds`."""
+    """Where many queues end, requested in bulk. Raises as `bounds`."""
     return _ask_by_broker(cluster, queues, RequestCode.GET_MAX_OFFSET, deadline_s)
 
 
 def min_offsets(cluster: Cluster, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-    """The first messages that are kept of many queues, asked for in bulk. Raises as `bounds`."""
+    """The first messages that are kept of many queues, requested in bulk. Raises as `bounds`."""
     found = _ask_by_broker(cluster, queues, RequestCode.GET_MIN_OFFSET)
     return {queue: max(offset, 0) for queue, offset in found.items()}
 

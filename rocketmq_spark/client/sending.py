@@ -41,7 +41,7 @@ _LETTERS: Final = "abcdefghijklmn"
 
 @dataclass(frozen=True, slots=True)
 class WriterPlace:
-    """Where the messages of a sequenced send stand in what their writer sends: see
+    """The place of a sequenced send's messages in what their writer sends: see
     `remoting.headers.sequenced_send.SequencedSendRequestHeader`.
     """
 

@@ -10,7 +10,7 @@ _OWN_ERROR: Final = re.compile(r"rocketmq_spark\.(?:\w+\.)*errors\.\w+: (.+)")
 
 
 class JobError(RocketmqSparkError):
-    """A job could not be done; the message is a sentence that says why and what to do."""
+    """A job could not be done; the message is a sentence with the reason and the remedy."""
 
 
 class SetupError(JobError):

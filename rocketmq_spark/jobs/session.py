@@ -122,7 +122,7 @@ def require_java(environ: Mapping[str, str]) -> None:
         )
     version = java_version(_java_words(program))
     if version is None:
-        raise SetupError(f"{program} does not say its version. Install a Java runtime {INSTALL_JAVA}.")
+        raise SetupError(f"{program} does not print its version. Install a Java runtime {INSTALL_JAVA}.")
     if version < JAVA_VERSION_MIN:
         raise SetupError(
             f"{program} is Java {version}; Spark needs {JAVA_VERSION_MIN} or newer. Install one "

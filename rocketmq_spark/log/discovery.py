@@ -24,7 +24,7 @@ _WORDS: Final = struct.Struct(">iI")
 
 
 class NoLogError(Exception):
-    """There is no log at a path, or not one that can be read as asked."""
+    """There is no log at a path, or not one that can be read as requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Log:
     checkpoint: Checkpoint | None
     """DLedger's; None when there is none that can be read."""
     begin: LogBegin | None
-    """What our `epochs` file says."""
+    """The content of our `epochs` file."""
     flushed_position: int = 0
     """Of a plain log: all before it was synced, as far as its checkpoint knows."""
 

@@ -50,7 +50,7 @@ class RowContext:
 
 
 class Rows:
-    """Some entries of a block as columns; each column is built when it is asked for."""
+    """Some entries of a block as columns; each column is built when it is used."""
 
     def __init__(self, context: RowContext, block: EntryBlock, chosen: Int64s | None = None) -> None:
         """chosen: which entries of the block; all when None."""

@@ -226,7 +226,7 @@ UNITS_TRIED_MAX: Final = 4096
 
 
 def open_index(log: Log) -> UnitIndex:
-    """The log's index; one that says nothing when there is none."""
+    """The log's index; an empty one when there is none."""
     row = log.index
 
     def read(position: int, size_bytes: int) -> bytes:

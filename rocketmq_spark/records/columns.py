@@ -20,7 +20,7 @@ from rocketmq_spark.records.fields import Bytes, Flags, Ints, Records, bytes_at
 def slices(
     raw: Bytes, starts: Ints, ends: Ints, type_: pa.DataType, present: Flags | None = None
 ) -> pa.Array:
-    """The array whose value i is `raw[starts[i]:ends[i]]`, null where `present` says no.
+    """The array whose value i is `raw[starts[i]:ends[i]]`, null where `present` is false.
 
     The ranges must follow each other without overlap: their borders, and the gaps between them, are read
     as an array of twice the length, of which every second value is copied by Arrow.

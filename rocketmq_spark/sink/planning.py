@@ -81,7 +81,7 @@ def _no_such_queue(placement: Placement, broker_name: str | None, queue_id: int 
 
 
 SEQUENCED_SENDS: Final = "sequencedSends"
-"""The figure of a broker's runtime info that says it keeps writers' numbers."""
+"""The figure of a broker's runtime info for support of writers' numbers."""
 
 JAVA: Final = "java."
 """RocketMQ 4.9 answers with an exception of its own while it has just started: this shows only that
@@ -137,7 +137,7 @@ def make_plan(cluster: Cluster, options: SinkOptions, columns: Columns) -> SinkP
 def is_sequenced(cluster: Cluster, delivery: Delivery, broker_names: Iterable[str]) -> bool:
     """Whether to write exactly once. Only a definite no of a broker is one.
 
-    Raises: DeliveryError when it was asked for and is not possible; the errors of `runtime_info`.
+    Raises: DeliveryError when it was requested and is not possible; the errors of `runtime_info`.
     """
     if delivery is Delivery.AT_LEAST_ONCE:
         return False

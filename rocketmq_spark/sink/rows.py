@@ -106,7 +106,7 @@ NOT_COPIED: Final = frozenset(
         *("MIN_OFFSET", "MAX_OFFSET", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "INNER_NUM"),
     }
 )
-"""Properties that say what became of one message: in another message they would be wrong, or delay it."""
+"""Properties about the history of one message: in another message they would be wrong, or delay it."""
 _KEY_BYTES: Final = 10
 
 

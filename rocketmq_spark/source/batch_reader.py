@@ -202,7 +202,7 @@ class RocketmqReader(DataSourceReader):
             outside = _outside(QueueRange(queue, start[queue], end[queue]), ends)
             if outside:
                 problems.append(
-                    f"{named(outside)} were asked for, but the queue holds offsets {ends.min_offset} to "
+                    f"{named(outside)} were requested, but the queue holds offsets {ends.min_offset} to "
                     f"{ends.max_offset - 1}"
                 )
             start[queue] = max(start[queue], ends.min_offset)
@@ -230,7 +230,7 @@ class RocketmqReader(DataSourceReader):
 
 
 class RocketmqPushdownReader(RocketmqReader):
-    """The same, asked by Spark which rows are wanted. Spark keeps what it reads then for all queries of one
+    """The same, with filters pushed down by Spark. Spark keeps what it reads then for all queries of one
     `load()`, so it is made where the options say that there is one.
     """
 

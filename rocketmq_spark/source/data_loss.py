@@ -152,7 +152,7 @@ class LossDetector:
 
 
 LOOK_PAUSE_S: Final = 5.0
-"""Queues that were not found to be removed are not asked for again before that."""
+"""Queues that were not found to be removed are not checked again before that."""
 _NO_QUEUE_CODES = (ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER)
 _NO_QUEUE_REMARK = "queueId["
 
@@ -255,7 +255,7 @@ class RemovalDetector:
         self, broker_name: str, queues: list[MessageQueue]
     ) -> Iterator[tuple[MessageQueue, int | None]]:
         try:
-            # Only a leader says it; and a pull from there brings no message.
+            # Only a leader answers; and a pull from there returns no message.
             ends = max_offsets(self._cluster, queues, deadline_s=0.0)
         except RequestRefusedError:
             ends = {}

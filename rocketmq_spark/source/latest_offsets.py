@@ -1,4 +1,4 @@
-"""Where the subscribed queues of a running stream end, asked again for every trigger.
+"""The ends of the subscribed queues of a running stream, requested again for every trigger.
 
 A running stream continues with the queues and leaders that it knows: while no name server answers, and while
 one that has just started lists too few. A queue that is away keeps its place.

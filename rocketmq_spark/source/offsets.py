@@ -47,7 +47,7 @@ def parse_queue(topic: str, key: str) -> MessageQueue:
 
 
 def to_json(offsets: Mapping[MessageQueue, int], start_ms: int | None = None) -> OffsetJson:
-    """The form of a checkpoint. start_ms: the store time that the stream began at, if that says it."""
+    """The form of a checkpoint. start_ms: the store time that the stream began at, if it began at a time."""
     found: OffsetJson = {} if start_ms is None else {START: {START_TIME: start_ms}}
     for queue in sorted(offsets):
         found.setdefault(queue.topic, {})[queue_key(queue)] = offsets[queue]
@@ -96,7 +96,7 @@ def require_same_queues(name: str, given: Iterable[MessageQueue], subscribed: It
     have, want = set(given), set(subscribed)
     problems = []
     if want - have:
-        problems.append(f"does not say where to begin or end in {_listed(want - have)}")
+        problems.append(f"does not define where to begin or end in {_listed(want - have)}")
     if have - want:
         problems.append(f"names {_listed(have - want)}, which is not subscribed or does not exist")
     if problems:

@@ -46,7 +46,7 @@ COLUMNS: Final = {
     "flag": pa.int32(),
     "sysFlag": pa.int32(),
 }
-"""In the order of their bits in what is asked of the compiled function."""
+"""In the order of their bits in the request to the compiled function."""
 _BITS: Final = {name: 1 << place for place, name in enumerate(COLUMNS)}
 _INFLATED: Final = 1 << len(COLUMNS)
 """That compressed bodies are not ordinary."""
@@ -117,7 +117,7 @@ INFLATED_BATCH_BYTES: Final = 8 << 20
 """A batch ends where its inflated bodies exceed this: what is pulled small may become large."""
 _TIME_MS_MIN: Final = -62_135_596_800_000
 _TIME_MS_MAX: Final = 253_402_300_799_999
-"""The years 1 to 9999, which are all that a timestamp can say; producers may send anything."""
+"""The years 1 to 9999, which are all that a timestamp can hold; producers may send anything."""
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
@@ -196,7 +196,7 @@ class RowFormat:
 
 @dataclass
 class _Rows:
-    """The columns of some records, each made when it is asked for."""
+    """The columns of some records, each made when it is used."""
 
     format: RowFormat
     queue: MessageQueue
@@ -288,7 +288,7 @@ class _Rows:
 
 
 def _constants(queue: MessageQueue, count: int, schema: pa.Schema) -> dict[str, Callable[[], pa.Array]]:
-    """The columns that are the same in all rows of a queue; properties that are not asked for are null."""
+    """The columns that are the same in all rows of a queue; properties that are not requested are null."""
     return {
         "topic": lambda: pa.repeat(pa.scalar(queue.topic), count),
         "brokerName": lambda: pa.repeat(pa.scalar(queue.broker_name), count),

@@ -150,7 +150,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return newest, removed.deleted
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
-        """Where the queues ended when last asked: `latestOffset` in the query's progress."""
+        """Where the queues ended at the last request: `latestOffset` in the query's progress."""
         return None if self._ends is None or self._ends.last is None else to_json(self._ends.last)
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:

@@ -243,7 +243,7 @@ def test_bodies_of_all_kinds_come_whole(spark: SparkSession, cluster: Cluster, t
 def test_offsets_that_the_cluster_does_not_hold_are_named(spark: SparkSession, filled: Filled) -> None:
     end = {filled.topic: {"broker-a:0": 10, "broker-a:1": 10, "broker-a:2": 600}}
     options = {"subscribe": filled.topic, "endingOffsets": json.dumps(end)}
-    wanted = rf"offsets 500 to 599 of {filled.topic}/broker-a:2 were asked for, .* offsets 0 to 499"
+    wanted = rf"offsets 500 to 599 of {filled.topic}/broker-a:2 were requested, .* offsets 0 to 499"
     with pytest.raises(PySparkException, match=wanted):
         batch(spark, filled.namesrv, **options).count()
     assert batch(spark, filled.namesrv, failOnDataLoss=False, **options).count() == 10 + 10 + 500
@@ -255,5 +255,5 @@ def test_wrong_options_and_topics_are_named(spark: SparkSession, filled: Filled)
     with pytest.raises(PySparkException, match="the name server knows no topic NoSuchTopic"):
         batch(spark, filled.namesrv, subscribe="NoSuchTopic").count()
     starts = json.dumps({filled.topic: {"broker-a:0": 1}})
-    with pytest.raises(PySparkException, match="does not say where to begin or end in"):
+    with pytest.raises(PySparkException, match="does not define where to begin or end in"):
         batch(spark, filled.namesrv, subscribe=filled.topic, startingOffsets=starts).count()

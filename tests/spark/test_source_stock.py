@@ -101,7 +101,7 @@ def test_retention_is_told_or_passed_over(
     earliest = batch(spark, namesrv, subscribe=topic)
     assert earliest.count() == count - first
     given = json.dumps({topic: {"stock:0": 0}})
-    with pytest.raises(PySparkException, match=rf"offsets 0 to {first - 1} of .* were asked for"):
+    with pytest.raises(PySparkException, match=rf"offsets 0 to {first - 1} of .* were requested"):
         batch(spark, namesrv, subscribe=topic, startingOffsets=given).count()
 
 

@@ -85,7 +85,7 @@ def archive(
 ) -> None:
     """Keep topics as Parquet, partitioned by topic, date and hour (UTC): every message once, provably.
 
-    LatestOffsets with what there is now unless --continuous. Killed at any moment and run again, it goes on.
+    Ends with what there is now unless --continuous. Killed at any moment and run again, it continues.
     """
     if verify is not None:
         _verify(verify, master, conf, as_json)
@@ -93,7 +93,7 @@ def archive(
     if to is None:
         raise typer.BadParameter("where to? Give --to PATH, or --verify PATH to prove an archive.")
     if every is not None and not continuous:
-        raise typer.BadParameter("--every says how often a job that is --continuous adds a batch.")
+        raise typer.BadParameter("--every is the interval of batches and needs --continuous.")
     from rocketmq_spark.jobs.archive.job import ArchiveOptions, check, run_archive
     from rocketmq_spark.jobs.progress import progress_on
     from rocketmq_spark.jobs.words import bytes_words, parse_bytes, parse_seconds

@@ -89,7 +89,7 @@ class DeltaLog:
 
 
 def partition_values(file: DataFile) -> dict[str, str | None]:
-    """What the folders of a file say."""
+    """The partition values in the folder names of a file."""
     parts = dict(part.split("=", 1) for part in file.name.split("/")[:-1])
     return {name: unquote(parts[name]) for name in PARTITION_COLUMNS}
 

@@ -63,7 +63,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file. `name` is relative to the archive; `staged` says where a task wrote it."""
+    """A Parquet file. `name` is relative to the archive; `staged` is where a task wrote it."""
 
     name: str
     file_bytes: int
@@ -275,7 +275,7 @@ def problems(batches: Iterable[Batch]) -> list[str]:
 
 
 def file_problems(file: DataFile) -> list[str]:
-    """What a file's own line says of it that cannot be."""
+    """Contradictions in a file's own line."""
     counted = sum(run.messages for run in file.runs)
     found = [] if counted == file.rows else [f"{file.name}: {file.rows} rows, but runs of {counted}"]
     return found + [

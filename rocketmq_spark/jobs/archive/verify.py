@@ -1,4 +1,4 @@
-"""Proves an archive: no gap, no overlap, rows that are what the manifest says; file by file in parallel."""
+"""Proves an archive: no gap, no overlap, rows equal to the manifest's runs; file by file in parallel."""
 
 from __future__ import annotations
 

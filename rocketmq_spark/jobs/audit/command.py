@@ -30,7 +30,7 @@ KEY_BYTES_MAX = 4096
 
 
 class AuditCommand(StrictCommand):
-    """Wrong usage is exit code 1: 2 says that the replicas differ."""
+    """Wrong usage is exit code 1: 2 means that the replicas differ."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with _usage_errors_as_1():

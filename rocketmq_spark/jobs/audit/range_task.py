@@ -268,7 +268,7 @@ def _is_blank(log: Log, position: int, length: int) -> bool:
 
 
 def _index_problem(part: _Part, extent: Extent) -> Problem | None:
-    """The first of the replica's index units that is not what its entries say."""
+    """The first of the replica's index units that differs from its entry."""
     name, row = part.replica.name, part.replica.log.index
     begin, end = part.span
     places = extent.position + extent.starts

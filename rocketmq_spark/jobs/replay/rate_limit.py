@@ -46,7 +46,7 @@ class Rate:
 
     def messages_in(self, seconds: float, message_bytes: float = 0.0) -> int | None:
         """How many messages may pass in so long a time, one at least; None without a bound. message_bytes:
-        of a body in the mean, 0 if that is unknown: then a bound in bytes says nothing of messages.
+        of a body in the mean, 0 if that is unknown: then a bound in bytes does not bound the messages.
         """
         bounds = []
         if self.messages is not None:
@@ -56,7 +56,7 @@ class Rate:
         return max(1, int(min(bounds))) if bounds else None
 
     def tasks(self, tasks_max: int) -> int:
-        """How many tasks such a rate takes, `tasks_max` at most and without a bound."""
+        """How many tasks such a rate needs, `tasks_max` at most and without a bound."""
         needed = [tasks_max]
         if self.messages is not None:
             needed.append(math.ceil(self.messages / TASK_MESSAGES))

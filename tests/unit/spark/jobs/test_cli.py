@@ -53,7 +53,7 @@ def test_values_behind_a_double_dash_are_no_options() -> None:
     [
         (["archive", "Orders"], "Give --to PATH, or --verify PATH"),
         (["archive", "Orders", "--to", "x", "--batch-messages", "0"], "--batch-messages"),
-        (["archive", "Orders", "--to", "x", "--every", "10s"], "--every says how often"),
+        (["archive", "Orders", "--to", "x", "--every", "10s"], "--every is the interval"),
         (["replay"], "--to"),
         (["report", "--top", "0", "--to", "x"], "--top"),
     ],

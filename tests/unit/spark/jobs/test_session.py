@@ -53,7 +53,7 @@ def test_an_old_java_is_told_with_its_version(tmp_path: Path) -> None:
     home = java_saying(tmp_path, 'openjdk version "11.0.2"')
     with pytest.raises(SetupError, match=r"java is Java 11; Spark needs 17 or newer.* let JAVA_HOME"):
         require_java({"JAVA_HOME": str(home)})
-    with pytest.raises(SetupError, match="does not say its version"):
+    with pytest.raises(SetupError, match="does not print its version"):
         require_java({"JAVA_HOME": str(tmp_path / "nowhere")})
 
 

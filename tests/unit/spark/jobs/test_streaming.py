@@ -12,7 +12,7 @@ from rocketmq_spark.jobs.errors import ArchiveError
 
 
 class Query:
-    """LatestOffsets with an error, or by itself."""
+    """Ends with an error, or by itself."""
 
     def __init__(self, end: BaseException | None) -> None:
         self._end = end

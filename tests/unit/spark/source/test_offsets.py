@@ -85,7 +85,7 @@ def test_assign_option() -> None:
 
 def test_queues_must_be_those_subscribed() -> None:
     require_same_queues("x", [A0, A1], [A1, A0])
-    with pytest.raises(OptionError, match="does not say where to begin or end in T/a:1"):
+    with pytest.raises(OptionError, match="does not define where to begin or end in T/a:1"):
         require_same_queues("x", [A0], [A0, A1])
     with pytest.raises(OptionError, match="names T/a:1, which is not subscribed"):
         require_same_queues("x", [A0, A1], [A0])
