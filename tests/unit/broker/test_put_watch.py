@@ -77,4 +77,4 @@ def test_a_disk_that_stalls_does_not_fill_the_log(
     now_s = 101.25
     watch.done(turn_of(1), now_s)
     assert lines(caplog)[-1].untold == 1_000 - LINES_PER_S_MAX
-    assert lines(caplog)[-1].getMessage().endswith("; 995 such puts before were not told")
+    assert lines(caplog)[-1].getMessage().endswith("; 995 such puts before were not logged")
