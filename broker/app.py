@@ -136,7 +136,7 @@ def install_features(core: Core) -> Feature:
     consumers = consumers_of(core)
     timers, may_time = timer_feature(core)
     transactions, may_prepare = transaction_feature(core)
-    pop, pop_lanes = pop_feature(core, consumers)
+    pop, popped_queues = pop_feature(core, consumers)
     messages = install(
         core.router,
         offset_feature(core, consumers),
@@ -154,7 +154,7 @@ def install_features(core: Core) -> Feature:
     management = install(
         core.router,
         retention_feature(core, messages),
-        admin_feature(core, consumers, messages.runtime_figures, pop_lanes),
+        admin_feature(core, consumers, messages.runtime_figures, popped_queues),
     )
     install(core.router, Feature(handlers=unsupported_handlers(core.router.codes)))
     return join((messages, management))

@@ -12,7 +12,7 @@ class NameServerConfig:
 
     host, port: where it listens; port 0 lets the system choose.
     kv_config: the file that keeps the key-value table; without one the table lives in memory only.
-    broker_expiry_ms: a broker that has not registered for so long is dropped, unless it asked for another
+    broker_expiry_ms: a broker that has not registered for so long is dropped, unless it requested another
         time.
     expiry_check_interval_ms: period of the one timer that checks for such brokers.
     brokers_max, topics_max, kv_items_max: registrations or items beyond these are refused.

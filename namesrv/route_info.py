@@ -234,7 +234,7 @@ class RouteInfoManager:
                 raise TablesFullError(f"{topics} topics would be known, the bound is {self._topics_max}")
 
     def _remove_other_places(self, registration: Registration) -> None:
-        """An address that comes under another id or name has left the old one."""
+        """An address that registers with another id or name no longer has the old one."""
         known = self._nodes.get(registration.addr)
         broker = self._brokers.get(known.broker_name) if known is not None else None
         if known is None or broker is None:

@@ -32,7 +32,7 @@ _V4_9_3: Final = 399
 
 
 class AclError(ValueError):
-    """The keys cannot be read or are not whole; the text is a sentence without a secret in it."""
+    """The keys are unreadable or incomplete; the text is a sentence without a secret in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Signer:
 
     def sign(self, command: RemotingCommand) -> None:
         """Adds the fields; a command that is sent again is signed again."""
-        import hmac  # with the libraries behind it, 5 ms that a command without keys need not wait for
+        import hmac  # it costs 5 ms with its libraries, which a command without keys need not spend
 
         fields = command.ext_fields
         fields[ACCESS_KEY] = self.access_key

@@ -207,7 +207,7 @@ class ResponseCode(IntEnum):
     LEDGERMQ_SEQUENCE_GAP = 65101
     """A sequenced send arrived before one that must precede it: send again in order."""
     LEDGERMQ_SEQUENCE_OVER = 65102
-    """The writer has gone on to a later batch."""
+    """The writer has begun a later batch."""
     LEDGERMQ_WRITERS_FULL = 65103
     """No more sequenced writers are remembered: try again later."""
     LEDGERMQ_SEQUENCE_DIFFERS = 65104

@@ -11,7 +11,7 @@ class FrameError(ValueError):
 
 
 class CommandError(ValueError):
-    """A whole frame holds no readable header."""
+    """A complete frame has no readable header."""
 
 
 class HeaderError(ValueError):
@@ -33,7 +33,7 @@ class RequestError(Exception):
 
 
 class RemotingError(Exception):
-    """A request of ours got no answer."""
+    """Our request got no answer."""
 
 
 class ConnectFailedError(RemotingError):
@@ -41,7 +41,7 @@ class ConnectFailedError(RemotingError):
 
 
 class RequestTimeoutError(RemotingError):
-    """The request was sent; no answer came in time. The peer may or may not have acted on it."""
+    """The request was sent, but not answered in time. The peer may or may not have acted on it."""
 
 
 class RemotingClosedError(RemotingError):

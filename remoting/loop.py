@@ -33,15 +33,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 TRIM_BYTES: Final = 16 * 1024 * 1024
-"""So much free memory at the heap's end is kept."""
+"""Free memory kept at the heap's end."""
 MAPPED_BYTES_MIN: Final = 2 * 1024 * 1024
-"""Blocks from this size on come from the system one by one."""
+"""Blocks of this size and more are mapped from the system one by one."""
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 
 def keep_freed_memory() -> bool:
-    """Of this process, from now on. Whether the C library can do so: others than glibc are left alone."""
+    """Tune this process's allocator. Returns whether that worked: only glibc can be tuned."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):

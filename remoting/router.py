@@ -67,11 +67,11 @@ class RequestCounts:
         """By the codes of request and answer."""
 
     def add(self, code: int, count: int) -> None:
-        """So many requests of a known code came."""
+        """Count requests with a known code."""
         self.requests[code] = self.requests.get(code, 0) + count
 
     def refuse(self, code: int, answer_code: int, count: int = 1) -> None:
-        """So many of them are answered with this code."""
+        """Count requests that are answered with this code."""
         if answer_code not in NOTHING_THERE:
             key = (code, int(answer_code))
             self.refused[key] = self.refused.get(key, 0) + count
@@ -280,7 +280,7 @@ class Router:
         self.answer(request, connection, error_response(request, code, remark))
 
     def _report(self, request: RemotingCommand, error: BaseException) -> None:
-        """Log a fault of ours with its trace, once per request code and error type."""
+        """Log an unexpected error with its trace, once per request code and error type."""
         key = (request.code, type(error))
         if key not in self._reported and len(self._reported) < _REPORTED_MAX:
             self._reported.add(key)

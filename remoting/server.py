@@ -1,4 +1,4 @@
-"""The asyncio server: connections in, whole loop turns of requests out to the router."""
+"""The asyncio server: accepts connections, and passes the requests of each loop turn to the router."""
 
 import asyncio
 import logging

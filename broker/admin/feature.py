@@ -18,7 +18,7 @@ from broker.admin.topics import TopicAdmin
 from broker.consume.consumers import Consumers
 from broker.feature import Core, Feature
 from broker.monitoring.runtime_info import RuntimeInfo, process_figures
-from broker.pop.group_queue import Lane
+from broker.pop.group_queue import GroupQueue
 
 RuntimeFigures = Callable[[], dict[str, str]]
 
@@ -27,9 +27,9 @@ def admin_feature(
     core: Core,
     consumers: Consumers,
     runtime_figures: Sequence[RuntimeFigures] = (),
-    pop_lanes: Callable[[], Iterable[Lane] | None] = lambda: None,
+    popped_queues: Callable[[], Iterable[GroupQueue] | None] = lambda: None,
 ) -> Feature:
-    """`runtime_figures`: those of other features; `pop_lanes`: see pop_feature."""
+    """`runtime_figures`: those of other features; `popped_queues`: see pop_feature."""
     config, log, engine, state, clients = core.config, core.log, core.engine, core.state, core.clients
     statistics, on_leader = core.statistics, core.on_leader
     runtime_info = make_runtime_info(core, runtime_figures)
@@ -42,7 +42,7 @@ def admin_feature(
         OffsetAdmin(config, log, state, core.clock, core.now_ms, consumers, on_leader),
         ConsumerAdmin(config, log, state, clients, core.clock, core.now_ms),
         QueueAdmin(config, log, state, clients, statistics),
-        ProgressAdmin(config, log, state, clients, core.clock, statistics, pop_lanes),
+        ProgressAdmin(config, log, state, clients, core.clock, statistics, popped_queues),
         ListAdmin(state, on_leader),
         ReplicationAdmin(config, engine, core.opened.end_position, core.opened.position_of),
         stats,

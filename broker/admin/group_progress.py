@@ -18,7 +18,7 @@ from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry
 from broker.monitoring.group_lag import QueueEnds, TopicLag, topic_lag
 from broker.monitoring.statistics import GROUP_GET, BrokerStatistics
-from broker.pop.group_queue import Lane
+from broker.pop.group_queue import GroupQueue
 from broker.responses import json_answer
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog
@@ -60,10 +60,10 @@ class ProgressAdmin:
         clients: ClientRegistry,
         clock: Callable[[], int],
         statistics: BrokerStatistics,
-        lanes: Callable[[], Iterable[Lane] | None] = lambda: None,
+        group_queues: Callable[[], Iterable[GroupQueue] | None] = lambda: None,
     ) -> None:
-        """`lanes` gives the queues that groups consume by POP; None while this node does not know them."""
-        self._lanes = lanes
+        """`group_queues` gives the queues that groups pop; None while this node does not know them."""
+        self._group_queues = group_queues
         self._config = config
         self._log = log
         self._clients = clients
@@ -126,13 +126,13 @@ class ProgressAdmin:
 
     async def _pop_in_flight(self) -> Counter[str] | None:
         """By group; None while this node does not know."""
-        lanes = self._lanes()
-        if lanes is None:
+        group_queues = self._group_queues()
+        if group_queues is None:
             return None
         turns = _Turns(NAMES_PER_TURN)
         counts: Counter[str] = Counter()
-        for lane in list(lanes):
-            counts[lane.key.group] += lane.in_flight
+        for group_queue in list(group_queues):
+            counts[group_queue.key.group] += group_queue.in_flight
             await turns.row()
         return counts
 

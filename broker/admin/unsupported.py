@@ -16,7 +16,7 @@ from remoting.errors import RequestError
 from remoting.router import Handlers
 
 NO_ACL = (
-    "LedgerMQ has no users and no access control lists: any client that reaches the port may do "
+    "LedgerMQ has no users and no access control lists: every client that reaches the port may do "
     "everything, so restrict access by a firewall or a proxy"
 )
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"

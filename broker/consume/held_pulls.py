@@ -45,7 +45,7 @@ class PullWaits(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_stopped = False
-        log.add_listener(self._on_dispatch)
+        self._log = log
         log.on_writable_change(self._on_writable_change)
 
     def __len__(self) -> int:
@@ -62,6 +62,7 @@ class PullWaits(Generic[T]):
                 self._refuse(other)
             if not self._table.hold(pull):
                 return False
+        self._log.add_listener(self._on_dispatch)
         self._arm()
         return True
 
@@ -105,6 +106,7 @@ class PullWaits(Generic[T]):
 
     def _on_dispatch(self, batch: DispatchBatch) -> None:
         if not len(self._table):
+            self._log.remove_listener(self._on_dispatch)
             return
         keys = self._table.waiting_queues
         found = group_arrivals(keys, batch) if batch.runs is None else _arrivals_of(keys, batch.runs)

@@ -1,9 +1,9 @@
-"""ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME (200053): what consumers
-say of messages they have (AckMessageProcessor, ChangeInvisibleTimeProcessor).
+"""ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME (200053)
+(AckMessageProcessor, ChangeInvisibleTimeProcessor).
 
-Each is answered when what it says is committed: what was answered SUCCESS is so for every later leader. A
-handle that does not hold any more, since the message's time was over or it was acknowledged before, is
-answered NO_MESSAGE, where RocketMQ's broker says SUCCESS and delivers the message again.
+Each is answered when its record is committed: after SUCCESS, every later leader knows it. A handle that is
+not valid any more, because the message's time is over or it was acknowledged before, is answered NO_MESSAGE;
+RocketMQ's broker answers SUCCESS and delivers the message again.
 """
 
 import base64
@@ -15,10 +15,10 @@ from typing import Any
 
 from broker.consume.clients import ClientConnection
 from broker.pop.checks import INVISIBLE_MAX_MS
-from broker.pop.group_queue import Lane
+from broker.pop.group_queue import GroupQueue
 from broker.pop.ledger import PopLedger
 from broker.pop.names import ORDER_REVIVE_QUEUE, Handle, HandleError, marked_topic, parse_handle
-from broker.pop.ops import Changed, Finished, LaneKey, whole
+from broker.pop.ops import Changed, Finished, GroupQueueKey, whole
 from broker.responses import put_answer
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog, PutStatus
@@ -32,22 +32,22 @@ from remoting.router import Router
 BATCH_ACKS_MAX = 4_096
 BATCH_OFFSETS_MAX = 65_536
 BITS_BYTES_MAX = 4_096
-STALE = "the message is not out by this handle: its time was over, or it was acknowledged or changed before"
-BUSY = "[OVERLOAD]the log takes no records now"
+STALE = "the handle is not valid: the message's time is over, or it was acknowledged or changed before"
+BUSY = "[OVERLOAD]the log accepts no records now"
 
 
 @dataclass(frozen=True, slots=True)
 class _Acked:
     """What one handle, or one entry of a batch, acknowledges."""
 
-    key: LaneKey
+    key: GroupQueueKey
     offsets: tuple[int, ...]
     handle: Handle
 
 
 class PopAcks:
-    """Takes the requests of one broker, while there is a table. `on_free` is called with the lane's key when
-    a queue that is consumed in order may be popped again.
+    """Serves the requests of one broker, while there is a table. `on_free` is called with the key of a queue
+    that is consumed in order when it may be popped again.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PopAcks:
         router: Router,
         clock: Callable[[], int],
         ledger: PopLedger,
-        on_free: Callable[[LaneKey], None],
+        on_free: Callable[[GroupQueueKey], None],
     ) -> None:
         self._router = router
         self._clock = clock
@@ -81,7 +81,7 @@ class PopAcks:
         self._answer_later(request, connection, success_response(request))
 
     def batch_ack(self, request: RemotingCommand, connection: ClientConnection) -> None:
-        """200151: SUCCESS when all of them were out."""
+        """200151: SUCCESS when all of them were in flight."""
         self._check_room()
         entries = list(self._entries(request.body))
         finished = sum(self._finish(entry) for entry in entries)
@@ -103,13 +103,13 @@ class PopAcks:
             remark = f"invisibleTime {invisible_ms} is not between 0 and {INVISIBLE_MAX_MS} ms"
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         self._check_room()
-        lane = self._lane(key)
-        if lane is None or not _is_out(lane, header.offset, handle):
+        group_queue = self._group_queue(key)
+        if group_queue is None or not _is_out(group_queue, header.offset, handle):
             raise RequestError(ResponseCode.NO_MESSAGE, STALE)
         now_ms = self._clock()
         self._ledger.record(Changed(key, header.offset, now_ms, invisible_ms))
         pop_time_ms = now_ms
-        if header.offset not in lane.out:  # in order: the batch keeps its pop time
+        if header.offset not in group_queue.out:  # in order: the batch keeps its pop time
             pop_time_ms = handle.pop_time_ms
             invisible_ms += max(now_ms - pop_time_ms, 0)  # the wall clock may have been set back
             self._on_free(key)
@@ -121,29 +121,33 @@ class PopAcks:
         self._answer_later(request, connection, success_response(request, ext))
 
     def _finish(self, acked: _Acked) -> bool:
-        """Whether all of it was out."""
-        lane = self._lane(acked.key)
+        """Whether all of it was in flight."""
+        group_queue = self._group_queue(acked.key)
         out = tuple(
-            offset for offset in acked.offsets if lane is not None and _is_out(lane, offset, acked.handle)
+            offset
+            for offset in acked.offsets
+            if group_queue is not None and _is_out(group_queue, offset, acked.handle)
         )
-        if out and lane is not None:
+        if out and group_queue is not None:
             self._ledger.record(Finished(acked.key, out))
-            if lane.order is not None and not lane.order.pending:
+            if group_queue.order is not None and not group_queue.order.pending:
                 self._on_free(acked.key)
         if len(out) == len(acked.offsets):
             return True
-        return all(offset in out or self._is_acked_in_order(lane, offset, acked) for offset in acked.offsets)
+        return all(
+            offset in out or self._is_acked_in_order(group_queue, offset, acked) for offset in acked.offsets
+        )
 
     @staticmethod
-    def _is_acked_in_order(lane: Lane | None, offset: int, acked: _Acked) -> bool:
+    def _is_acked_in_order(group_queue: GroupQueue | None, offset: int, acked: _Acked) -> bool:
         """Below what is consumed in order everything was acknowledged, by this handle or another. Behind it
         an acknowledgement counts in its own batch only: the next one has the message again.
         """
-        order = lane.order if lane is not None else None
-        if lane is None or order is None or not acked.handle.is_ordered:
+        order = group_queue.order if group_queue is not None else None
+        if group_queue is None or order is None or not acked.handle.is_ordered:
             return False
         is_of_batch = order.pop_time_ms == acked.handle.pop_time_ms and offset in order.offsets
-        return is_of_batch or offset < lane.order_start
+        return is_of_batch or offset < group_queue.order_start
 
     def _answer_later(
         self, request: RemotingCommand, connection: ClientConnection, answer: RemotingCommand
@@ -165,15 +169,15 @@ class PopAcks:
             answer = put_answer(request, status)
         self._router.answer(request, connection, answer)
 
-    def _lane(self, key: LaneKey) -> Lane | None:
+    def _group_queue(self, key: GroupQueueKey) -> GroupQueue | None:
         table = self._ledger.table
-        return table.lanes.get(key) if table is not None else None
+        return table.group_queues.get(key) if table is not None else None
 
     def _check_room(self) -> None:
-        if not self._ledger.has_room():
+        if not self._ledger.may_record():
             raise RequestError(ResponseCode.SYSTEM_BUSY, BUSY)
 
-    def _key(self, group: str, topic: str, queue_id: int) -> LaneKey:
+    def _key(self, group: str, topic: str, queue_id: int) -> GroupQueueKey:
         config = self._state.topics.get(topic)
         if config is None:
             remark = f"topic[{topic}] not exist, apply first please!"
@@ -184,9 +188,9 @@ class PopAcks:
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
             )
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, remark)
-        return LaneKey(group, topic, queue_id)
+        return GroupQueueKey(group, topic, queue_id)
 
-    def _check_offset(self, key: LaneKey, offset: int) -> None:
+    def _check_offset(self, key: GroupQueueKey, offset: int) -> None:
         queue = self._log.queues.get(key.topic, key.queue_id)
         first, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         if not first <= offset < end:
@@ -225,7 +229,7 @@ def _entry(ack: Mapping[str, Any]) -> _Acked:
 
     group = str(value("c", "consumerGroup"))
     topic = marked_topic(str(value("t", "topic")), group, str(value("r", "retry")))
-    key = LaneKey(group, topic, whole(value("q", "queueId")))
+    key = GroupQueueKey(group, topic, whole(value("q", "queueId")))
     start = whole(value("so", "startOffset"))
     pop_time_ms = whole(value("pt", "popTime"))
     handle = Handle(pop_time_ms, whole(value("it", "invisibleTime")), whole(value("rq", "reviveQueueId")))
@@ -253,10 +257,12 @@ def _handle(text: str) -> Handle:
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
 
-def _is_out(lane: Lane, offset: int, handle: Handle) -> bool:
-    """Whether the message is out by this very handle."""
-    checkout = lane.out.get(offset)
-    if checkout is not None:
-        return checkout.pop_time_ms == handle.pop_time_ms and handle.revive_queue_id != ORDER_REVIVE_QUEUE
-    order = lane.order
+def _is_out(group_queue: GroupQueue, offset: int, handle: Handle) -> bool:
+    """Whether the message is in flight by this very handle."""
+    in_flight_batch = group_queue.out.get(offset)
+    if in_flight_batch is not None:
+        return (
+            in_flight_batch.pop_time_ms == handle.pop_time_ms and handle.revive_queue_id != ORDER_REVIVE_QUEUE
+        )
+    order = group_queue.order
     return order is not None and offset in order.pending and order.pop_time_ms == handle.pop_time_ms

@@ -15,7 +15,7 @@ from remoting.headers.pop import PopMessageRequestHeader
 
 MESSAGES_MAX = 32
 INVISIBLE_MAX_MS = 12 * 3_600_000
-"""As RocketMQ's proxy has it: what is out has its place in memory for so long at most."""
+"""As RocketMQ's proxy has it; a message in flight takes memory for no longer."""
 _ATTEMPT_CHARS_MAX = 256
 
 

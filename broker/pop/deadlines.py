@@ -1,7 +1,7 @@
 """What is to happen at some time, by deadline. Pure: the time is an argument.
 
 Deadlines are rounded up to whole buckets, so that putting in and taking out cost the same however much waits,
-and nothing is left behind by what was taken out before its time.
+and nothing is left behind by what was fetched out before its time.
 """
 
 import heapq

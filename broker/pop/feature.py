@@ -7,11 +7,11 @@ from functools import partial
 from broker.consume.consumers import Consumers
 from broker.feature import Core, Feature
 from broker.pop.checks import PopChecks
-from broker.pop.fetch import Taker
-from broker.pop.group_queue import Lane
+from broker.pop.fetch import Fetcher
+from broker.pop.group_queue import GroupQueue
 from broker.pop.ledger import PopLedger
 from broker.pop.loading import snapshot_hold
-from broker.pop.peek import PopLooks
+from broker.pop.peek import PopPeeks
 from broker.pop.revival import Revival
 from broker.pop.service import PopService
 
@@ -23,7 +23,7 @@ class PopParts:
     ledger: PopLedger
     revival: Revival
     service: PopService
-    looks: PopLooks
+    peeks: PopPeeks
 
 
 def make_pop(core: Core, consumers: Consumers) -> PopParts:
@@ -31,7 +31,7 @@ def make_pop(core: Core, consumers: Consumers) -> PopParts:
     ledger = PopLedger(config, log, state, consumers.commits, core.store_host, core.clock, core.now_ms)
     revival = Revival(config, log, state, core.now_ms, core.store_host, ledger)
     checks = PopChecks(config, state, consumers.sql_filters)
-    taker = Taker(
+    fetcher = Fetcher(
         config=config,
         log=log,
         state=state,
@@ -54,9 +54,9 @@ def make_pop(core: Core, consumers: Consumers) -> PopParts:
         revival=revival,
         readiness=core.readiness,
         checks=checks,
-        taker=taker,
+        fetcher=fetcher,
     )
-    looks = PopLooks(
+    peeks = PopPeeks(
         config=config,
         log=log,
         state=state,
@@ -69,23 +69,25 @@ def make_pop(core: Core, consumers: Consumers) -> PopParts:
         readiness=core.readiness,
         checks=checks,
     )
-    return PopParts(ledger, revival, service, looks)
+    return PopParts(ledger, revival, service, peeks)
 
 
-def pop_feature(core: Core, consumers: Consumers) -> tuple[Feature, Callable[[], Iterable[Lane] | None]]:
+def pop_feature(
+    core: Core, consumers: Consumers
+) -> tuple[Feature, Callable[[], Iterable[GroupQueue] | None]]:
     """Also the queues that groups consume by POP; None while this node does not know them."""
     pop = make_pop(core, consumers)
     ledger, service = pop.ledger, pop.service
     feature = Feature(
-        handlers=pop.looks.handlers(),
+        handlers=pop.peeks.handlers(),
         batch_handlers=service.batch_handlers(),
-        services=(pop.revival, pop.looks, service, ledger),
+        services=(pop.revival, pop.peeks, service, ledger),
         retention_pins=(partial(snapshot_hold, core.log),),
         log_rewriters=(ledger.rewrite_before,),
         waiting={
             "pop": lambda: None if ledger.table is None else ledger.table.in_flight,
-            "pop_request": lambda: len(service.holding.waits),
+            "pop_request": lambda: len(service.long_polling.waits),
         },
-        connection_closed=(service.connection_closed, pop.looks.connection_closed),
+        connection_closed=(service.connection_closed, pop.peeks.connection_closed),
     )
-    return feature, lambda: None if ledger.table is None else ledger.table.lanes.values()
+    return feature, lambda: None if ledger.table is None else ledger.table.group_queues.values()

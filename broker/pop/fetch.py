@@ -1,5 +1,5 @@
-"""Takes messages out of queues for one pop (PopMessageProcessor.popMsgFromQueue): which lanes, from where, as
-many as there is room for; and records that they are out.
+"""Fetches messages out of queues for one pop (PopMessageProcessor.popMsgFromQueue): which queues, from where,
+as many messages as the limits allow; and records that they are in flight.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,10 +12,10 @@ from broker.consume.offset_commits import OffsetCommits
 from broker.consume.offset_resets import OffsetResets
 from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadStatus, transfer_limits
 from broker.monitoring.statistics import BrokerStatistics
-from broker.pop.group_queue import Lane
+from broker.pop.group_queue import GroupQueue
 from broker.pop.ledger import PopLedger
 from broker.pop.names import msg_offset_info, order_count_info, pop_retry_topic, start_offset_info
-from broker.pop.ops import LaneKey, Popped, PoppedInOrder, Sought
+from broker.pop.ops import GroupQueueKey, Popped, PoppedInOrder, Sought
 from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX
 from commitlog.consume_queue import ConsumeQueue
@@ -26,7 +26,7 @@ from remoting.command import RemotingCommand
 from remoting.headers.pop import PopMessageRequestHeader
 
 RETRY_FIRST_EVERY = 5
-"""So often a pop looks for retries before anything else (popFromRetryProbability 20)."""
+"""How often a pop reads retries first (popFromRetryProbability 20)."""
 READS_MAX = 4
 """Of one queue by one pop, past messages that are not wanted."""
 ANSWER_BYTES_MAX = 256 * 1024
@@ -47,8 +47,8 @@ class Pop:
 
 
 @dataclass(slots=True)
-class Taken:
-    """What a pop got, and the parts of its answer. `rest` counts what is left, as far as it was looked."""
+class Fetched:
+    """What a pop got, and the parts of its answer. `rest` counts what is left in those queues."""
 
     pop_time_ms: int
     count: int = 0
@@ -59,12 +59,12 @@ class Taken:
     offsets: list[str] = field(default_factory=list)
     counts: list[str] = field(default_factory=list)
     is_limited: bool = False
-    """Too much is out already."""
+    """Too much is in flight already."""
     is_damaged: bool = False
     goes_on: bool = False
-    """There is more behind what is not wanted."""
+    """There is more after messages that are not wanted."""
     free_in_ms: int | None = None
-    """In how long what is out in order may be handed out again."""
+    """In how long messages in flight in order may be handed out again."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class _Read:
         return tuple(place[0] for place in self.places)
 
 
-class Taker:
+class Fetcher:
     """Serves the pops of one broker. Only while there is a table."""
 
     def __init__(
@@ -107,30 +107,30 @@ class Taker:
         self._commits = commits
         self._resets = resets
         self._reader = QueueReader(log, transfer_limits(config, log), reads)
-        self._lane_max = config.pop_in_flight_max
+        self._queue_max = config.pop_in_flight_max
         self._total_max = config.pop_in_flight_total_max
         self._turn = 0
 
-    def take(self, pop: Pop) -> Taken:
+    def take(self, pop: Pop) -> Fetched:
         """Hand out what there is for the pop; recorded, but not flushed."""
-        taken = Taken(self._clock())
-        for key in self._lanes(pop.header):
+        fetched = Fetched(self._clock())
+        for key in self._group_queues(pop.header):
             queue = self._log.queues.get(key.topic, key.queue_id)
             if queue is None or not queue.max_offset:
                 continue
             try:
-                self._take_from(pop, key, queue, taken)
+                self._fetch_from(pop, key, queue, fetched)
             except DamagedRecordError:
-                taken.is_damaged = True  # a repair is on its way
-        return taken
+                fetched.is_damaged = True  # it is being repaired
+        return fetched
 
-    def next_offset(self, key: LaneKey, queue: ConsumeQueue, init_mode: int = INIT_MODE_MIN) -> int:
+    def next_offset(self, key: GroupQueueKey, queue: ConsumeQueue, init_mode: int = INIT_MODE_MIN) -> int:
         """Where the group's next pop of the queue begins. A group that is new to the queue begins at its
         first message, or at its last if it wants that and the queue has lost some already.
         """
-        lane = self._lane(key)
-        if lane is not None:
-            return lane.next_offset
+        group_queue = self._group_queue(key)
+        if group_queue is not None:
+            return group_queue.next_offset
         committed = self._commits.current(*key)
         if committed is not None:
             return committed
@@ -141,88 +141,93 @@ class Taker:
         self._commits.commit(*key, last)
         return last
 
-    def lane_keys(self, group: str, topic: str, queue_id: int, is_retry_first: bool) -> Iterator[LaneKey]:
-        """The lanes that a pop looks at, in order."""
+    def queue_keys(
+        self, group: str, topic: str, queue_id: int, is_retry_first: bool
+    ) -> Iterator[GroupQueueKey]:
+        """The queues that a pop reads, in order."""
         own = self._own_keys(group, topic, queue_id)
         yield from self._retry_keys(group, topic) if is_retry_first else own
         yield from own if is_retry_first else self._retry_keys(group, topic)
 
-    def _lanes(self, header: PopMessageRequestHeader) -> Iterator[LaneKey]:
+    def _group_queues(self, header: PopMessageRequestHeader) -> Iterator[GroupQueueKey]:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         self._turn += 1
         if header.order:
             return self._own_keys(group, topic, queue_id)
-        return self.lane_keys(group, topic, queue_id, self._turn % RETRY_FIRST_EVERY == 0)
+        return self.queue_keys(group, topic, queue_id, self._turn % RETRY_FIRST_EVERY == 0)
 
-    def _own_keys(self, group: str, topic: str, queue_id: int) -> Iterator[LaneKey]:
+    def _own_keys(self, group: str, topic: str, queue_id: int) -> Iterator[GroupQueueKey]:
         if queue_id >= 0:
-            yield LaneKey(group, topic, queue_id)
+            yield GroupQueueKey(group, topic, queue_id)
             return
         config = self._topics.topics.get(topic)
         count = config.read_queue_nums if config is not None else 0
         for step in range(count):
-            yield LaneKey(group, topic, (self._turn + step) % count)
+            yield GroupQueueKey(group, topic, (self._turn + step) % count)
 
-    def _retry_keys(self, group: str, topic: str) -> Iterator[LaneKey]:
+    def _retry_keys(self, group: str, topic: str) -> Iterator[GroupQueueKey]:
         for is_v2 in (False, True):
             name = pop_retry_topic(topic, group, is_v2)
             config = self._topics.topics.get(name)
             for queue_id in range(config.read_queue_nums if config is not None else 0):
-                yield LaneKey(group, name, queue_id)
+                yield GroupQueueKey(group, name, queue_id)
 
-    def _lane(self, key: LaneKey) -> Lane | None:
+    def _group_queue(self, key: GroupQueueKey) -> GroupQueue | None:
         table = self._ledger.table
-        return table.lanes.get(key) if table is not None else None
+        return table.group_queues.get(key) if table is not None else None
 
-    def _take_from(self, pop: Pop, key: LaneKey, queue: ConsumeQueue, taken: Taken) -> None:
+    def _fetch_from(self, pop: Pop, key: GroupQueueKey, queue: ConsumeQueue, fetched: Fetched) -> None:
         header = pop.header
         if self._resets:
-            self._resets.take(*key)  # the ledger knows; whoever pulls the queue one day is not to be moved
-        lane = self._lane(key)
+            # The ledger moved already; a consumer that pulls the queue later must not be sent back.
+            self._resets.take(*key)
+        group_queue = self._group_queue(key)
         start = self.next_offset(key, queue, header.init_mode)
-        if header.order and lane is not None:
-            if self._is_blocked(lane, header.attempt_id, taken):
+        if header.order and group_queue is not None:
+            if self._is_blocked(group_queue, header.attempt_id, fetched):
                 return
-            start = lane.order_start
+            start = group_queue.order_start
         if start == queue.max_offset or (start > queue.max_offset and not self._log.shows_all_committed()):
             return
-        replaced = lane.in_order if header.order and lane is not None else 0
-        room = min(header.max_msg_nums - taken.count, self._room(key, lane, taken, replaced))
-        if room <= 0 or taken.size_bytes >= ANSWER_BYTES_MAX:
-            taken.rest += max(queue.max_offset - start, 0)
+        replaced = group_queue.in_order if header.order and group_queue is not None else 0
+        room = min(header.max_msg_nums - fetched.count, self._room(key, group_queue, fetched, replaced))
+        if room <= 0 or fetched.size_bytes >= ANSWER_BYTES_MAX:
+            fetched.rest += max(queue.max_offset - start, 0)
             return
-        read = self._read(pop, key, start, room, ANSWER_BYTES_MAX - taken.size_bytes)
-        taken.rest += max(queue.max_offset - read.next_offset, 0)
+        read = self._read(pop, key, start, room, ANSWER_BYTES_MAX - fetched.size_bytes)
+        fetched.rest += max(queue.max_offset - read.next_offset, 0)
         if not read.places:
-            taken.goes_on = taken.goes_on or read.next_offset < queue.max_offset
-            self._pass_over(key, lane, start, read.next_offset)
+            fetched.goes_on = fetched.goes_on or read.next_offset < queue.max_offset
+            self._pass_over(key, group_queue, start, read.next_offset)
             return
-        self._hand_out(pop, key, read, taken)
+        self._hand_out(pop, key, read, fetched)
 
-    def _room(self, key: LaneKey, lane: Lane | None, taken: Taken, replaced: int) -> int:
-        """For how many messages there is room when so many that are out make place for them."""
+    def _room(
+        self, key: GroupQueueKey, group_queue: GroupQueue | None, fetched: Fetched, replaced: int
+    ) -> int:
+        """How many more messages the limits allow when so many in flight are replaced."""
         table = self._ledger.table
         assert table is not None, "a pop without a table"
-        out = lane.in_flight if lane is not None else 0
-        room = min(self._lane_max - out, self._total_max - table.in_flight) + replaced
-        if room <= 0 or not self._ledger.has_room_for(key) or not self._ledger.has_room():
-            taken.is_limited = True
+        out = group_queue.in_flight if group_queue is not None else 0
+        room = min(self._queue_max - out, self._total_max - table.in_flight) + replaced
+        if room <= 0 or not self._ledger.may_add(key) or not self._ledger.may_record():
+            fetched.is_limited = True
             return 0
         return room
 
-    def _is_blocked(self, lane: Lane, attempt_id: str | None, taken: Taken) -> bool:
-        order = lane.order
+    def _is_blocked(self, group_queue: GroupQueue, attempt_id: str | None, fetched: Fetched) -> bool:
+        order = group_queue.order
         if order is None or order.is_same_attempt(attempt_id):
             return False
         now_ms = self._now_ms()
         free_in_ms = order.free_at_ms(now_ms) - now_ms
         if free_in_ms <= 0:
             return False
-        known = taken.free_in_ms
-        taken.free_in_ms = free_in_ms if known is None else min(known, free_in_ms)
+        known = fetched.free_in_ms
+        fetched.free_in_ms = free_in_ms if known is None else min(known, free_in_ms)
         return True
 
-    def _read(self, pop: Pop, key: LaneKey, start: int, room: int, bytes_max: int) -> _Read:
+    def _read(self, pop: Pop, key: GroupQueueKey, start: int, room: int, bytes_max: int) -> _Read:
         """Raises DamagedRecordError."""
         offset = start
         for _ in range(READS_MAX):
@@ -237,42 +242,44 @@ class Taker:
                 break
         return _Read(start, offset)
 
-    def _pass_over(self, key: LaneKey, lane: Lane | None, start: int, next_offset: int) -> None:
-        """Nothing up to here is wanted. Nobody need know: the next leader will find so too. One that began
-        behind the queue's end goes back.
+    def _pass_over(
+        self, key: GroupQueueKey, group_queue: GroupQueue | None, start: int, next_offset: int
+    ) -> None:
+        """Nothing up to here is wanted. That needs no record: the next leader finds the same. A queue that
+        began behind the log's end goes back.
         """
-        if lane is None:
+        if group_queue is None:
             if next_offset < start:
                 self._commits.commit(*key, next_offset)
             else:
                 self._commits.note(*key, next_offset)
-        elif lane.order is not None and lane.order.pending:
-            self._ledger.record(Sought(key, next_offset))  # what was out in order is gone
-        elif next_offset != lane.next_offset:
-            lane.next_offset = next_offset
+        elif group_queue.order is not None and group_queue.order.pending:
+            self._ledger.record(Sought(key, next_offset))  # what was in flight in order is gone
+        elif next_offset != group_queue.next_offset:
+            group_queue.next_offset = next_offset
             self._ledger.touch(key)
 
-    def _hand_out(self, pop: Pop, key: LaneKey, read: _Read, taken: Taken) -> None:
+    def _hand_out(self, pop: Pop, key: GroupQueueKey, read: _Read, fetched: Fetched) -> None:
         header, offsets = pop.header, read.offsets
-        times = taken.pop_time_ms, header.invisible_time_ms
+        times = fetched.pop_time_ms, header.invisible_time_ms
         if header.order:
             self._ledger.record(PoppedInOrder(key, offsets, read.next_offset, *times, header.attempt_id))
-            taken.counts.append(self._order_counts(key))
+            fetched.counts.append(self._order_counts(key))
         else:
             self._ledger.record(Popped(key, offsets, read.next_offset, *times))
-        taken.starts.append(start_offset_info(key.topic, key.queue_id, read.start))
-        taken.offsets.append(msg_offset_info(key.topic, key.queue_id, offsets))
-        taken.bodies.append(read.body)
-        taken.count += len(offsets)
-        taken.size_bytes += len(read.body)
+        fetched.starts.append(start_offset_info(key.topic, key.queue_id, read.start))
+        fetched.offsets.append(msg_offset_info(key.topic, key.queue_id, offsets))
+        fetched.bodies.append(read.body)
+        fetched.count += len(offsets)
+        fetched.size_bytes += len(read.body)
         self._statistics.got(key.topic, key.group, key.queue_id, len(offsets), len(read.body), 0)
 
-    def _order_counts(self, key: LaneKey) -> str:
-        lane = self._lane(key)
-        assert lane is not None, key
-        assert lane.order is not None, key
-        counts = lane.order.counts
-        least = min(counts.values()) if len(counts) == len(lane.order.offsets) else 0
+    def _order_counts(self, key: GroupQueueKey) -> str:
+        group_queue = self._group_queue(key)
+        assert group_queue is not None, key
+        assert group_queue.order is not None, key
+        counts = group_queue.order.counts
+        least = min(counts.values()) if len(counts) == len(group_queue.order.offsets) else 0
         return order_count_info(key.topic, key.queue_id, counts.items(), least)
 
 

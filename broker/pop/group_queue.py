@@ -1,32 +1,32 @@
-"""One queue as one group pops it: where it goes on, and what is out. Pure."""
+"""One queue as one group pops it: where the next pop begins, and what is in flight. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from broker.pop.ops import LaneKey
+from broker.pop.ops import GroupQueueKey
 
 
 @dataclass(slots=True, eq=False)
-class Checkout:
-    """Messages that were handed out together. Those of `offsets` that are out still are `left` in number."""
+class InFlightBatch:
+    """Messages that were handed out together; `left` of them are still in flight."""
 
-    lane: "Lane"
+    group_queue: "GroupQueue"
     offsets: tuple[int, ...]
     pop_time_ms: int
     invisible_ms: int
     left: int
 
     def still_out(self) -> Iterator[int]:
-        """The offsets that nobody finished or changed since."""
-        out = self.lane.out
+        """The offsets that were neither finished nor changed since."""
+        out = self.group_queue.out
         return (offset for offset in self.offsets if out.get(offset) is self)
 
 
 @dataclass(slots=True)
 class Pending:
-    """A message that is out in order, for `invisible_ms` from `since_ms` on: by the wall clock of the leader
-    that said so. `ends_ms` is on the monotonic clock of who leads now, so that a wall clock that is set
-    neither hands it out too early nor keeps the queue for as long as the step was.
+    """A message in flight in order, for `invisible_ms` from `since_ms` on: by the wall clock of the leader
+    that wrote it. `ends_ms` is on the monotonic clock of the present leader, so that a wall clock that is set
+    neither hands it out too early nor blocks the queue for as long as the step was.
     """
 
     since_ms: int
@@ -35,7 +35,7 @@ class Pending:
 
     @property
     def until_ms(self) -> int:
-        """When it may be handed out again, by the wall clock: what other nodes are told."""
+        """When it may be handed out again, by the wall clock: as it is written to the log."""
         return self.since_ms + self.invisible_ms
 
 
@@ -51,7 +51,7 @@ class OrderBatch:
     """What a group that consumes in order has of the queue. `pending` are those that it did not acknowledge,
     by offset; `counts`, how often each was handed out before. When the times of all that is pending are over,
     the next batch begins at the first that is pending, with all that follows it: what was acknowledged behind
-    it comes again, as in RocketMQ, where the order is whole for whoever gets it.
+    it comes again, as in RocketMQ: each consumer gets the order without gaps.
     """
 
     pop_time_ms: int
@@ -76,20 +76,20 @@ class OrderBatch:
         return attempt_id is not None and attempt_id == self.attempt_id
 
 
-class Lane:
-    """The next pop begins at `next_offset`; `out` has each invisible message's checkout, lowest first."""
+class GroupQueue:
+    """The next pop begins at `next_offset`; `out` has the batch of each invisible message, lowest first."""
 
     __slots__ = ("key", "next_offset", "order", "out")
 
-    def __init__(self, key: LaneKey, next_offset: int = 0) -> None:
+    def __init__(self, key: GroupQueueKey, next_offset: int = 0) -> None:
         self.key = key
         self.next_offset = next_offset
-        self.out: dict[int, Checkout] = {}
+        self.out: dict[int, InFlightBatch] = {}
         self.order: OrderBatch | None = None
 
     @property
     def in_order(self) -> int:
-        """So many are out in order; the next pop in order takes their place."""
+        """How many are in flight in order; the next pop in order replaces them."""
         return len(self.order.pending) if self.order is not None else 0
 
     @property
@@ -110,5 +110,5 @@ class Lane:
         return min(lowest, next(iter(self.out), lowest), self.next_offset)
 
     def is_idle(self) -> bool:
-        """Whether its next offset is all there is to know."""
+        """Whether its next offset is all that is known of it."""
         return not self.out and (self.order is None or not self.order.pending)

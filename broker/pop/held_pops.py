@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from broker.pop.long_polling import Held, WaitingPops
+from broker.pop.long_polling import Held, HeldPops
 from commitlog.dispatch import DispatchBatch
 from commitlog.log import MessageLog
 
@@ -15,7 +15,7 @@ SERVED_PER_TURN_MAX = 200
 T = TypeVar("T")
 
 
-class PopHolding(Generic[T]):
+class PopLongPolling(Generic[T]):
     """Holds requests. `serve` tries to answer one, and says whether it did; those of a group are tried one
     after the other until one finds nothing. `expired` gets those whose time is up.
     """
@@ -28,7 +28,7 @@ class PopHolding(Generic[T]):
         turn_ends: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
-        self.waits: WaitingPops[T] = WaitingPops()
+        self.waits: HeldPops[T] = HeldPops()
         self._serve = serve
         self._expired = expired
         self._turn_ends = turn_ends
@@ -40,12 +40,13 @@ class PopHolding(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_stopped = False
-        log.add_listener(self._on_dispatch)
+        self._log = log
 
     def hold(self, held: Held[T], poll_time_ms: int) -> bool:
         """False when there is no room, or the node stops."""
         if self._is_stopped or not self.waits.hold(held, self._now_ms() + poll_time_ms):
             return False
+        self._log.add_listener(self._on_dispatch)
         self._arm()
         return True
 
@@ -89,7 +90,10 @@ class PopHolding(Generic[T]):
 
     def _on_dispatch(self, batch: DispatchBatch) -> None:
         waits = self.waits
-        if not len(waits) or not self._is_awaited(batch.topics):
+        if not len(waits):
+            self._log.remove_listener(self._on_dispatch)
+            return
+        if not self._is_awaited(batch.topics):
             return
         places: Iterable[tuple[str, int]]
         if batch.runs is not None:

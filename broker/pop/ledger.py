@@ -13,7 +13,7 @@ from functools import partial
 
 from broker.config import BrokerConfig
 from broker.consume.offset_commits import OffsetCommits
-from broker.pop.group_queue import Lane
+from broker.pop.group_queue import GroupQueue
 from broker.pop.loading import load, snapshot_hold
 from broker.pop.ops import (
     POP_QUEUE_ID,
@@ -22,7 +22,7 @@ from broker.pop.ops import (
     TAG_SNAPSHOT,
     Dropped,
     Finished,
-    LaneKey,
+    GroupQueueKey,
     Op,
     Sought,
     encode_op,
@@ -35,7 +35,7 @@ from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import REQUEST_RETRY_MS, LoadedMachine, ignore
 from commitlog.record import Message, format_properties
 
-LANES_MAX = 100_000
+GROUP_QUEUES_MAX = 100_000
 """Queues, each once for every group that pops it, of which more is known than an offset."""
 WAITING_OPS_MAX = 20_000
 """Ops that the log has not accepted yet. Beyond that, requests are refused."""
@@ -71,9 +71,9 @@ class PopLedger(LoadedMachine[PopTable]):
         self._ops: list[Op] = []
         self._waiters: list[OnDone] = []
         self._retry = self.timer(self.flush)
-        self._touched: dict[LaneKey, None] = {}
+        self._touched: dict[GroupQueueKey, None] = {}
         self._floors = self.timer(self._note_floors)
-        self._sought: dict[LaneKey, int] = {}
+        self._sought: dict[GroupQueueKey, int] = {}
         """Offsets that groups were moved to while the table is loaded."""
         self._deleted_topics: set[str] = set()
         """Some may exist again: what is in flight of them is of messages that are gone."""
@@ -91,14 +91,14 @@ class PopLedger(LoadedMachine[PopTable]):
         """None while this node does not lead, or loads it. Changed by `record` alone."""
         return self._table
 
-    def has_room(self) -> bool:
+    def may_record(self) -> bool:
         """Whether ops may be recorded; not while the log has accepted none for long."""
         return len(self._ops) < WAITING_OPS_MAX
 
-    def has_room_for(self, key: LaneKey) -> bool:
+    def may_add(self, key: GroupQueueKey) -> bool:
         """Whether a group queue may be added, if it is a new one."""
         table = self._table
-        return table is not None and (key in table.lanes or len(table.lanes) < LANES_MAX)
+        return table is not None and (key in table.group_queues or len(table.group_queues) < GROUP_QUEUES_MAX)
 
     def record(self, op: Op) -> None:
         """Apply an op. `flush` must follow within the loop turn."""
@@ -117,8 +117,8 @@ class PopLedger(LoadedMachine[PopTable]):
         assert self._ops, "nothing was recorded"
         self._waiters.append(on_done)
 
-    def touch(self, key: LaneKey) -> None:
-        """The lane's floor may be another now."""
+    def touch(self, key: GroupQueueKey) -> None:
+        """The floor of the queue may have changed."""
         self._touched[key] = None
         self._floors.arm(FLOORS_INTERVAL_MS)
 
@@ -141,9 +141,9 @@ class PopLedger(LoadedMachine[PopTable]):
         self.snapshot_if_due()
 
     def move(self, messages: Sequence[Message], finished: Sequence[Finished]) -> PutStatus:
-        """Put messages that come from what is out in the log, and that it is finished, with one put, or with
-        two where the log takes but one message at a time. A log that ends between them has the message twice,
-        and none is lost.
+        """Write copies of messages in flight, and that these are finished, with one put, or with two where
+        the log accepts only one message at a time. A log that ends between them has a message twice; none is
+        lost.
         """
         self.flush()
         if self._table is None or self._ops:
@@ -151,7 +151,7 @@ class PopLedger(LoadedMachine[PopTable]):
         if messages and self._config.pending_appends_max <= len(messages):
             return self._move_one_by_one(messages, finished)
         body, count = _joined(finished)
-        assert count == len(finished), f"{len(finished)} lanes in one put"
+        assert count == len(finished), f"{len(finished)} group_queues in one put"
         result = self._log.put([*messages, self._message(body)], ignore)
         if result.status is PutStatus.PUT_OK:
             self._changes += count
@@ -195,31 +195,35 @@ class PopLedger(LoadedMachine[PopTable]):
             self._changes = max(self._changes, 1)
             self.snapshot()
 
-    def _idle(self, table: PopTable) -> set[LaneKey]:
-        return {lane.key for lane in table.lanes.values() if self._is_forgettable(lane)}
+    def _idle(self, table: PopTable) -> set[GroupQueueKey]:
+        return {
+            group_queue.key
+            for group_queue in table.group_queues.values()
+            if self._is_forgettable(group_queue)
+        }
 
-    def _is_forgettable(self, lane: Lane) -> bool:
-        return lane.is_idle() and self._state.offsets.get(*lane.key) == lane.next_offset
+    def _is_forgettable(self, group_queue: GroupQueue) -> bool:
+        return group_queue.is_idle() and self._state.offsets.get(*group_queue.key) == group_queue.next_offset
 
     def _note_floors(self) -> None:
         """Let the groups' offsets follow, for tools, and for consumers that pull the queue later."""
         touched, self._touched = self._touched, {}
         for key in touched:
-            lane = self._table.lanes.get(key) if self._table is not None else None
-            if lane is not None:
-                self._commits.note(*key, lane.floor)
+            group_queue = self._table.group_queues.get(key) if self._table is not None else None
+            if group_queue is not None:
+                self._commits.note(*key, group_queue.floor)
 
     def _seek(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """The group's offset is set: the next pop begins there."""
-        key = LaneKey(group, topic, queue_id)
-        if self.is_loading and len(self._sought) < LANES_MAX:
+        key = GroupQueueKey(group, topic, queue_id)
+        if self.is_loading and len(self._sought) < GROUP_QUEUES_MAX:
             self._sought[key] = offset
-        elif self._table is not None and key in self._table.lanes:
+        elif self._table is not None and key in self._table.group_queues:
             self.record(Sought(key, offset))
             self.flush()
 
     def _on_topics_changed(self) -> None:
-        if self._table is not None and self._table.lanes:
+        if self._table is not None and self._table.group_queues:
             asyncio.get_running_loop().call_soon(self.drop_lost)
 
     def _on_topic_deleted(self, topic: str) -> None:
@@ -233,7 +237,7 @@ class PopLedger(LoadedMachine[PopTable]):
             return
         deleted, self._deleted_topics = self._deleted_topics, set()
         topics, groups = self._state.topics.keys() - deleted, self._state.groups
-        lost = [key for key in self._table.lanes if key.topic not in topics or key.group not in groups]
+        lost = [key for key in self._table.group_queues if key.topic not in topics or key.group not in groups]
         for key in lost:
             self.record(Dropped(key))
         self.flush()
@@ -259,17 +263,17 @@ class PopLedger(LoadedMachine[PopTable]):
         table = self._table
         assert table is not None, "a leader without a table"
         table.start_clock(self._clock(), self._now_ms())
-        for key, lane in table.lanes.items():
+        for key, group_queue in table.group_queues.items():
             committed = self._commits.current(*key)
-            if committed is not None and lane.is_idle():
-                lane.next_offset = max(lane.next_offset, committed)
+            if committed is not None and group_queue.is_idle():
+                group_queue.next_offset = max(group_queue.next_offset, committed)
         for key, offset in self._sought.items():
-            if key in table.lanes:
+            if key in table.group_queues:
                 self.record(Sought(key, offset))
         self._sought.clear()
         if table.in_flight:
-            logger.info("%d messages are in flight, of %d queues", table.in_flight, len(table.lanes))
-        for key in table.lanes:
+            logger.info("%d messages are in flight, of %d queues", table.in_flight, len(table.group_queues))
+        for key in table.group_queues:
             self.touch(key)
         self.drop_lost()
         self.snapshot()
@@ -285,11 +289,11 @@ class PopLedger(LoadedMachine[PopTable]):
 
 
 def _joined(ops: Sequence[Op]) -> tuple[bytes, int]:
-    """The body of a record with as many of the ops as it holds, and how many these are. What lanes finish
-    one after the other is written together.
+    """The body of a record with as many of the ops as it holds, and how many these are. What a queue
+    finishes one after the other is written together.
     """
     encoded: list[bytes] = []
-    finished: dict[LaneKey, list[int]] = {}
+    finished: dict[GroupQueueKey, list[int]] = {}
     size = count = 0
 
     def close() -> None:

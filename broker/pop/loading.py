@@ -31,7 +31,7 @@ async def load(log: MessageLog, deleted_at: Mapping[str, int]) -> tuple[PopTable
     table, start = await _snapshot(ops_log)
     changes = 0
     snapshot_end = ops_log.position_at(start - 1)
-    for key in [key for key in table.lanes if deleted_at.get(key.topic, -1) > snapshot_end]:
+    for key in [key for key in table.group_queues if deleted_at.get(key.topic, -1) > snapshot_end]:
         table.apply(Dropped(key))
     async for record in ops_log.records(start, ops_log.max_offset):
         ops = decode_record_body(bytes(record.body))

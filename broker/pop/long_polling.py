@@ -25,7 +25,7 @@ class Held(Generic[T]):
     request: T
 
 
-class WaitingPops(Generic[T]):
+class HeldPops(Generic[T]):
     """All that wait at a broker, those first who came first."""
 
     def __init__(self, held_max: int = HELD_MAX, per_queue_max: int = HELD_PER_QUEUE_MAX) -> None:

@@ -39,7 +39,7 @@ class PopRecordError(ChangelogError):
     """A record cannot be read: it was not written by a broker of this version or earlier."""
 
 
-class LaneKey(NamedTuple):
+class GroupQueueKey(NamedTuple):
     """One queue as one group consumes it."""
 
     group: str
@@ -52,7 +52,7 @@ class Popped(NamedTuple):
     `next_offset`.
     """
 
-    key: LaneKey
+    key: GroupQueueKey
     offsets: tuple[int, ...]
     next_offset: int
     pop_time_ms: int
@@ -62,7 +62,7 @@ class Popped(NamedTuple):
 class PoppedInOrder(NamedTuple):
     """These are all that the group has of the queue until they are finished."""
 
-    key: LaneKey
+    key: GroupQueueKey
     offsets: tuple[int, ...]
     next_offset: int
     pop_time_ms: int
@@ -73,14 +73,14 @@ class PoppedInOrder(NamedTuple):
 class Finished(NamedTuple):
     """Acknowledged, or come to lie elsewhere: these are not handed out again."""
 
-    key: LaneKey
+    key: GroupQueueKey
     offsets: tuple[int, ...]
 
 
 class Changed(NamedTuple):
     """One that is out stays invisible from this time on for so long."""
 
-    key: LaneKey
+    key: GroupQueueKey
     offset: int
     pop_time_ms: int
     invisible_ms: int
@@ -89,14 +89,14 @@ class Changed(NamedTuple):
 class Sought(NamedTuple):
     """The group goes on at this offset, and what it has out does not count any more."""
 
-    key: LaneKey
+    key: GroupQueueKey
     next_offset: int
 
 
 class Dropped(NamedTuple):
     """Nothing is known of the queue any more: its topic or its group is gone."""
 
-    key: LaneKey
+    key: GroupQueueKey
 
 
 Op = Popped | PoppedInOrder | Finished | Changed | Sought | Dropped
@@ -185,9 +185,9 @@ def whole(value: object) -> int:
     return value
 
 
-def read_key(row: Sequence[Any]) -> LaneKey:
+def read_key(row: Sequence[Any]) -> GroupQueueKey:
     """The key that stands from the second place on in each row. Raises ValueError."""
-    return LaneKey(str(row[1]), str(row[2]), whole(row[3]))
+    return GroupQueueKey(str(row[1]), str(row[2]), whole(row[3]))
 
 
 def read_attempt(value: object) -> str | None:

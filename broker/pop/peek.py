@@ -1,4 +1,4 @@
-"""What looks at queues as a pop would, and takes nothing: PEEK_MESSAGE (200052), NOTIFICATION (200054), and
+"""Reads queues as a pop would, without fetching messages: PEEK_MESSAGE (200052), NOTIFICATION (200054), and
 POLLING_INFO (200055) (PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor).
 """
 
@@ -11,10 +11,10 @@ from broker.consume.filters import MATCH_ALL
 from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadStatus, transfer_limits
 from broker.pop.checks import MESSAGES_MAX, PopChecks
 from broker.pop.fetch import ANSWER_BYTES_MAX
-from broker.pop.held_pops import PopHolding
+from broker.pop.held_pops import PopLongPolling
 from broker.pop.ledger import PopLedger
 from broker.pop.long_polling import Held
-from broker.pop.ops import LaneKey
+from broker.pop.ops import GroupQueueKey
 from broker.pop.service import BEING_REPAIRED, POLL_TIME_MAX_MS, PopService
 from broker.readiness import Readiness
 from broker.state.groups import SubscriptionGroupConfig
@@ -40,7 +40,7 @@ class _Notice:
     header: NotificationRequestHeader
 
 
-class PopLooks:
+class PopPeeks:
     """The requests of one broker; owns the notifications that wait."""
 
     def __init__(
@@ -67,7 +67,7 @@ class PopLooks:
         self._readiness = readiness
         self._checks = checks
         self._reader = QueueReader(log, transfer_limits(config, log), reads)
-        self._holding: PopHolding[_Notice] = PopHolding(
+        self._long_polling: PopLongPolling[_Notice] = PopLongPolling(
             log, self._serve, self._time_out, lambda: None, now_ms
         )
         ledger.on_ready(self._on_ready)
@@ -80,13 +80,13 @@ class PopLooks:
         }
 
     def connection_closed(self, connection: Connection) -> None:
-        self._holding.waits.drop_connection(connection.connection_id)
+        self._long_polling.waits.drop_connection(connection.connection_id)
 
     async def start(self) -> None:
         """The first notification that waits arms what there is to arm."""
 
     async def stop(self) -> None:
-        self._holding.stop()
+        self._long_polling.stop()
 
     async def peek(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
         """200052: the messages that a pop would get, which stay where they are."""
@@ -98,15 +98,15 @@ class PopLooks:
         bodies: list[bytes] = []
         count = rest = 0
         room = ANSWER_BYTES_MAX
-        keys = self._service.taker.lane_keys(header.consumer_group, header.topic, header.queue_id, False)
+        keys = self._service.fetcher.queue_keys(header.consumer_group, header.topic, header.queue_id, False)
         for key in keys:
             start, end = self._stretch(key)
             rest += max(end - start, 0)
             if start >= end or count >= header.max_msg_nums or room <= 0:
                 continue
-            taken, body = self._read(key, start, header.max_msg_nums - count, room)
+            fetched, body = self._read(key, start, header.max_msg_nums - count, room)
             bodies.append(body)
-            count += taken
+            count += fetched
             room -= len(body)
         code = ResponseCode.SUCCESS if count else ResponseCode.PULL_NOT_FOUND
         remark = "FOUND" if count else "NO_MESSAGE_IN_QUEUE"
@@ -130,7 +130,7 @@ class PopLooks:
             connection.connection_id,
             notice,
         )
-        if not self._holding.hold(held, min(header.poll_time_ms, POLL_TIME_MAX_MS)):
+        if not self._long_polling.hold(held, min(header.poll_time_ms, POLL_TIME_MAX_MS)):
             return _notification(request, polling_full=True)
         return None
 
@@ -138,18 +138,18 @@ class PopLooks:
         """200055: how many pops wait at a queue."""
         header = PollingInfoRequestHeader.parse(request.ext_fields)
         self._checks.place(await self._group(header.consumer_group), header.topic, header.queue_id)
-        waits = self._service.holding.waits
+        waits = self._service.long_polling.waits
         count = waits.count(header.consumer_group, header.topic, max(header.queue_id, -1))
         return success_response(request, {"pollingNum": str(count)})
 
     async def _check(self, group: str, topic: str, queue_id: int) -> None:
-        """Only the leader knows what is out. Raises RequestError."""
+        """Only the leader knows what is in flight. Raises RequestError."""
         if self._ledger.table is None and not await self._readiness.wait():
             raise self._readiness.refusal()
         config = await self._group(group)
         self._checks.place(config, topic, queue_id)
         if self._ledger.table is None:
-            raise RequestError(ResponseCode.SYSTEM_BUSY, "what is out is being read; try again")
+            raise RequestError(ResponseCode.SYSTEM_BUSY, "messages in flight are being loaded; try again")
 
     async def _group(self, name: str) -> SubscriptionGroupConfig:
         try:
@@ -161,14 +161,14 @@ class PopLooks:
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         return group
 
-    def _stretch(self, key: LaneKey) -> tuple[int, int]:
-        """From where to where a pop of the lane would read."""
+    def _stretch(self, key: GroupQueueKey) -> tuple[int, int]:
+        """From which offset to which a pop of the queue would read."""
         queue = self._log.queues.get(key.topic, key.queue_id)
         if queue is None:
             return 0, 0
-        return max(self._service.taker.next_offset(key, queue), queue.min_offset), queue.max_offset
+        return max(self._service.fetcher.next_offset(key, queue), queue.min_offset), queue.max_offset
 
-    def _read(self, key: LaneKey, start: int, most: int, room: int) -> tuple[int, bytes]:
+    def _read(self, key: GroupQueueKey, start: int, most: int, room: int) -> tuple[int, bytes]:
         try:
             result = self._reader.read(key.topic, key.queue_id, start, MATCH_ALL, most, room)
         except DamagedRecordError:
@@ -178,10 +178,10 @@ class PopLooks:
     def _has_message(self, header: NotificationRequestHeader) -> bool:
         table = self._ledger.table
         now_ms = self._now_ms()
-        keys = self._service.taker.lane_keys(header.consumer_group, header.topic, header.queue_id, False)
+        keys = self._service.fetcher.queue_keys(header.consumer_group, header.topic, header.queue_id, False)
         for key in keys:
-            lane = table.lanes.get(key) if table is not None else None
-            order = lane.order if lane is not None else None
+            group_queue = table.group_queues.get(key) if table is not None else None
+            order = group_queue.order if group_queue is not None else None
             if header.order and order is not None and order.pending:
                 if order.is_same_attempt(header.attempt_id) or order.free_at_ms(now_ms) <= now_ms:
                     return True
@@ -209,7 +209,7 @@ class PopLooks:
 
     def _on_ready(self, is_ready: bool) -> None:
         if not is_ready:
-            self._holding.end_all(self._time_out)
+            self._long_polling.end_all(self._time_out)
 
 
 def _notification(

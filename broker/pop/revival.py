@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from broker.config import BrokerConfig
-from broker.pop.group_queue import Checkout
+from broker.pop.group_queue import InFlightBatch
 from broker.pop.ledger import PopLedger
 from broker.pop.names import origin_topic, pop_retry_topic
-from broker.pop.ops import Finished, LaneKey
+from broker.pop.ops import Finished, GroupQueueKey
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import RETRY_PREFIX, TopicConfig, dlq_topic
@@ -98,19 +98,19 @@ logger = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Batch:
     messages: list[Message] = field(default_factory=list)
-    finished: dict[LaneKey, list[int]] = field(default_factory=dict)
+    finished: dict[GroupQueueKey, list[int]] = field(default_factory=dict)
     missing: dict[str, TopicConfig] = field(default_factory=dict)
     """Topics to be created first."""
-    held_back: dict[Checkout, None] = field(default_factory=dict)
+    held_back: dict[InFlightBatch, None] = field(default_factory=dict)
     """With messages for those topics."""
-    damaged: dict[Checkout, None] = field(default_factory=dict)
+    damaged: dict[InFlightBatch, None] = field(default_factory=dict)
     size: int = 0
     size_bytes: int = 0
 
     def has_room(self, messages_max: int) -> bool:
         return self.size < messages_max and self.size_bytes < BATCH_BYTES_MAX
 
-    def finish(self, key: LaneKey, offset: int) -> None:
+    def finish(self, key: GroupQueueKey, offset: int) -> None:
         self.finished.setdefault(key, []).append(offset)
         self.size += 1
 
@@ -141,7 +141,7 @@ class Revival:
         self._news = asyncio.Event()
         self._wakes_at_ms: int | None = None
         self._task: asyncio.Task[None] | None = None
-        self._due: list[Checkout] = []
+        self._due: list[InFlightBatch] = []
         ledger.on_ready(self._on_ready)
 
     async def start(self) -> None:
@@ -207,22 +207,22 @@ class Revival:
 
     def _gather(self) -> _Batch:
         """What is due now, as much as one put takes. Checkouts with nothing left out are dropped."""
-        self._due = [checkout for checkout in self._due if checkout.left]
+        self._due = [in_flight_batch for in_flight_batch in self._due if in_flight_batch.left]
         batch = _Batch()
-        for checkout in self._due:
-            for offset in checkout.still_out():
+        for in_flight_batch in self._due:
+            for offset in in_flight_batch.still_out():
                 if not batch.has_room(self._messages_max):
                     return batch
-                self._add(batch, checkout, offset)
+                self._add(batch, in_flight_batch, offset)
         return batch
 
-    def _add(self, batch: _Batch, checkout: Checkout, offset: int) -> None:
-        key = checkout.lane.key
+    def _add(self, batch: _Batch, in_flight_batch: InFlightBatch, offset: int) -> None:
+        key = in_flight_batch.group_queue.key
         group = self._state.groups.get(key.group)
         try:
             record = self._record(key, offset) if group is not None else None
         except DamagedRecordError:
-            batch.damaged[checkout] = None  # a repair is on its way
+            batch.damaged[in_flight_batch] = None  # it is being repaired
             return
         if record is None or group is None:
             batch.finish(key, offset)
@@ -230,14 +230,14 @@ class Revival:
         topic = target_topic(record, group, self._config.enable_retry_topic_v2)
         if topic.name not in self._state.topics:
             batch.missing[topic.name] = topic
-            batch.held_back[checkout] = None
+            batch.held_back[in_flight_batch] = None
             return
         host = self._store_host
-        batch.messages.append(retry_copy(record, topic, key.group, checkout.pop_time_ms, host))
+        batch.messages.append(retry_copy(record, topic, key.group, in_flight_batch.pop_time_ms, host))
         batch.size_bytes += record.size
         batch.finish(key, offset)
 
-    def _record(self, key: LaneKey, offset: int) -> Record | None:
+    def _record(self, key: GroupQueueKey, offset: int) -> Record | None:
         """None for a message that is gone. Raises DamagedRecordError."""
         queue = self._log.queues.get(key.topic, key.queue_id)
         units = queue.units(offset, 1) if queue is not None and offset >= queue.min_offset else []
@@ -256,15 +256,15 @@ class Revival:
             return False
         return True
 
-    def _postpone(self, checkouts: Iterable[Checkout], wait_ms: int) -> None:
+    def _postpone(self, batches: Iterable[InFlightBatch], wait_ms: int) -> None:
         table = self._ledger.table
-        later = dict.fromkeys(checkouts)
+        later = dict.fromkeys(batches)
         if table is None or not later:
             return
-        self._due = [checkout for checkout in self._due if checkout not in later]
-        for checkout in later:
-            if checkout.left:
-                table.deadlines.add(checkout, self._now_ms() + wait_ms)
+        self._due = [in_flight_batch for in_flight_batch in self._due if in_flight_batch not in later]
+        for in_flight_batch in later:
+            if in_flight_batch.left:
+                table.deadlines.add(in_flight_batch, self._now_ms() + wait_ms)
 
     def _put(self, batch: _Batch) -> bool:
         """Whether to go on at once."""

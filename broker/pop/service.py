@@ -1,9 +1,9 @@
 """POP_MESSAGE (200050), and what consumers say of what they popped, on the writable leader
 (PopMessageProcessor).
 
-All requests of a loop turn share a record, and each is answered when that is committed: a message is in
-nobody's hands unless every later leader knows it. A pop that finds nothing is held until something comes, as
-long as it asks for. While a new leader reads what is out, requests wait for it.
+All requests of a loop turn share a record, and each is answered when that is committed: no consumer has a
+message unless every later leader knows it. A pop that finds nothing is held until a message comes, as long as
+it asks for. While a new leader loads the table of messages in flight, requests wait for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,12 @@ from broker.background import Spawn
 from broker.consume.clients import ClientConnection
 from broker.pop.acks import PopAcks
 from broker.pop.checks import PopChecks
-from broker.pop.fetch import Pop, Taken, Taker
-from broker.pop.held_pops import PopHolding
+from broker.pop.fetch import Fetched, Fetcher, Pop
+from broker.pop.held_pops import PopLongPolling
 from broker.pop.ledger import PopLedger
 from broker.pop.long_polling import Held
 from broker.pop.names import ORDER_REVIVE_QUEUE
-from broker.pop.ops import LaneKey
+from broker.pop.ops import GroupQueueKey
 from broker.pop.revival import Revival
 from broker.readiness import Readiness
 from broker.responses import put_error
@@ -38,12 +38,12 @@ DEFERRED_MAX = 10_000
 ANSWERS_BYTES_MAX = 64 * 1024 * 1024
 """Of messages that wait for the commit of their pop."""
 TOO_MUCH_OUT = (
-    "[OVERLOAD]too many messages are out and not acknowledged (popInflightMessageThreshold of a queue, "
-    "popInflightTotal), or the log takes no records now"
+    "[OVERLOAD]too many messages are in flight (popInflightMessageThreshold of a queue, "
+    "popInflightTotal), or the log accepts no records now"
 )
 TOO_MANY_WAIT = "[OVERLOAD]too many pops wait, or the node stops"
 BEING_REPAIRED = "[REPAIR]a message is damaged on this node's disk and is being repaired"
-UNREADABLE = "what is out cannot be read on this node; its log says why"
+UNREADABLE = "the messages in flight cannot be loaded on this node; its log says why"
 
 _Handler = Callable[[RemotingCommand, ClientConnection], None]
 
@@ -63,7 +63,7 @@ class PopService:
         revival: Revival,
         readiness: Readiness,
         checks: PopChecks,
-        taker: Taker,
+        fetcher: Fetcher,
     ) -> None:
         self._router = router
         self._clock = clock
@@ -74,7 +74,7 @@ class PopService:
         self._revival = revival
         self._readiness = readiness
         self._checks = checks
-        self.taker = taker
+        self.fetcher = fetcher
         acks = PopAcks(log, state, router, clock, ledger, self._on_free)
         self._handlers: dict[int, _Handler] = {
             RequestCode.POP_MESSAGE: self._pop,
@@ -82,7 +82,9 @@ class PopService:
             RequestCode.BATCH_ACK_MESSAGE: acks.batch_ack,
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME: acks.change_invisible_time,
         }
-        self.holding: PopHolding[Pop] = PopHolding(log, self._serve, self._time_out, self._end_turn, now_ms)
+        self.long_polling: PopLongPolling[Pop] = PopLongPolling(
+            log, self._serve, self._time_out, self._end_turn, now_ms
+        )
         self._deferred: list[tuple[RemotingCommand, ClientConnection]] = []
         self._waits_for_leader = False
         self._creating = 0
@@ -100,13 +102,13 @@ class PopService:
         self._end_turn()
 
     def connection_closed(self, connection: Connection) -> None:
-        self.holding.waits.drop_connection(connection.connection_id)
+        self.long_polling.waits.drop_connection(connection.connection_id)
 
     async def start(self) -> None:
         """The first request arms what there is to arm."""
 
     async def stop(self) -> None:
-        self.holding.stop()
+        self.long_polling.stop()
         self._refuse_deferred()
 
     def _end_turn(self) -> None:
@@ -153,7 +155,7 @@ class PopService:
         if is_ready:
             self._admit_deferred()
         else:
-            self.holding.end_all(self._refuse_held)
+            self.long_polling.end_all(self._refuse_held)
             self._refuse_deferred()
 
     def _admit_deferred(self) -> None:
@@ -219,71 +221,71 @@ class PopService:
             self._refuse_held(pop)
             return True
         if self._answers_bytes >= ANSWERS_BYTES_MAX:
-            self._answer(pop, Taken(self._clock()), ResponseCode.POLLING_FULL, TOO_MUCH_OUT)
+            self._answer(pop, Fetched(self._clock()), ResponseCode.POLLING_FULL, TOO_MUCH_OUT)
             return True
-        taken = self.taker.take(pop)
-        if taken.count:
-            self._answers_bytes += taken.size_bytes
-            self._ledger.when_committed(partial(self._on_committed, pop, taken))
+        fetched = self.fetcher.take(pop)
+        if fetched.count:
+            self._answers_bytes += fetched.size_bytes
+            self._ledger.when_committed(partial(self._on_committed, pop, fetched))
             return True
-        if taken.is_damaged:
-            self._answer(pop, taken, ResponseCode.SYSTEM_BUSY, BEING_REPAIRED)
+        if fetched.is_damaged:
+            self._answer(pop, fetched, ResponseCode.SYSTEM_BUSY, BEING_REPAIRED)
             return True
-        if taken.is_limited:
-            self._answer(pop, taken, ResponseCode.POLLING_FULL, TOO_MUCH_OUT)
+        if fetched.is_limited:
+            self._answer(pop, fetched, ResponseCode.POLLING_FULL, TOO_MUCH_OUT)
             return True
-        self._wake_later(pop, taken)
+        self._wake_later(pop, fetched)
         return False
 
-    def _wake_later(self, pop: Pop, taken: Taken) -> None:
+    def _wake_later(self, pop: Pop, fetched: Fetched) -> None:
         header = pop.header
-        wake = partial(self.holding.wake, header.consumer_group, header.topic)
-        if taken.goes_on:
+        wake = partial(self.long_polling.wake, header.consumer_group, header.topic)
+        if fetched.goes_on:
             wake()
-        elif taken.free_in_ms is not None:
-            self.holding.wake_at(header.consumer_group, header.topic, taken.free_in_ms)
+        elif fetched.free_in_ms is not None:
+            self.long_polling.wake_at(header.consumer_group, header.topic, fetched.free_in_ms)
 
     def _hold(self, pop: Pop) -> None:
         header = pop.header
-        taken = Taken(self._clock())
+        fetched = Fetched(self._clock())
         if header.poll_time_ms <= 0:
-            self._answer(pop, taken, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+            self._answer(pop, fetched, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
             return
         queue_id = max(header.queue_id, -1)
         connection_id = pop.connection.connection_id
         held = Held(header.consumer_group, header.topic, queue_id, connection_id, pop)
-        if not self.holding.hold(held, min(header.poll_time_ms, POLL_TIME_MAX_MS)):
-            self._answer(pop, taken, ResponseCode.POLLING_FULL, TOO_MANY_WAIT)
+        if not self.long_polling.hold(held, min(header.poll_time_ms, POLL_TIME_MAX_MS)):
+            self._answer(pop, fetched, ResponseCode.POLLING_FULL, TOO_MANY_WAIT)
 
     def _time_out(self, pop: Pop) -> None:
-        self._answer(pop, Taken(self._clock()), ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+        self._answer(pop, Fetched(self._clock()), ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
 
-    def _on_free(self, key: LaneKey) -> None:
-        self.holding.wake(key.group, key.topic, key.queue_id)
+    def _on_free(self, key: GroupQueueKey) -> None:
+        self.long_polling.wake(key.group, key.topic, key.queue_id)
 
-    def _on_committed(self, pop: Pop, taken: Taken, status: PutStatus) -> None:
-        self._answers_bytes -= taken.size_bytes
+    def _on_committed(self, pop: Pop, fetched: Fetched, status: PutStatus) -> None:
+        self._answers_bytes -= fetched.size_bytes
         if status is PutStatus.PUT_OK:
-            self._answer(pop, taken, ResponseCode.SUCCESS, "FOUND")
+            self._answer(pop, fetched, ResponseCode.SUCCESS, "FOUND")
         else:
             self._refuse(pop.request, pop.connection, *put_error(status))
 
-    def _answer(self, pop: Pop, taken: Taken, code: ResponseCode, remark: str) -> None:
+    def _answer(self, pop: Pop, fetched: Fetched, code: ResponseCode, remark: str) -> None:
         """All number fields on every answer: the client reads the header of those without messages, too."""
         if not pop.connection.is_open:
             return
         header = pop.header
         ext = {
-            "popTime": str(taken.pop_time_ms),
+            "popTime": str(fetched.pop_time_ms),
             "invisibleTime": str(header.invisible_time_ms),
             "reviveQid": str(ORDER_REVIVE_QUEUE if header.order else 0),
-            "restNum": str(taken.rest),
-            "startOffsetInfo": ";".join(taken.starts),
-            "msgOffsetInfo": ";".join(taken.offsets),
+            "restNum": str(fetched.rest),
+            "startOffsetInfo": ";".join(fetched.starts),
+            "msgOffsetInfo": ";".join(fetched.offsets),
         }
         if header.order:
-            ext["orderCountInfo"] = ";".join(taken.counts)
-        body = b"".join(taken.bodies)
+            ext["orderCountInfo"] = ";".join(fetched.counts)
+        body = b"".join(fetched.bodies)
         answer = success_response(pop.request, ext, body, remark, code)
         self._router.answer(pop.request, pop.connection, answer)
 

@@ -1,5 +1,5 @@
-"""All lanes of a broker, and what each op does to them. Pure: the same ops give the same table; the times at
-which checkouts end are on the clock of whoever leads.
+"""All queues that groups of a broker pop, and what each op does to them. Pure: the same ops give the same
+table; the times at which batches end are on the clock of the present leader.
 """
 
 from collections.abc import Iterable, Iterator
@@ -7,12 +7,12 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from broker.pop.deadlines import Deadlines
-from broker.pop.group_queue import Checkout, Lane, OrderBatch, Pending, left_ms
+from broker.pop.group_queue import GroupQueue, InFlightBatch, OrderBatch, Pending, left_ms
 from broker.pop.ops import (
     Changed,
     Dropped,
     Finished,
-    LaneKey,
+    GroupQueueKey,
     Op,
     Popped,
     PoppedInOrder,
@@ -27,13 +27,13 @@ from broker.pop.ops import (
 
 
 class PopTable:
-    """`in_flight` counts the messages that are out, of all lanes."""
+    """`in_flight` counts the messages in flight, of all queues."""
 
     def __init__(self) -> None:
-        self.lanes: dict[LaneKey, Lane] = {}
+        self.group_queues: dict[GroupQueueKey, GroupQueue] = {}
         self.in_flight = 0
-        self.deadlines: Deadlines[Checkout] = Deadlines()
-        """When each checkout ends that has something out; empty until `start_clock`."""
+        self.deadlines: Deadlines[InFlightBatch] = Deadlines()
+        """When each batch ends that has messages in flight; empty until `start_clock`."""
         self._is_ticking = False
 
     def start_clock(self, wall_ms: int, now_ms: int) -> None:
@@ -41,85 +41,92 @@ class PopTable:
         much of its time each has had, and may be wrong: none ends later than its whole time from now.
         """
         self._is_ticking = True
-        for lane in self.lanes.values():
-            if lane.order is not None:
-                lane.order.start_clock(wall_ms, now_ms)
-            for checkout in dict.fromkeys(lane.out.values()):
-                left = left_ms(checkout.pop_time_ms, checkout.invisible_ms, wall_ms)
-                self.deadlines.add(checkout, now_ms + left)
+        for group_queue in self.group_queues.values():
+            if group_queue.order is not None:
+                group_queue.order.start_clock(wall_ms, now_ms)
+            for in_flight_batch in dict.fromkeys(group_queue.out.values()):
+                left = left_ms(in_flight_batch.pop_time_ms, in_flight_batch.invisible_ms, wall_ms)
+                self.deadlines.add(in_flight_batch, now_ms + left)
 
     def apply(self, op: Op, now_ms: int = 0) -> None:
-        """Take in what happened, at this time of the monotonic clock."""
+        """Apply one op, at this time of the monotonic clock."""
         key = op.key
         match op:
             case Finished(_, offsets):
-                lane = self.lanes.get(key)
-                if lane is not None:
-                    self._finish(lane, offsets)
+                group_queue = self.group_queues.get(key)
+                if group_queue is not None:
+                    self._finish(group_queue, offsets)
             case Popped(_, offsets, next_offset, pop_time_ms, invisible_ms):
-                lane = self._lane(key)
-                self._finish(lane, offsets)
-                self.check_out(lane, offsets, pop_time_ms, invisible_ms, now_ms)
-                lane.next_offset = next_offset
+                group_queue = self._group_queue(key)
+                self._finish(group_queue, offsets)
+                self.hand_out(group_queue, offsets, pop_time_ms, invisible_ms, now_ms)
+                group_queue.next_offset = next_offset
             case PoppedInOrder():
-                self._pop_in_order(self._lane(key), op, now_ms)
+                self._pop_in_order(self._group_queue(key), op, now_ms)
             case Changed(_, offset, pop_time_ms, invisible_ms):
-                lane = self.lanes.get(key)
-                if lane is not None:
-                    self._change(lane, offset, pop_time_ms, invisible_ms, now_ms)
+                group_queue = self.group_queues.get(key)
+                if group_queue is not None:
+                    self._change(group_queue, offset, pop_time_ms, invisible_ms, now_ms)
             case Sought(_, next_offset):
-                self._clear(self._lane(key)).next_offset = next_offset
+                self._clear(self._group_queue(key)).next_offset = next_offset
             case Dropped():
-                if key in self.lanes:
-                    self._clear(self.lanes.pop(key))
+                if key in self.group_queues:
+                    self._clear(self.group_queues.pop(key))
 
-    def forget(self, key: LaneKey) -> None:
-        """Drop a lane that is idle, and of which the replicated offsets say all."""
-        lane = self.lanes.pop(key)
-        assert lane.is_idle(), f"{key} has {lane.in_flight} messages out"
+    def forget(self, key: GroupQueueKey) -> None:
+        """Drop a queue that is idle: the replicated offsets say all of it."""
+        group_queue = self.group_queues.pop(key)
+        assert group_queue.is_idle(), f"{key} has {group_queue.in_flight} messages out"
 
-    def _lane(self, key: LaneKey) -> Lane:
-        lane = self.lanes.get(key)
-        if lane is None:
-            lane = self.lanes[key] = Lane(key)
-        return lane
+    def _group_queue(self, key: GroupQueueKey) -> GroupQueue:
+        group_queue = self.group_queues.get(key)
+        if group_queue is None:
+            group_queue = self.group_queues[key] = GroupQueue(key)
+        return group_queue
 
-    def check_out(
-        self, lane: Lane, offsets: tuple[int, ...], pop_time_ms: int, invisible_ms: int, now_ms: int
+    def hand_out(
+        self,
+        group_queue: GroupQueue,
+        offsets: tuple[int, ...],
+        pop_time_ms: int,
+        invisible_ms: int,
+        now_ms: int,
     ) -> None:
-        """These are out from now on. Part of an op."""
+        """These are in flight from now on. Part of an op."""
         if not offsets:
             return
-        checkout = Checkout(lane, offsets, pop_time_ms, invisible_ms, len(offsets))
-        lane.out.update(dict.fromkeys(offsets, checkout))
+        in_flight_batch = InFlightBatch(group_queue, offsets, pop_time_ms, invisible_ms, len(offsets))
+        group_queue.out.update(dict.fromkeys(offsets, in_flight_batch))
         self.in_flight += len(offsets)
         if self._is_ticking:
-            self.deadlines.add(checkout, now_ms + invisible_ms)
+            self.deadlines.add(in_flight_batch, now_ms + invisible_ms)
 
-    def _finish(self, lane: Lane, offsets: Iterable[int]) -> None:
+    def _finish(self, group_queue: GroupQueue, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            checkout = lane.out.pop(offset, None)
-            if checkout is not None:
-                self._leave(checkout)
-            elif lane.order is not None and lane.order.pending.pop(offset, None) is not None:
+            in_flight_batch = group_queue.out.pop(offset, None)
+            if in_flight_batch is not None:
+                self._leave(in_flight_batch)
+            elif group_queue.order is not None and group_queue.order.pending.pop(offset, None) is not None:
                 self.in_flight -= 1
 
-    def _leave(self, checkout: Checkout) -> None:
+    def _leave(self, in_flight_batch: InFlightBatch) -> None:
         self.in_flight -= 1
-        checkout.left -= 1
-        if not checkout.left:
-            self.deadlines.discard(checkout)
+        in_flight_batch.left -= 1
+        if not in_flight_batch.left:
+            self.deadlines.discard(in_flight_batch)
 
-    def _change(self, lane: Lane, offset: int, pop_time_ms: int, invisible_ms: int, now_ms: int) -> None:
-        old = lane.out.get(offset)
+    def _change(
+        self, group_queue: GroupQueue, offset: int, pop_time_ms: int, invisible_ms: int, now_ms: int
+    ) -> None:
+        old = group_queue.out.get(offset)
         if old is not None:
             self._leave(old)
-            self.check_out(lane, (offset,), pop_time_ms, invisible_ms, now_ms)
-        elif lane.order is not None and offset in lane.order.pending:
-            lane.order.pending[offset] = Pending(pop_time_ms, invisible_ms, now_ms + invisible_ms)
+            self.hand_out(group_queue, (offset,), pop_time_ms, invisible_ms, now_ms)
+        elif group_queue.order is not None and offset in group_queue.order.pending:
+            group_queue.order.pending[offset] = Pending(pop_time_ms, invisible_ms, now_ms + invisible_ms)
 
-    def _pop_in_order(self, lane: Lane, op: PoppedInOrder, now_ms: int) -> None:
-        before = lane.order
+    def _pop_in_order(self, group_queue: GroupQueue, op: PoppedInOrder, now_ms: int) -> None:
+        before = group_queue.order
         counts: dict[int, int] = {}
         if before is not None:
             self.in_flight -= len(before.pending)
@@ -128,30 +135,34 @@ class PopTable:
             counts = {offset: known[offset] for offset in op.offsets if known.get(offset)}
         ends_ms = now_ms + op.invisible_ms
         pending = {offset: Pending(op.pop_time_ms, op.invisible_ms, ends_ms) for offset in op.offsets}
-        lane.order = OrderBatch(op.pop_time_ms, op.invisible_ms, op.attempt_id, op.offsets, pending, counts)
-        lane.next_offset = op.next_offset
+        group_queue.order = OrderBatch(
+            op.pop_time_ms, op.invisible_ms, op.attempt_id, op.offsets, pending, counts
+        )
+        group_queue.next_offset = op.next_offset
         self.in_flight += len(pending)
 
-    def _clear(self, lane: Lane) -> Lane:
-        for checkout in dict.fromkeys(lane.out.values()):
-            self.deadlines.discard(checkout)
-        self.in_flight -= lane.in_flight
-        lane.out = {}
-        lane.order = None
-        return lane
+    def _clear(self, group_queue: GroupQueue) -> GroupQueue:
+        for in_flight_batch in dict.fromkeys(group_queue.out.values()):
+            self.deadlines.discard(in_flight_batch)
+        self.in_flight -= group_queue.in_flight
+        group_queue.out = {}
+        group_queue.order = None
+        return group_queue
 
-    def rows(self, without: AbstractSet[LaneKey] = frozenset()) -> Iterator[list[Any]]:
-        """What `restored` makes the table of, these lanes aside. The list that ends an `l` is for nodes of
+    def rows(self, without: AbstractSet[GroupQueueKey] = frozenset()) -> Iterator[list[Any]]:
+        """What `restored` makes the table of, without these queues. The list that ends an `l` is for nodes of
         earlier versions, which had there what was acknowledged behind what was not. Those pass over the list
         that ends an `o`: for how long each of `pending` is invisible.
         """
-        for lane in [lane for lane in self.lanes.values() if lane.key not in without]:
-            yield ["l", *lane.key, lane.next_offset, []]
-            for checkout in dict.fromkeys(lane.out.values()):
-                is_whole = checkout.left == len(checkout.offsets)
-                runs = to_runs(checkout.offsets if is_whole else tuple(checkout.still_out()))
-                yield ["c", checkout.pop_time_ms, checkout.invisible_ms, runs]
-            order = lane.order
+        for group_queue in [
+            group_queue for group_queue in self.group_queues.values() if group_queue.key not in without
+        ]:
+            yield ["l", *group_queue.key, group_queue.next_offset, []]
+            for in_flight_batch in dict.fromkeys(group_queue.out.values()):
+                is_whole = in_flight_batch.left == len(in_flight_batch.offsets)
+                runs = to_runs(in_flight_batch.offsets if is_whole else tuple(in_flight_batch.still_out()))
+                yield ["c", in_flight_batch.pop_time_ms, in_flight_batch.invisible_ms, runs]
+            order = group_queue.order
             if order is not None:
                 pending = [(offset, each.until_ms) for offset, each in order.pending.items()]
                 times = [each.invisible_ms for each in order.pending.values()]
@@ -171,7 +182,7 @@ class Restoring:
 
     def __init__(self) -> None:
         self._table = PopTable()
-        self._lane: Lane | None = None
+        self._group_queue: GroupQueue | None = None
 
     def add(self, rows: Iterable[list[Any]]) -> None:
         """The next rows. Raises PopRecordError."""
@@ -179,22 +190,22 @@ class Restoring:
         try:
             for row in rows:
                 if row[0] == "l":
-                    self._lane = table.lanes.setdefault(key := read_key(row), Lane(key))
-                    self._lane.next_offset = whole(row[4])
-                elif self._lane is None:
-                    raise ValueError(f"a row {row[0]!r} of no lane")
+                    self._group_queue = table.group_queues.setdefault(key := read_key(row), GroupQueue(key))
+                    self._group_queue.next_offset = whole(row[4])
+                elif self._group_queue is None:
+                    raise ValueError(f"a row {row[0]!r} of no queue")
                 elif row[0] == "c":
-                    table.check_out(self._lane, from_runs(row[3]), whole(row[1]), whole(row[2]), 0)
+                    table.hand_out(self._group_queue, from_runs(row[3]), whole(row[1]), whole(row[2]), 0)
                 else:
-                    order = self._lane.order = _order_batch(row)
+                    order = self._group_queue.order = _order_batch(row)
                     table.in_flight += len(order.pending)
         except (ValueError, TypeError, IndexError) as error:
-            raise PopRecordError(f"a snapshot of what is out cannot be read: {error!r}") from error
+            raise PopRecordError(f"a snapshot of messages in flight cannot be read: {error!r}") from error
 
     def table(self) -> PopTable:
         """Made of all of them."""
-        for lane in self._table.lanes.values():
-            lane.out = dict(sorted(lane.out.items()))
+        for group_queue in self._table.group_queues.values():
+            group_queue.out = dict(sorted(group_queue.out.items()))
         return self._table
 
 

@@ -35,8 +35,11 @@ class BaseKeeper:
         self._deleted_at = deleted_at
         self._assembler = Assembler()
         self._is_raised = True
-        # The last entries may be such that no listener hears of them, as that of a new leader.
-        log.on_writable_change(lambda _: self._raise_due())
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether queues are to be raised that are not as far as the base yet."""
+        return not self._is_raised
 
     def begin_with(self, base: Base, applied_index: int) -> None:
         """What a snapshot of the state after this entry says; queues that miss something of it get it once
@@ -45,11 +48,11 @@ class BaseKeeper:
         self.base = base
         self._is_raised = not base.offsets
         if applied_index >= self._log.queued_index:
-            self._raise_due()
+            self.raise_due()
 
     def follow(self, batch: DispatchBatch) -> bool:
         """Whether a checkpoint was completed. Raises DamagedRecordError; to be told again then."""
-        self._raise_due()
+        self.raise_due()
         if CHECKPOINT_TOPIC not in batch.topics:
             return False
         whole = self.take(batch)
@@ -72,7 +75,7 @@ class BaseKeeper:
         rows = offset_rows(snapshot.tables["queues"])
         self.base = Base(covered_index, covered_index, rows, self._log.end_of(covered_index))
         self._is_raised = False
-        self._raise_due()
+        self.raise_due()
 
     def find(self, batch: DispatchBatch) -> Snapshot | None:
         """What the batch completes, if the log has all behind it. Raises DamagedRecordError,
@@ -116,8 +119,10 @@ class BaseKeeper:
         pieces = [piece_of(bytes(decode_record(self._log.read(*place)).body)) for place in whole.places]
         return decode_snapshot(b"".join(pieces))
 
-    def _raise_due(self) -> None:
-        """A state that is behind the queues does not know yet which topics were deleted in between."""
+    def raise_due(self) -> None:
+        """Raise the queues, once they and the state are as far as the base: a state that is behind the queues
+        does not know yet which topics were deleted in between.
+        """
         log = self._log
         if not self._is_raised and log.applied_index >= log.queued_index >= self.base.known_index:
             self._is_raised = True

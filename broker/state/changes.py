@@ -154,9 +154,10 @@ def encode_change(change: Change) -> bytes:
     log.
     """
     try:
+        row = _to_row(_checked(change))
         if isinstance(change, PutTopic | PutGroup | SetRequestMode):
-            _from_row(_to_row(change))
-        return orjson.dumps(_to_row(_checked(change)))
+            _from_row(row)
+        return orjson.dumps(row)
     except (ValueError, TypeError) as error:
         raise InvalidChangeError(str(error)) from error
 

@@ -29,7 +29,7 @@ from broker.state.changes import (
     decode_changes,
     encode_change,
 )
-from broker.state.checkpoints import Base
+from broker.state.checkpoints import CHECKPOINT_TOPIC, Base
 from broker.state.groups import SubscriptionGroupConfig, group_name_error, static_groups
 from broker.state.locks import QueueLocks
 from broker.state.offsets import OffsetTable
@@ -48,11 +48,13 @@ from broker.state.topics import STATE_TOPIC, DataVersion, TopicConfig, static_to
 from broker.state.writers import WriterTable
 from commitlog.dispatch import DispatchBatch, DispatchRequest
 from commitlog.log import MessageLog, PutStatus
+from commitlog.log_machine import LogMachine, is_snapshot_due
 from commitlog.record import Message, Record, decode_record, host_bytes
 from commitlog.sequences import SequenceRun
 from dledger.fs import Fs, OsFs
 
 PROPOSALS_WAITING_MAX = 10_000
+_OWN_TOPICS = frozenset({STATE_TOPIC, CHECKPOINT_TOPIC})
 SNAPSHOT_ENTRIES_MAX = 100_000
 """A snapshot is also written when this many entries passed, or as many as there are offsets if that is more,
 so that a start replays no more.
@@ -75,28 +77,29 @@ def _resolved(status: PutStatus) -> "asyncio.Future[PutStatus]":
     return future
 
 
-class ReplicatedState:
-    """This node's copy of the tables, and the only way to change them."""
+class ReplicatedState(LogMachine):
+    """This node's copy of the tables, and the only way to change them. A table of every node: a leader adds
+    only the proposals that are not applied yet.
+    """
 
     def __init__(
         self, config: BrokerConfig, log: MessageLog, clock: Callable[[], int], fs: Fs | None = None
     ) -> None:
         self._config = config
         self._fs = fs or OsFs()
-        self._log = log
+        super().__init__(log)
         self._clock = clock
         self._host = host_bytes(config.broker_ip, config.listen_port)
         self._tables = StateTables(static_topics(config), static_groups())
         self._proposals = ProposalQueue(log, self._record_message, PROPOSALS_WAITING_MAX)
-        log.on_writable_change(lambda _: self._proposals.forget_topics())
         self._creating: dict[object, asyncio.Future[PutStatus]] = {}
         self._topic_callbacks: list[Callable[[], None]] = []
         self._settings_callbacks: list[Callable[[], None]] = []
         self._deletion_callbacks: list[Callable[[str], None]] = []
         self.on_applied: Callable[[Change, int], None] = lambda change, stored_ms: None
-        """Told of each change that was applied, in order, and of its record's store time."""
+        """Called with each change that was applied, in order, and its record's store time."""
         self.on_replaced: Callable[[], None] = lambda: None
-        """Told when all tables were replaced by those of a checkpoint."""
+        """Called when all tables were replaced by those of a checkpoint."""
         self._snapshot_path: Path = config.store_path_root_dir / "state" / "snapshot"
         self._snapshot_task: asyncio.Task[None] | None = None
         self._snapshot_write: asyncio.Task[None] | None = None
@@ -289,10 +292,33 @@ class ReplicatedState:
             store_host=self._host,
         )
 
-    def _on_dispatch(self, batch: DispatchBatch) -> None:
-        if self._log.begin_index > self.applied_index + 1:
+    def become_leader(self) -> None:
+        """What was proposed under earlier leaders is applied by now, or never will be."""
+        self._change_role()
+
+    def become_follower(self) -> None:
+        """Proposals are answered by their puts."""
+        self._change_role()
+
+    def _change_role(self) -> None:
+        self._proposals.forget_topics()
+        # The log's last entries may hold no message, like the first of a new leader: no batch follows then.
+        self._keeper.raise_due()
+
+    def apply(self, batch: DispatchBatch) -> None:
+        """As LogMachine. Most batches hold nothing of the state: they only move `applied_index`."""
+        follows = batch.last_index - len(batch) == self.applied_index
+        if not follows and self._log.begin_index > self.applied_index + 1:
             self._look_for_checkpoint(batch)
             return
+        if batch.sequences or self._keeper.is_waiting or not batch.topics.isdisjoint(_OWN_TOPICS):
+            self._apply_records(batch)
+        elif batch.last_index > self.applied_index:
+            self.applied_index = batch.last_index
+        if self.applied_index - self._saved_index >= SNAPSHOT_ENTRIES_MAX and self._is_far():
+            self._snapshot_wanted.set()
+
+    def _apply_records(self, batch: DispatchBatch) -> None:
         version = self._tables.topics_version
         # Read before anything is applied: when one is damaged all come again.
         records = [
@@ -307,8 +333,6 @@ class ReplicatedState:
         self._take_runs(runs, batch.last_index + 1)
         self.applied_index = max(self.applied_index, batch.last_index)
         self._is_changed |= self._keeper.follow(batch)
-        if self.applied_index - self._saved_index >= SNAPSHOT_ENTRIES_MAX and self._is_far():
-            self._snapshot_wanted.set()
         if self._tables.topics_version != version:
             for callback in self._topic_callbacks:
                 callback()
@@ -326,7 +350,7 @@ class ReplicatedState:
         snapshot = self._keeper.find(batch)
         if snapshot is None:
             return
-        self._log.give_again(self._on_dispatch, snapshot.applied_index + 1)
+        self._log.give_again(self.apply, snapshot.applied_index + 1)
         self._tables.load_json(snapshot.tables)
         self._take_settings(self._tables.settings)
         self.on_replaced()
@@ -378,7 +402,7 @@ class ReplicatedState:
         if snapshot is not None:
             self._load(snapshot)
         self._log.replay_from(self.applied_index + 1)
-        self._log.add_listener(self._on_dispatch)
+        self.follow_log()
 
     def _read_snapshot(self) -> Snapshot | None:
         try:
@@ -401,10 +425,12 @@ class ReplicatedState:
 
     async def start(self) -> None:
         """Begin to write snapshots."""
+        await super().start()
         self._snapshot_task = asyncio.create_task(self._keep_snapshots(), name="state snapshots")
 
     async def stop(self) -> None:
         """Answer all proposals that wait and write a last snapshot."""
+        await super().stop()
         self._proposals.close()
         if self._snapshot_task is not None:
             self._snapshot_task.cancel()
@@ -414,7 +440,7 @@ class ReplicatedState:
 
     def _is_far(self) -> bool:
         entries = self.applied_index - self._saved_index
-        return entries >= max(SNAPSHOT_ENTRIES_MAX, len(self._tables.offsets))
+        return is_snapshot_due(entries, len(self._tables.offsets), SNAPSHOT_ENTRIES_MAX)
 
     async def _keep_snapshots(self) -> None:
         while True:

@@ -147,7 +147,6 @@ class QueryProcessor:
         self._end_position = end_position
         self._arrivals: dict[asyncio.Future[None], int] = {}
         """Requests by the position they wait for."""
-        log.add_listener(self._on_dispatch)
 
     def handlers(self) -> Handlers:
         return {
@@ -174,10 +173,13 @@ class QueryProcessor:
             return
         arrival = asyncio.get_running_loop().create_future()
         self._arrivals[arrival] = position
+        self._log.add_listener(self._on_dispatch)
         try:
             await asyncio.wait([arrival], timeout=ARRIVAL_S)
         finally:
             del self._arrivals[arrival]
+            if not self._arrivals:
+                self._log.remove_listener(self._on_dispatch)
 
     def _on_dispatch(self, batch: DispatchBatch) -> None:
         for arrival, position in self._arrivals.items():

@@ -44,7 +44,6 @@ class Recalls:
         self._clock = clock
         self._waiting: deque[Recall] = deque()
         self._callbacks: list[Callable[[], None]] = []
-        log.add_listener(self._on_dispatch)
 
     def on_asked(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
@@ -54,14 +53,18 @@ class Recalls:
         if len(self._waiting) >= WAITING_MAX:
             return False
         self._waiting.append(recall)
-        self._tell()
+        self._log.add_listener(self._on_dispatch)
+        self._notify()
         return True
 
     def _on_dispatch(self, batch: DispatchBatch) -> None:
+        """The index may have reached the message that a recall is about."""
         if self._waiting:
-            self._tell()
+            self._notify()
+        else:
+            self._log.remove_listener(self._on_dispatch)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for callback in self._callbacks:
             callback()
 

@@ -96,7 +96,6 @@ class EndTransactions:
         self._retry: asyncio.TimerHandle | None = None
         self._turn_max = max(1, min(TURN_DECISIONS_MAX, config.pending_appends_max // 2))
         ledger.on_ready(self._on_ready)
-        log.add_listener(self._on_dispatch)
 
     def handle(self, batches: Sequence[Batch]) -> None:
         """All requests of one loop turn."""
@@ -137,6 +136,8 @@ class EndTransactions:
         self._refuse(held, PutStatus.SERVICE_NOT_AVAILABLE)
 
     def _on_dispatch(self, batch: DispatchBatch) -> None:
+        """This node may have the half messages of early requests now."""
+        self._log.remove_listener(self._on_dispatch)
         if self._early:
             self._held, self._early = self._held + self._early, []
             if self._retry is None:
@@ -178,6 +179,7 @@ class EndTransactions:
     def _decide_or_answer(self, asked: _Asked, turn: _Turn) -> None:
         if self._log.max_position <= asked.header.position < (self._end_position() or 0):
             self._early.append(asked)
+            self._log.add_listener(self._on_dispatch)
             return
         try:
             decision = self._decide(asked.header, turn)

@@ -1,4 +1,4 @@
-"""Typed headers by which clients come, go and are counted, and by which a broker notifies them. Pure."""
+"""Typed headers about connected clients: leaving, listing and notifying them. Pure."""
 
 from remoting.headers.fields import RequestHeader, request_header, wire_name
 

@@ -1,4 +1,4 @@
-"""Typed headers of POP consumption (RocketMQ 5: PopMessageRequestHeader and its kin). Pure."""
+"""Typed headers of POP consumption (RocketMQ 5: PopMessageRequestHeader and others). Pure."""
 
 from remoting.headers.fields import Int, Long, RequestHeader, request_header, wire_name
 

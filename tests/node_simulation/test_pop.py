@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from broker.pop import ledger
-from broker.pop.fetch import Pop, Taker, _Read
-from broker.pop.group_queue import Lane
+from broker.pop.fetch import Fetcher, Pop, _Read
+from broker.pop.group_queue import GroupQueue
 from broker.pop.ledger import OnDone, PopLedger
-from broker.pop.ops import LaneKey
+from broker.pop.ops import GroupQueueKey
 from broker.pop.revival import Revival
 from broker.pop.table import PopTable
 from commitlog.log import MessageLog, PutStatus
@@ -87,26 +87,33 @@ def test_answers_before_the_commit_are_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_order_that_goes_on_behind_what_is_missing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lane, "order_start", property(lambda lane: lane.next_offset))
+    monkeypatch.setattr(GroupQueue, "order_start", property(lambda group_queue: group_queue.next_offset))
     with pytest.raises(InvariantError, match=r"was acknowledged, .* is handed out"):
         run_seeds(CALM)
 
 
 def test_order_that_leaves_out_what_was_acknowledged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is given again without what was acknowledged behind the first that is missing."""
-    read = Taker._read
+    read = Fetcher._read
 
-    def only_pending(self: Taker, pop: Pop, key: LaneKey, start: int, room: int, bytes_max: int) -> _Read:
+    def only_pending(
+        self: Fetcher, pop: Pop, key: GroupQueueKey, start: int, room: int, bytes_max: int
+    ) -> _Read:
         found = read(self, pop, key, start, room, bytes_max)
-        lane = self._lane(key)
-        if not pop.header.order or lane is None or lane.order is None or not lane.in_order:
+        group_queue = self._group_queue(key)
+        if (
+            not pop.header.order
+            or group_queue is None
+            or group_queue.order is None
+            or not group_queue.in_order
+        ):
             return found
-        acked = set(lane.order.offsets) - set(lane.order.pending)
+        acked = set(group_queue.order.offsets) - set(group_queue.order.pending)
         kept = [place for place in found.places if place[0] not in acked]
         body = b"".join(found.body[begin:end] for _, begin, end in kept)
         return _Read(found.start, found.next_offset, body, kept)
 
-    monkeypatch.setattr(Taker, "_read", only_pending)
+    monkeypatch.setattr(Fetcher, "_read", only_pending)
     with pytest.raises(InvariantError, match="a gap behind"):
         run_seeds(CALM)
 

@@ -12,7 +12,7 @@ from broker.admin.stats import StatsAdmin
 from broker.consume.clients import Client
 from broker.consume.feature import offset_feature, pull_feature
 from broker.consume.heartbeats import parse_heartbeat
-from broker.pop.group_queue import Lane
+from broker.pop.group_queue import GroupQueue
 from commitlog.record import Message
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -32,7 +32,7 @@ class Operator:
         self.log = log or FakeLog()
         self.engine = engine
         self.parts: BrokerParts = make_parts(tmp_path, self.log, engine, dLegerPeers=PEERS)
-        self.pop_lanes: Callable[[], Iterable[Lane] | None] = lambda: None
+        self.popped_queues: Callable[[], Iterable[GroupQueue] | None] = lambda: None
         self.runtime_figures: list[Callable[[], dict[str, str]]] = []
         self.parts.add(admin_feature(self.parts.core, self.parts.consumers, [self._figures], self._pop_lanes))
         self.connection = FakeConnection()
@@ -40,8 +40,8 @@ class Operator:
     def _figures(self) -> dict[str, str]:
         return {key: value for read in self.runtime_figures for key, value in read().items()}
 
-    def _pop_lanes(self) -> Iterable[Lane] | None:
-        return self.pop_lanes()
+    def _pop_lanes(self) -> Iterable[GroupQueue] | None:
+        return self.popped_queues()
 
     def add_pulls(self) -> None:
         self.parts.add(pull_feature(self.parts.core, self.parts.consumers))

@@ -57,10 +57,10 @@ class PopBench:
         parts.monotonic_ms = lambda: self.now_ms
         self.commits = parts.consumers.commits
         pop = make_pop(parts.core, parts.consumers)
-        self.ledger, self.revival, self.service, self.looks = pop.ledger, pop.revival, pop.service, pop.looks
+        self.ledger, self.revival, self.service, self.peeks = pop.ledger, pop.revival, pop.service, pop.peeks
         parts.add(
             offset_feature(parts.core, parts.consumers),
-            Feature(handlers=self.looks.handlers(), batch_handlers=self.service.batch_handlers()),
+            Feature(handlers=self.peeks.handlers(), batch_handlers=self.service.batch_handlers()),
         )
         self.connection = FakeConnection()
         self._opaque = 0
@@ -162,7 +162,7 @@ class PopBench:
         return bench
 
     async def stop(self) -> None:
-        for service in (self.revival, self.looks, self.service, self.ledger):
+        for service in (self.revival, self.peeks, self.service, self.ledger):
             await service.stop()
 
 

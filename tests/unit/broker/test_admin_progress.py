@@ -60,7 +60,7 @@ async def test_members_and_their_mode_are_told_of_groups_that_are_online(operato
 
 
 async def test_what_is_popped_is_unknown_until_it_was_read(operator: Operator) -> None:
-    feature, operator.pop_lanes = pop_feature(operator.parts.core, operator.parts.consumers)
+    feature, operator.popped_queues = pop_feature(operator.parts.core, operator.parts.consumers)
     operator.parts.add(feature)
     assert (await read(operator)).groups["g"].pop_in_flight is None, "the table is not read yet"
 

@@ -132,7 +132,7 @@ async def test_a_pop_waits_for_a_message_and_for_its_time_to_be_up(bench: PopBen
     (answer,) = bench.connection.take_answers()
     assert [message.body for message in messages_of(answer)] == [b"a"]
     bench.at(16_000)
-    bench.service.holding._expire()
+    bench.service.long_polling._expire()
     (late,) = bench.connection.take_answers()
     assert late.code == ResponseCode.POLLING_TIMEOUT
     assert {"popTime", "invisibleTime", "reviveQid", "restNum"} <= set(late.ext_fields)
@@ -324,7 +324,7 @@ async def test_the_queues_of_a_deleted_topic_are_forgotten(bench: PopBench) -> N
     await bench.parts.state.propose(DeleteTopic("t"))
     await bench.settle()
     assert bench.ledger.table is not None
-    assert (bench.ledger.table.in_flight, bench.ledger.table.lanes) == (0, {})
+    assert (bench.ledger.table.in_flight, bench.ledger.table.group_queues) == (0, {})
     bench.at(INVISIBLE_MS + SECOND)
     await bench.revive()
     assert bench.stored(RETRY) == []

@@ -210,12 +210,12 @@ def test_rows_of_earlier_versions_can_be_read() -> None:
     """They name what was acknowledged behind what was not; it is handed out again with that, as all is."""
     rows = [["l", "g", "t", 0, 4, [2, 3]], ["o", 1_000, 500, None, [1, 2, 3], [[1, 1_500]], []]]
     table = PopTable.restored(rows)
-    (lane,) = table.lanes.values()
-    assert (lane.order_start, lane.floor, table.in_flight) == (1, 1, 1)
-    assert PopTable.restored(table.rows()).lanes[lane.key].order_start == 1
+    (group_queue,) = table.group_queues.values()
+    assert (group_queue.order_start, group_queue.floor, table.in_flight) == (1, 1, 1)
+    assert PopTable.restored(table.rows()).group_queues[group_queue.key].order_start == 1
     table.start_clock(wall_ms=0, now_ms=7)
-    assert lane.order is not None
-    assert lane.order.free_at_ms(7) == 507
+    assert group_queue.order is not None
+    assert group_queue.order.free_at_ms(7) == 507
 
 
 async def test_a_snapshot_is_all_a_reader_needs(bench: PopBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ async def test_idle_queues_are_forgotten_with_a_snapshot(bench: PopBench) -> Non
     await bench.settle()
     bench.ledger.snapshot()
     assert bench.ledger.table is not None
-    assert bench.ledger.table.lanes == {}
+    assert bench.ledger.table.group_queues == {}
     assert await bench.pop() == []
     await bench.put(b"b")
     assert [each.body for each in await bench.pop()] == [b"b"]
@@ -313,8 +313,8 @@ async def test_any_history_reads_the_same_for_the_next_leader(bench: PopBench) -
             node = await node.next_leader()
             assert shown(node.ledger.table) == before
     assert node.ledger.table is not None
-    lanes = node.ledger.table.lanes.values()
-    assert node.ledger.table.in_flight == sum(lane.in_flight for lane in lanes)
+    group_queues = node.ledger.table.group_queues.values()
+    assert node.ledger.table.in_flight == sum(group_queue.in_flight for group_queue in group_queues)
     await node.stop()
 
 

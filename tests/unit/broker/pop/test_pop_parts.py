@@ -3,7 +3,7 @@
 import pytest
 
 from broker.pop.deadlines import BUCKET_MS, EMPTY_MAX, Deadlines
-from broker.pop.long_polling import Held, WaitingPops
+from broker.pop.long_polling import Held, HeldPops
 from broker.pop.names import HandleError, mark_of, marked_topic, origin_topic, parse_handle, pop_retry_topic
 from broker.pop.ops import from_runs, to_runs
 from broker.state.topics import topic_name_error
@@ -60,7 +60,7 @@ def held(queue_id: int = -1, connection_id: int = 1, topic: str = "t", group: st
 
 
 def test_waiting_pops_by_topic_group_and_queue() -> None:
-    waits: WaitingPops[int] = WaitingPops(held_max=4, per_queue_max=2)
+    waits: HeldPops[int] = HeldPops(held_max=4, per_queue_max=2)
     first, second, other = held(), held(0), held(group="h", connection_id=2)
     assert all(waits.hold(each, deadline) for deadline, each in ((100, first), (200, second), (300, other)))
     assert waits.hold(held(0), 400)
@@ -80,7 +80,7 @@ def test_waiting_pops_by_topic_group_and_queue() -> None:
 
 
 def test_one_queue_has_a_bound_of_its_own() -> None:
-    waits: WaitingPops[int] = WaitingPops(per_queue_max=1)
+    waits: HeldPops[int] = HeldPops(per_queue_max=1)
     assert waits.hold(held(), 1)
     assert not waits.hold(held(), 1)
     assert waits.hold(held(0), 1)
