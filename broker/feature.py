@@ -12,9 +12,9 @@ from typing import Protocol
 from broker.background import BackgroundTasks
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry
-from broker.consume.queue_reader import ReadWatch
+from broker.consume.queue_reader import ReadMetrics
 from broker.forwarding import Forwarder, LeaderRequests, OnLeader
-from broker.monitoring.put_watch import PutWatch
+from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import BrokerStatistics
 from broker.readiness import Readiness
 from broker.state.state import ReplicatedState
@@ -51,8 +51,8 @@ class Core:
     forwarder: Forwarder
     tasks: BackgroundTasks
     statistics: BrokerStatistics
-    puts: PutWatch
-    reads: ReadWatch
+    puts: PutMetrics
+    reads: ReadMetrics
     started_at_ms: int
     """Unix time."""
 
@@ -108,8 +108,8 @@ def make_core(
         forwarder=Forwarder(config, log, engine, client),
         tasks=BackgroundTasks(),
         statistics=BrokerStatistics(config.broker_cluster_name, environment.monotonic_ms),
-        puts=PutWatch(config.slow_put_ms),
-        reads=ReadWatch(),
+        puts=PutMetrics(config.slow_put_ms),
+        reads=ReadMetrics(),
         started_at_ms=environment.wall_clock_ms(),
     )
 

@@ -44,7 +44,7 @@ from dledger.core.output import (
 )
 from dledger.core.ports import LogStore
 from dledger.core.status import NodeStatus
-from dledger.core.types import NO_INDEX, CorruptRangeError, DamagedEntryError, ResponseCode, Role
+from dledger.core.types import LONG_AGO_MS, NO_INDEX, CorruptRangeError, DamagedEntryError, ResponseCode, Role
 from dledger.durable_state import DurableState
 from dledger.environment import Environment
 from dledger.maintenance import Maintenance, ScrubLimits
@@ -69,22 +69,19 @@ class DeadlineTimer:
         self._deadline_ms = deadline_ms
         self._wake = wake
         self._timer: asyncio.TimerHandle | None = None
-        self._at_ms = 0
-
-    def is_due(self, now_ms: int) -> bool:
-        """Whether the deadline may have come: the timer is never set later than the deadline."""
-        return self._timer is None or now_ms >= self._at_ms
+        self.due_ms = LONG_AGO_MS
+        """From then on the deadline may have come: the timer is never set later than the deadline."""
 
     def set(self, now_ms: int, at_least_ms: int) -> None:
         """Wakes at the deadline or before. `at_least_ms` is a lower bound for the deadline: a timer set for
         then or earlier stays as it is, and the deadline itself need not be computed.
         """
         if self._timer is not None:
-            if self._at_ms <= at_least_ms or self._at_ms <= self._deadline_ms():
+            if self.due_ms <= at_least_ms or self.due_ms <= self._deadline_ms():
                 return
             self._timer.cancel()
-        self._at_ms = self._deadline_ms()
-        delay_s = max(0, self._at_ms - now_ms) / 1000
+        self.due_ms = self._deadline_ms()
+        delay_s = max(0, self.due_ms - now_ms) / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
 
     def stop(self) -> None:
@@ -93,7 +90,7 @@ class DeadlineTimer:
             self._timer.cancel()
 
     def _ring(self) -> None:
-        self._timer = None
+        self._timer, self.due_ms = None, LONG_AGO_MS
         now_ms = self._now_ms()
         if now_ms < (deadline_ms := self._deadline_ms()):
             self.set(now_ms, deadline_ms)
@@ -421,17 +418,20 @@ class DLedgerServer:
         self._turn_handle = None
         now_ms = self._now_ms()
         node, writer = self._node, self._writer
-        is_due = self._deadline_timer.is_due(now_ms)
+        is_due = now_ms >= self._deadline_timer.due_ms
         try:
             self._is_in_turn = True
             writer.poll()  # first, so that the node answers with what the disk has by now
             if not self._is_running:
                 return
-            self._receive_all(now_ms)
+            if self._inbox:
+                self._receive_all(now_ms)
             if is_due:
                 node.tick(now_ms)
-            self._append_term_start()
-            output = node.take_output(now_ms) if is_due or node.has_output else None
+            output = None
+            if is_due or node.has_output:  # as a leader without the entry of its term always has
+                self._append_term_start()
+                output = node.take_output(now_ms)
             self._is_in_turn = False
             if output is None:
                 writer.start_next(node.end_index, node.end_term)

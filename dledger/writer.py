@@ -297,7 +297,7 @@ class DiskWriter:
         """Reports the end of the current batch if it has ended. The native thread does not wake the loop
         unless `await_end` was called: most turns come from the network anyway, and see the end then.
         """
-        if self._native is not None:
+        if self._native is not None and self._native.is_busy:
             self._native.poll()
 
     def await_end(self) -> None:

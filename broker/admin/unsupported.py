@@ -16,15 +16,15 @@ from remoting.errors import RequestError
 from remoting.router import Handlers
 
 NO_ACL = (
-    "LedgerMQ has no users and no access control lists: whoever reaches the port may do everything, so let a "
-    "firewall or a proxy say who does"
+    "LedgerMQ has no users and no access control lists: every client that reaches the port may do "
+    "everything, so restrict access by a firewall or a proxy"
 )
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"
 NO_ROCKSDB = "LedgerMQ keeps nothing in RocksDB: topics and groups are in the log, queues in plain files"
 NO_CONTAINER = "a LedgerMQ process is one broker: start another with `ledgermq node` or `python -m broker`"
 
 REASONS: Final[Mapping[Code, str]] = {
-    Code.QUERY_BROKER_OFFSET: "no client sends this since RocketMQ 3; 30 and 31 tell a queue's offsets",
+    Code.QUERY_BROKER_OFFSET: "no client sends this since RocketMQ 3; 30 and 31 answer a queue's offsets",
     Code.UPDATE_AND_CREATE_ACL_CONFIG: NO_ACL,
     Code.DELETE_ACL_CONFIG: NO_ACL,
     Code.GET_BROKER_CLUSTER_ACL_INFO: NO_ACL,
@@ -37,7 +37,7 @@ REASONS: Final[Mapping[Code, str]] = {
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: NO_ROCKSDB,
     Code.EXPORT_ROCKSDB_CONFIG_TO_JSON: NO_ROCKSDB,
     Code.UPDATE_AND_CREATE_STATIC_TOPIC: (
-        "there are no static topics: a topic's queues stay in their replica group, whoever leads it"
+        "there are no static topics: a topic's queues stay in their replica group, whichever node leads it"
     ),
     Code.ADD_BROKER: NO_CONTAINER,
     Code.REMOVE_BROKER: NO_CONTAINER,

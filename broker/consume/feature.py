@@ -4,7 +4,7 @@ from broker.consume.assignment import Assignment
 from broker.consume.client_requests import ClientProcessor
 from broker.consume.consumers import Consumers, make_consumers
 from broker.consume.offsets import OffsetProcessor
-from broker.consume.pull import PullProcessor
+from broker.consume.pull import PullMessageProcessor
 from broker.consume.queue_locks import LockProcessor
 from broker.consume.topic_routes import TopicRoutes
 from broker.feature import Core, Feature
@@ -16,7 +16,7 @@ def consumers_of(core: Core) -> Consumers:
 
 
 def pull_feature(core: Core, consumers: Consumers) -> Feature:
-    pulls = PullProcessor(
+    pulls = PullMessageProcessor(
         config=core.config,
         log=core.log,
         engine=core.engine,

@@ -152,7 +152,7 @@ OTHER_ROWS = (
     PageRow(
         "data",
         "failed sync, though the next one would succeed",
-        "not tried again, nothing acknowledged; the next start writes anew what only the page cache has",
+        "not tried again, nothing acknowledged; the next start writes again what only the page cache has",
         (
             STORE + "test_s4_failed_fsync_is_not_tried_again_and_nothing_is_acknowledged_after_it",
             STORE + "test_s4_a_promise_never_rests_on_pages_that_a_failed_sync_lost",
@@ -163,7 +163,7 @@ OTHER_ROWS = (
     PageRow(
         "consume queues",
         "disk full, or an error, at each write, each sync, each change of a name",
-        "whoever starts or flushes the queues hears of it; the next start has every message in them",
+        "the start or the flush of the queues reports it; the next start has every message in them",
         (
             "unit/commitlog/test_queue_damage.py::"
             "test_error_at_any_operation_of_the_queues_is_told_and_loses_nothing",
@@ -191,7 +191,7 @@ OTHER_ROWS = (
     PageRow(
         "log, vote or all files of a minority",
         "damaged or lost while the others were down or behind",
-        "a damaged node is never elected with a hole, and elects nobody who has one",
+        "a damaged node is never elected with a hole, and votes for no node that has one",
         (
             "simulation/test_scenarios_damage.py::test_damaged_node_is_never_elected_with_a_hole",
             "simulation/test_simulation.py::test_base_seeds_hold_while_disks_are_damaged",
