@@ -142,6 +142,7 @@ def install(router: Router, *features: Feature) -> Feature:
     Raises ValueError when two of them serve the same request code.
     """
     for feature in features:
+        assert feature.handlers.keys().isdisjoint(feature.batch_handlers), "a code has one handler"
         for code, handler in feature.handlers.items():
             router.register(code, handler)
         by_handler: dict[BatchHandler, list[int]] = {}

@@ -63,6 +63,7 @@ def make_replies(core: Core) -> ReplyMessageProcessor:
 
 
 def send_feature(core: Core, may_prepare: Callable[[], bool], may_time: Callable[[int], bool]) -> Feature:
+    """`may_prepare` and `may_time` as for make_send_processor."""
     sends = make_send_processor(core, may_prepare, may_time)
     end_batch = EndBatchProcessor(core.log, core.state, core.readiness, sends.sequencing)
     return Feature(
