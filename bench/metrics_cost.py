@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.load import Where, measure
 from bench.results_file import save
-from broker.monitoring.put_watch import PutWatch
+from broker.monitoring.put_metrics import PutMetrics
 from broker.send.turn import Turn
 from commitlog.log import PutResult, PutStatus
 from dledger.writer import WriteMetrics
@@ -44,7 +44,7 @@ class Cost:
 
 def costs() -> dict[str, Cost]:
     """Per put: the clocks at its beginning and laying out, at its commit, and all histograms of it."""
-    watch, writes, dispatch, counts = PutWatch(500), WriteMetrics(), Histogram(), RequestCounts()
+    watch, writes, dispatch, counts = PutMetrics(500), WriteMetrics(), Histogram(), RequestCounts()
     turn = Turn(result=PutResult(PutStatus.PUT_OK, [], [], 0, 1, 1), body_bytes=64 * 1024)
 
     def put() -> None:

@@ -37,7 +37,7 @@ logger = logging.getLogger("broker")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one node until it is told to stop; the exit code."""
+    """Run one node until it is stopped; the exit code."""
     assert __debug__, "the broker's assertions guard its data: start Python without -O"
     options = _parse_options(arguments)
     whereabouts = Whereabouts()

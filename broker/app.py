@@ -38,7 +38,7 @@ from remoting.server import RemotingServer
 if TYPE_CHECKING:
     from broker.monitoring.exporter import Exporter
 
-APPLY_LOOK_S = 0.01
+APPLY_POLL_S = 0.01
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +90,8 @@ class Broker:
         )
 
     async def stop(self) -> None:
-        """Take the node off the name servers, answer who waits, close all connections, leave the group, and
-        bring everything to the disk.
+        """Take the node off the name servers, answer held requests, close all connections, leave the group,
+        and bring everything to the disk.
         """
         await self._registration.stop()
         if self.exporter is not None:
@@ -113,7 +113,7 @@ class Broker:
         """
         if self.core.engine is None:
             while self._log.applied_index < self._last_index and not self.failure.done():
-                await asyncio.sleep(APPLY_LOOK_S)
+                await asyncio.sleep(APPLY_POLL_S)
 
     def term(self) -> int | None:
         """The term this node is in; None for a plain log, which has none."""

@@ -280,7 +280,7 @@ class BrokerConfig(BaseModel):
 
     @property
     def broker_address(self) -> str:
-        """host:port that clients are told."""
+        """host:port that clients connect to."""
         return f"{self.broker_ip}:{self.listen_port}"
 
     @property
@@ -301,7 +301,7 @@ class BrokerConfig(BaseModel):
 
     @property
     def timer_roll_ms(self) -> int:
-        """How long a timer message stands in the log before it is written again: old files are deleted."""
+        """How long a timer message stays in the log before it is written again: old files are deleted."""
         reserved_ms = self.file_reserved_hours * 3_600_000
         return min(self.timer_roll_window_slots * self.timer_precision_ms, reserved_ms // 2)
 

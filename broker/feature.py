@@ -12,9 +12,9 @@ from typing import Protocol
 from broker.background import BackgroundTasks
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry
-from broker.consume.queue_reader import ReadWatch
+from broker.consume.queue_reader import ReadMetrics
 from broker.forwarding import Forwarder, LeaderRequests, OnLeader
-from broker.monitoring.put_watch import PutWatch
+from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import BrokerStatistics
 from broker.readiness import Readiness
 from broker.state.state import ReplicatedState
@@ -51,8 +51,8 @@ class Core:
     forwarder: Forwarder
     tasks: BackgroundTasks
     statistics: BrokerStatistics
-    puts: PutWatch
-    reads: ReadWatch
+    puts: PutMetrics
+    reads: ReadMetrics
     started_at_ms: int
     """Unix time."""
 
@@ -108,8 +108,8 @@ def make_core(
         forwarder=Forwarder(config, log, engine, client),
         tasks=BackgroundTasks(),
         statistics=BrokerStatistics(config.broker_cluster_name, environment.monotonic_ms),
-        puts=PutWatch(config.slow_put_ms),
-        reads=ReadWatch(),
+        puts=PutMetrics(config.slow_put_ms),
+        reads=ReadMetrics(),
         started_at_ms=environment.wall_clock_ms(),
     )
 
@@ -142,6 +142,7 @@ def install(router: Router, *features: Feature) -> Feature:
     Raises ValueError when two of them serve the same request code.
     """
     for feature in features:
+        assert feature.handlers.keys().isdisjoint(feature.batch_handlers), "a code has one handler"
         for code, handler in feature.handlers.items():
             router.register(code, handler)
         by_handler: dict[BatchHandler, list[int]] = {}

@@ -1,6 +1,6 @@
 """Hands a client's request on to another node of the group.
 
-Clients learn of a new leader with their next look at the name server, up to 30 s later. For requests that
+Clients learn of a new leader by their next poll of the name server, up to 30 s later. For requests that
 they do not send again when they are refused, or cannot do without so long, the node they reached asks the
 leader itself.
 
@@ -32,7 +32,7 @@ from remoting.router import Handler, HandlerResult
 FORWARDS_MAX = 1_000
 FORWARD_BYTES_MAX = 64 * 1024 * 1024
 LOOK_INTERVAL_S = 0.1
-"""How often it is looked whether a leader is known by now."""
+"""Interval of the check whether a leader is known."""
 MARK = "LEDGERMQ_FORWARDED"
 """Ext field of a request that came from another node."""
 
@@ -67,7 +67,7 @@ class Forwarder:
 
     @property
     def leader_address(self) -> str | None:
-        """Where another node that leads serves clients; None: this one leads, or nobody is known to."""
+        """Where another node that leads serves clients; None: this one leads, or no leader is known."""
         engine = self._engine
         if engine is None or self._is_leader_open():
             return None
@@ -137,8 +137,8 @@ OnLeader = Callable[[Handler], Handler]
 
 
 class LeaderRequests:
-    """Makes handlers that have the leader answer. Without one the request is refused, and the remark says who
-    leads as far as this node knows.
+    """Makes handlers that the leader answers. Without a leader the request is refused, and the remark names
+    the leader as far as this node knows it.
     """
 
     def __init__(self, log: MessageLog, readiness: Readiness, forwarder: Forwarder) -> None:

@@ -17,11 +17,11 @@ from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 
 ELECTION_WAIT_MS = 2_000
-"""An election is over by then. A group without a majority stays without a leader: after this long, nobody is
-held any more, or a client with many queues would wait this long for each.
+"""An election is over by then. A group without a majority stays without a leader: after this time requests
+are not held any more, or a client with many queues would wait this long for each.
 """
 LOOK_INTERVAL_MS = 100
-"""How often a waiting request looks whether another node leads by now: nobody tells of that."""
+"""Interval at which a waiting request checks whether another node leads: there is no notification of that."""
 OUTAGE_MEMORY_S = 30.0
 """Without a request for this long, a leader may have come and gone unseen."""
 

@@ -1,10 +1,10 @@
-"""Tells every name server of this node: at the start, every registerNameServerPeriod, and at once when a
+"""Registers this node at every name server: at the start, every registerNameServerPeriod, and at once when a
 topic or the node's role changes. The writable leader is brokerId 0, every other node int(selfId[1:]) + 1.
 
-Each name server has a link of its own, so that a dead one holds up no other. A link keeps its connection,
-since a name server drops a broker whose connection closes; when that happens the link registers again, with
-RETRY_S between attempts. The data version's stateVersion is the term: a name server lets no older leader take
-brokerId 0 from a newer one.
+Each name server has a link of its own, so that a dead one does not delay the others. A link keeps its
+connection, since a name server drops a broker whose connection closes; when that happens the link registers
+again, with RETRY_S between attempts. The data version's stateVersion is the term: a name server lets no older
+leader take brokerId 0 from a newer one.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from remoting.errors import RemotingError, RequestTimeoutError
 from remoting.headers.namesrv import BrokerIdentityRequestHeader, RegisterBrokerRequestHeader
 
 RETRY_S = 1.0
-"""Between attempts, and between looks at whether the connection still stands."""
+"""Between attempts, and between checks of the connection."""
 REGISTER_TIMEOUT_S = 6.0
 UNREGISTER_TIMEOUT_S = 1.0
 LEADER_BROKER_ID = 0
@@ -56,7 +56,7 @@ class Registration:
         """Each topic's part of the body: a thousand of them are made once, not with every registration."""
         self._tasks: list[asyncio.Task[None]] = []
         state.on_topics_changed(self.trigger)
-        state.on_settings_changed(self._take_settings)
+        state.on_settings_changed(self._on_settings_changed)
         log.on_writable_change(lambda _: self.trigger())
 
     @property
@@ -68,7 +68,7 @@ class Registration:
         for link in self._links:
             link.wake()
 
-    def _take_settings(self) -> None:
+    def _on_settings_changed(self) -> None:
         """What the broker permits is part of each topic's row."""
         self._rows.clear()
         self.trigger()
@@ -81,7 +81,7 @@ class Registration:
         ]
 
     async def stop(self) -> None:
-        """Take the node off the name servers that can be reached within a second."""
+        """Unregister at the name servers that can be reached within a second."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,7 +1,5 @@
-"""What a client is answered when the log did not take its message: the one table from PutStatus to
-ResponseCode.
-
-Small parts that the admin processors share.
+"""Answers that several processors share; the one table from PutStatus to ResponseCode for messages that the
+log refused.
 """
 
 import asyncio

@@ -16,8 +16,9 @@ follows one log. There are two kinds of tables:
        └──── log not writable ──────┴──── log not writable ─────────────────────────┘
 
 The log is writable once this node leads *and* has applied an entry of its own term (Raft, section 8), so that
-everything earlier leaders committed is in the queues by then. Nobody writes beside a leader, hence what it
-loads stays complete. A write of a former leadership may still end later; `leadership` tells its callback so.
+everything earlier leaders committed is in the queues by then. No other node writes at the same time, so what
+a leader loads stays complete. A write of a former leadership may still end later; its callback sees that by
+`leadership`.
 
 A loaded table is kept short by snapshots among its changes: a new leader reads the last whole snapshot and
 what follows. A snapshot is due when as many changes were written as it has rows, and at least

@@ -1,8 +1,8 @@
 """Attributes of topics and groups: which there are, what values they take, and how requests change them
 (AttributeUtil, AttributeParser, TopicAttributes, SubscriptionGroupAttributes).
 
-A request names changes: "+key" with a value sets one, "-key" takes one away. What is there already under a
-name that is not known, since earlier versions took every name, can be taken away, too.
+A request names changes: "+key" with a value sets one, "-key" removes one. Attributes with unknown names,
+which earlier versions accepted, can be removed, too.
 """
 
 from collections.abc import Callable, Mapping

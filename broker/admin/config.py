@@ -43,8 +43,8 @@ class ConfigAdmin:
         """26: every key with its value in force, and beside RocketMQ's answer which keys can change."""
         version = orjson.dumps(self._state.data_version.to_json()).decode()
         body = format_properties_text(self._values())
-        told = {"version": version, "runtimeKeys": ",".join(sorted(RUNTIME_KEYS))}
-        return success_response(request, told, body)
+        ext_fields = {"version": version, "runtimeKeys": ",".join(sorted(RUNTIME_KEYS))}
+        return success_response(request, ext_fields, body)
 
     def update(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
         """25: all keys or none. What is in force already needs no record, whatever its key."""

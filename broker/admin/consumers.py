@@ -1,7 +1,7 @@
 """Consumers for operators: what is asked of a running one through its broker (223 its offsets, 307 what it
 does, 309 consume this message now), and who consumes what (300, 343, 345), and all producers (328).
 
-A client that does not answer within the limit is said so; its slowness holds nobody else up.
+A client that does not answer within the limit is reported as such; it does not delay other requests.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ MESSAGE_ID_CHARS: Final = 32
 
 
 class ConsumerAdmin:
-    """Asks clients, and tells of them."""
+    """Requests of running clients, and lists of them."""
 
     def __init__(
         self,

@@ -54,6 +54,7 @@ def admin_feature(
 
 
 def make_node_status(core: Core) -> NodeStatusBuilder:
+    """For LEDGERMQ_NODE_STATUS."""
     return NodeStatusBuilder(
         config=core.config,
         log=core.log,
@@ -66,6 +67,7 @@ def make_node_status(core: Core) -> NodeStatusBuilder:
 
 
 def make_runtime_info(core: Core, added_figures: Sequence[RuntimeFigures] = ()) -> RuntimeInfo:
+    """For GET_BROKER_RUNTIME_INFO; `added_figures` are those of other features."""
     return RuntimeInfo(
         config=core.config,
         log=core.log,

@@ -1,4 +1,4 @@
-"""LEDGERMQ_GROUP_PROGRESS (65005): every consumer group's lag and who is connected, in one answer.
+"""LEDGERMQ_GROUP_PROGRESS (65005): every consumer group's lag and members, in one answer.
 
 RocketMQ has it one group at a time (208, 203), or with a row and a read of the log for each queue (317). Here
 no record is read. It is put together over as many turns of the loop as there are groups and topics for, and
@@ -28,7 +28,7 @@ from remoting.connection import Connection
 from remoting.router import Handlers
 
 ROWS_PER_TURN: Final = 200
-"""Groups, and topics of groups, that are looked at in one turn of the loop: about a millisecond."""
+"""Groups, and topics of groups, that are handled in one turn of the loop: about a millisecond."""
 NAMES_PER_TURN: Final = 5_000
 """Rows that are only sorted or added up."""
 Row = dict[str, Any]

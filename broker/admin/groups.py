@@ -1,5 +1,5 @@
 """Groups and clients for operators: 200 create or update a group, 207 delete, 201 and 352 show, 203 and 204
-who is connected, 208 how far a group has consumed.
+connected clients, 208 how far a group has consumed.
 """
 
 from collections.abc import Iterable, Mapping

@@ -32,7 +32,7 @@ CHANGES_PER_PROPOSAL: Final = 50
 
 
 class ListAdmin:
-    """Takes lists of configurations."""
+    """Creates or updates many at once."""
 
     def __init__(self, state: ReplicatedState, on_leader: OnLeader) -> None:
         self._on_leader = on_leader

@@ -104,8 +104,8 @@ class NodeStatusBuilder:
         others = [peer for peer in self._config.peers if peer.id != own_id]
         return tuple(self._peer_view(peer, engine, by_id.get(peer.id)) for peer in others)
 
-    def _peer_view(self, peer: Peer, engine: DLedgerServer, told: PeerStatus | None) -> PeerView:
-        known = told or _unknown_peer(peer.id)
+    def _peer_view(self, peer: Peer, engine: DLedgerServer, status: PeerStatus | None) -> PeerView:
+        known = status or _unknown_peer(peer.id)
         return _peer_view(peer, engine, known, self._lag_ms(known))
 
     def _lag_ms(self, known: PeerStatus) -> int | None:
@@ -171,8 +171,8 @@ class BrokerAdmin:
         return json_answer(request, {"table": self._runtime_info.table()})
 
     def cold_data(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """2003 GET_COLD_DATA_FLOW_CTR_INFO: nobody is slowed down for reading cold data; the tools take an
-        empty answer as that.
+        """2003 GET_COLD_DATA_FLOW_CTR_INFO: reads of cold data are not limited; the tools read an empty
+        answer as that.
         """
         return success_response(request)
 

@@ -1,8 +1,8 @@
 """Consumer offsets for operators: 222 reset, 314 clone, 43 and 45 show all, 303 how far a group is in time,
 308 the lowest offsets of all groups.
 
-A reset and a clone change the replicated state, so only the leader makes them; running consumers hear of a
-reset with their next pull (broker/consume/offset_resets.py).
+A reset and a clone change the replicated state, so only the leader makes them; running consumers learn of a
+reset by their next pull (broker/consume/offset_resets.py).
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class OffsetAdmin:
         offsets = self._targets(header, topic)
         await self._store(request, header.group, topic.name, offsets)
         if not self._groups.may_run(header.group):
-            # Whoever ran when it began is gone: who comes next begins there, and what it commits counts.
+            # The former consumers are gone: the next one starts there, and its commits are accepted.
             self._resets.drop(header.group, topic.name, offsets)
         broker_name = self._config.broker_name
         rows = [
@@ -98,7 +98,7 @@ class OffsetAdmin:
     async def _store(
         self, request: RemotingCommand, group: str, topic: str, offsets: Mapping[int, int]
     ) -> None:
-        """Raises RequestError when they are not committed, or the group's consumers could not be told."""
+        """Raises RequestError when they are not committed, or marks have no room."""
         resets = self._resets
         has_consumers = self._groups.may_run(group)
         if has_consumers and not resets.has_room(group, topic, offsets, self._now_ms(), self._groups.may_run):
@@ -115,10 +115,10 @@ class OffsetAdmin:
 
     def _no_room(self, group: str, count: int) -> str:
         return (
-            f"Consumers of group {group[:255]} run and could not be told of a reset of {count} queues: "
-            f"{len(self._resets)} queues wait for theirs to hear of earlier resets, and "
+            f"Consumers of group {group[:255]} run and could not be notified of a reset of {count} queues: "
+            f"{len(self._resets)} queues still wait for their consumers after earlier resets, and "
             f"offsetResetMarksMax is {self._config.reset_marks_max}. Nothing was reset. Stop the "
-            "consumers, or wait until others have heard, or raise offsetResetMarksMax."
+            "consumers, or wait until earlier resets are done, or raise offsetResetMarksMax."
         )
 
     def _targets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
@@ -154,8 +154,8 @@ class OffsetAdmin:
         return queue.offset_by_time(timestamp_ms, Boundary.LOWER)
 
     async def clone(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """314: the destination goes on where the source is. It is made if it may be: the offsets of a group
-        that does not exist would go with the first old messages.
+        """314: the destination continues where the source is. The group is created if that is allowed:
+        retention removes the offsets of groups that do not exist.
         """
         header = CloneGroupOffsetRequestHeader.parse(request.ext_fields)
         error = group_name_error(header.dest_group)

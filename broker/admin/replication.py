@@ -36,7 +36,7 @@ NAMES_MAX: Final = 1_000
 
 
 class ReplicationAdmin:
-    """Tells of the group; moves its leadership."""
+    """Shows the replica group; moves its leadership."""
 
     def __init__(
         self,

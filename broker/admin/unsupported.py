@@ -17,14 +17,14 @@ from remoting.router import Handlers
 
 NO_ACL = (
     "LedgerMQ has no users and no access control lists: every client that reaches the port may do "
-    "everything, so let a firewall or a proxy say who does"
+    "everything, so restrict access by a firewall or a proxy"
 )
 NO_COLD_DATA = "LedgerMQ does not slow down readers of cold data, so there is no group to set a limit for"
 NO_ROCKSDB = "LedgerMQ keeps nothing in RocksDB: topics and groups are in the log, queues in plain files"
 NO_CONTAINER = "a LedgerMQ process is one broker: start another with `ledgermq node` or `python -m broker`"
 
 REASONS: Final[Mapping[Code, str]] = {
-    Code.QUERY_BROKER_OFFSET: "no client sends this since RocketMQ 3; 30 and 31 tell a queue's offsets",
+    Code.QUERY_BROKER_OFFSET: "no client sends this since RocketMQ 3; 30 and 31 answer a queue's offsets",
     Code.UPDATE_AND_CREATE_ACL_CONFIG: NO_ACL,
     Code.DELETE_ACL_CONFIG: NO_ACL,
     Code.GET_BROKER_CLUSTER_ACL_INFO: NO_ACL,

@@ -1,5 +1,5 @@
-"""Clients come and go: heartbeats (34), goodbyes (35), who else consumes (38), notices to consumers (40)
-and the check of a consumer's settings (46).
+"""Clients: heartbeats (34), unregistration (35), the members of a consumer group (38), notices to consumers
+(40) and the check of a consumer's settings (46).
 """
 
 import asyncio
@@ -37,13 +37,13 @@ from remoting.headers.clients import ConsumerGroupRequestHeader, UnregisterClien
 from remoting.router import HandlerResult, Handlers
 
 EXPIRY_INTERVAL_S = 10.0
-"""How often silent clients are looked for."""
+"""How often clients without heartbeats are dropped."""
 
 logger = logging.getLogger(__name__)
 
 
 class ClientProcessor:
-    """Keeps the registry of clients, and tells a group's consumers when its members or subscriptions
+    """Keeps the registry of clients, and notifies a group's consumers when its members or subscriptions
     change.
     """
 
@@ -144,7 +144,7 @@ class ClientProcessor:
             self._spawn(self._complete(incomplete))
 
     def expire(self) -> None:
-        """Drop silent clients and close the connections that nobody beats on."""
+        """Drop silent clients and close the connections without heartbeats."""
         changed, silent = self._clients.expire(self._now_ms())
         for connection in silent:
             connection.close()
@@ -162,7 +162,7 @@ class ClientProcessor:
         self._timer = asyncio.get_running_loop().call_later(EXPIRY_INTERVAL_S, self.expire)
 
     def _notify(self, groups: Iterable[str]) -> None:
-        """40: each consumer of the groups balances its queues anew, now and not in 20 s."""
+        """40: each consumer of the groups balances its queues again now, not in 20 s."""
         for name in sorted(groups):
             group = self._clients.consumer_groups.get(name)
             config = self._state.groups.get(name)

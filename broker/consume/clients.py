@@ -1,11 +1,11 @@
-"""Who is connected: the producers and consumers of each group, by their heartbeats (ProducerManager,
+"""The connected clients: the producers and consumers of each group, by their heartbeats (ProducerManager,
 ConsumerManager).
 
 The table is this node's own and is never replicated: clients send their heartbeats to every node of the
 group, so a follower that becomes the leader knows them already. It reaches no clock and no socket; times are
 arguments.
 
-Which consumer groups run, for who wants to tell their consumers something.
+Which consumer groups have running consumers.
 
 Those whose consumers sent a heartbeat do. But some clients send none and only pull, and a node that has just
 started, or has just become the leader, may not have heard of anybody yet.
@@ -56,7 +56,7 @@ def rebalance_notice(group: str) -> RemotingCommand:
 
 
 class RegistryFullError(Exception):
-    """The table of clients is at its bound; the heartbeat was not taken."""
+    """The table of clients is at its bound; the heartbeat was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class ConsumerGroup:
         return self.message_model is MessageModel.BROADCASTING
 
     def merge_subscriptions(self) -> bool:
-        """Make `subscriptions` anew from the members'; whether a topic or an expression is another now."""
+        """Rebuild `subscriptions` from the members'; whether a topic or an expression is another now."""
         before = {topic: each.wanted for topic, each in self.subscriptions.items()}
         self.subscriptions = _newest(self.members.values())
         return before != {topic: each.wanted for topic, each in self.subscriptions.items()}
@@ -122,7 +122,7 @@ def _newest(members: Iterable[Member]) -> dict[str, Subscription]:
 
 
 class Expired(NamedTuple):
-    """What the passing of time took: groups whose consumers must be told, connections nobody beats on any
+    """What expired: groups whose consumers must be notified, connections without heartbeats any
     more.
     """
 
@@ -174,7 +174,7 @@ class ClientRegistry:
         return None
 
     def beat(self, client: Client, heartbeat: Heartbeat, now_ms: int) -> set[str]:
-        """Take in a heartbeat. Raises RegistryFullError, and has changed nothing then."""
+        """Register a heartbeat. Raises RegistryFullError, and has changed nothing then."""
         self._check_room(client.client_id, heartbeat)
         self._nudged.discard(client.connection.connection_id)
         for group in heartbeat.producer_groups:
@@ -248,7 +248,7 @@ class ClientRegistry:
             member = members[client.client_id] = Member(client, now_ms)
             self._count += 1
         else:
-            self._forget(member.client.connection.connection_id, membership)
+            self._unlink(member.client.connection.connection_id, membership)
         member.client = client
         member.last_beat_ms = now_ms
         self._of_connection.setdefault(client.connection.connection_id, set()).add(membership)
@@ -263,7 +263,7 @@ class ClientRegistry:
         if group is None or member is None:
             return set()
         self._count -= 1
-        self._forget(member.client.connection.connection_id, membership)
+        self._unlink(member.client.connection.connection_id, membership)
         if group.members:
             group.merge_subscriptions()
         else:
@@ -276,7 +276,7 @@ class ClientRegistry:
         if member is None:
             return
         self._count -= 1
-        self._forget(member.client.connection.connection_id, membership)
+        self._unlink(member.client.connection.connection_id, membership)
         if not members:
             del self._producers[membership.group]
         groups = self._producer_groups[membership.client_id]
@@ -284,7 +284,7 @@ class ClientRegistry:
         if not groups:
             del self._producer_groups[membership.client_id]
 
-    def _forget(self, connection_id: int, membership: Membership) -> None:
+    def _unlink(self, connection_id: int, membership: Membership) -> None:
         memberships = self._of_connection.get(connection_id)
         if memberships is None:
             return
@@ -303,13 +303,13 @@ class ClientRegistry:
 
 
 HEARD_WITHIN_MS: Final = 90_000
-"""Whoever runs is heard of within this time: a pull is held for 60 s at most, clients look for a new leader
-and send a heartbeat every 30 s.
+"""A running consumer sends something within this time: a pull is held for 60 s at most; clients poll for a
+new leader and send a heartbeat every 30 s.
 """
 
 
 class RunningGroups:
-    """What one node has heard. Times are a monotonic clock's."""
+    """By the requests that reached this node. Times are a monotonic clock's."""
 
     def __init__(self, clients: "ClientRegistry", now_ms: Callable[[], int]) -> None:
         self._clients = clients

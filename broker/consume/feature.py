@@ -4,7 +4,7 @@ from broker.consume.assignment import Assignment
 from broker.consume.client_requests import ClientProcessor
 from broker.consume.consumers import Consumers, make_consumers
 from broker.consume.offsets import OffsetProcessor
-from broker.consume.pull import PullProcessor
+from broker.consume.pull import PullMessageProcessor
 from broker.consume.queue_locks import LockProcessor
 from broker.consume.topic_routes import TopicRoutes
 from broker.feature import Core, Feature
@@ -16,7 +16,8 @@ def consumers_of(core: Core) -> Consumers:
 
 
 def pull_feature(core: Core, consumers: Consumers) -> Feature:
-    pulls = PullProcessor(
+    """PULL_MESSAGE and LITE_PULL_MESSAGE, with the pulls that are held."""
+    pulls = PullMessageProcessor(
         config=core.config,
         log=core.log,
         engine=core.engine,
@@ -37,6 +38,7 @@ def pull_feature(core: Core, consumers: Consumers) -> Feature:
 
 
 def client_feature(core: Core, consumers: Consumers) -> Feature:
+    """Heartbeats and the members of groups."""
     clients = ClientProcessor(
         config=core.config,
         log=core.log,
@@ -67,11 +69,13 @@ def offset_feature(core: Core, consumers: Consumers) -> Feature:
 
 
 def lock_feature(core: Core) -> Feature:
+    """Queue locks of ordered consumers."""
     locks = LockProcessor(core.config, core.log, core.state, core.now_ms, core.readiness, core.forwarder)
     return Feature(handlers=locks.handlers(), services=(locks,))
 
 
 def assignment_feature(core: Core) -> Feature:
+    """QUERY_ASSIGNMENT and the modes of requests."""
     routes = TopicRoutes(core.config, core.state, core.client, core.now_ms, core.tasks.spawn)
     assignment = Assignment(core.config, core.state, core.clients, core.readiness, routes)
     return Feature(handlers=assignment.handlers())

@@ -42,7 +42,7 @@ class MessageFilter(Protocol):
 
 
 class PropertyFilter:
-    """A MessageFilter that tags codes tell nothing about: it is asked about every message."""
+    """A MessageFilter that cannot be decided by tags codes: it is applied to every message."""
 
     __slots__ = ()
 

@@ -66,7 +66,7 @@ class Subscription:
 
     @property
     def wanted(self) -> tuple[str, str]:
-        """What must change for the consumers to be told: the version alone does not count."""
+        """What must change for the consumers to be notified: a new version alone is no change."""
         return self.expression_type, self.expression
 
     def to_json(self) -> dict[str, Any]:

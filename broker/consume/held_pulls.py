@@ -33,7 +33,7 @@ class PullWaits(Generic[T]):
         now_ms: Callable[[], int],
         table: LongPollingTable[T] | None = None,
     ) -> None:
-        """`resume` is told whether the pull may be held again. `refuse` gets those that lose their place.
+        """`resume` gets whether the pull may be held again. `refuse` gets those that lose their place.
         `now_ms` is the clock of the deadlines, which must be monotonic.
         """
         self._table: LongPollingTable[T] = LongPollingTable() if table is None else table
@@ -52,8 +52,8 @@ class PullWaits(Generic[T]):
         return len(self._table)
 
     def hold(self, pull: HeldPull[T]) -> bool:
-        """Keep the pull; False when the node stops, or the table is full and nobody holds more of it than
-        this pull's connection.
+        """Keep the pull; False when the node stops, or the table is full and no connection has more of it
+        than this pull's connection.
         """
         if self._is_stopped:
             return False
@@ -67,7 +67,7 @@ class PullWaits(Generic[T]):
         return True
 
     def drop_connection(self, connection_id: int) -> None:
-        """Forget the pulls of a connection that closed."""
+        """Drop the pulls of a connection that closed."""
         self._table.drop_connection(connection_id)
 
     def wake_queue(self, topic: str, queue_id: int) -> None:
@@ -84,7 +84,7 @@ class PullWaits(Generic[T]):
         """Nothing to begin: the first held pull arms the timer."""
 
     async def stop(self) -> None:
-        """Answer everyone who waits, and hold no more: the connections are closed next."""
+        """Answer all held pulls, and hold no more: the connections are closed next."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()

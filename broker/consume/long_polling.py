@@ -66,7 +66,7 @@ class LongPollingTable(Generic[T]):
         self._held_max = held_max
         self._count = 0
         self._queues: dict[QueueKey, dict[HeldPull[T], None]] = {}
-        """Ordered sets, here and below: who came first is served first."""
+        """Ordered sets, here and below: first come, first served."""
         self._connections: dict[int, dict[HeldPull[T], None]] = {}
         self._buckets: dict[int, dict[HeldPull[T], None]] = {}
         self._bucket_order: list[int] = []
@@ -76,7 +76,7 @@ class LongPollingTable(Generic[T]):
 
     @property
     def waiting_queues(self) -> AbstractSet[QueueKey]:
-        """Queues somebody waits at: a live view."""
+        """Queues with held pulls: a live view."""
         return self._queues.keys()
 
     def hold(self, pull: HeldPull[T]) -> bool:
@@ -95,8 +95,8 @@ class LongPollingTable(Generic[T]):
         return True
 
     def make_room(self, connection_id: int) -> list[HeldPull[T]]:
-        """Take out the later half of the pulls of the connection that has the most, so that one cannot keep
-        all others from waiting; none if that is this connection.
+        """Remove and return the later half of the pulls of the connection that has the most, so that one
+        cannot keep all others from waiting; none if that is this connection.
         """
         most_id, pulls = max(self._connections.items(), key=lambda item: len(item[1]), default=(0, {}))
         if most_id == connection_id or len(pulls) <= len(self._connections.get(connection_id, ())) + 1:
@@ -105,8 +105,8 @@ class LongPollingTable(Generic[T]):
         return self._take_out(latest)
 
     def wake(self, key: QueueKey, arrivals: Arrivals) -> list[HeldPull[T]]:
-        """Take out the pulls of the queue that want one of the new messages. The others wait on, behind
-        these messages unless there is a gap between them and what the pull was matched against.
+        """Remove and return the pulls of the queue that want one of the new messages. The others wait on,
+        behind these messages unless there is a gap between them and what the pull was matched against.
         """
         woken = []
         for pull in self._queues.get(key, ()):
@@ -119,26 +119,26 @@ class LongPollingTable(Generic[T]):
         return self._take_out(woken)
 
     def expire(self, now_ms: int) -> list[HeldPull[T]]:
-        """Take out the pulls whose time is up."""
+        """Remove and return the pulls whose time is up."""
         expired: list[HeldPull[T]] = []
         while self._bucket_order and self._bucket_order[0] <= now_ms:
             expired.extend(self._buckets.pop(heapq.heappop(self._bucket_order), ()))
         return self._take_out(expired)
 
     def drop_connection(self, connection_id: int) -> None:
-        """Forget the pulls of a closed connection: nobody waits for their answers."""
+        """Drop the pulls of a closed connection."""
         self._take_out(list(self._connections.get(connection_id, ())))
 
     def take_queue(self, key: QueueKey) -> list[HeldPull[T]]:
-        """Take out every pull of a queue."""
+        """Remove and return every pull of a queue."""
         return self._take_out(list(self._queues.get(key, ())))
 
     def take_all(self) -> list[HeldPull[T]]:
-        """Take out every pull."""
+        """Remove and return every pull."""
         return self._take_out([pull for pulls in self._queues.values() for pull in pulls])
 
     def earliest_deadline_ms(self) -> int | None:
-        """When `expire` has work next; None when nobody waits."""
+        """When `expire` has work next; None when no pull is held."""
         while self._bucket_order and not self._buckets[self._bucket_order[0]]:
             del self._buckets[heapq.heappop(self._bucket_order)]
         return self._bucket_order[0] if self._bucket_order else None

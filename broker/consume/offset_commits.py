@@ -40,7 +40,7 @@ class OffsetCommits:
         self._timer: asyncio.TimerHandle | None = None
         self._commit_callbacks: list[Callable[[str, str, int, int], None]] = []
         log.on_writable_change(self._on_writable_change)
-        state.on_topic_deleted(self._forget_topic)
+        state.on_topic_deleted(self._drop_topic)
 
     def on_commit(self, callback: Callable[[str, str, int, int], None]) -> None:
         """Have `callback` called with the group, topic, queue id and offset of each `commit` and `reset`,
@@ -63,7 +63,7 @@ class OffsetCommits:
         """
         if self._is_of_deleted(topic, queue_id, offset):
             return None
-        self._tell(group, topic, {queue_id: offset})
+        self._notify(group, topic, {queue_id: offset})
         key = (group, topic, queue_id)
         self._noted.pop(key, None)
         in_flight = self._in_flight.get(key)
@@ -80,7 +80,7 @@ class OffsetCommits:
         """Store the offsets of several queues in one change, whatever was known; at most
         OFFSETS_PER_CHANGE_MAX. `has_consumers`: some may run, and every node is to send them there.
         """
-        self._tell(group, topic, offsets)
+        self._notify(group, topic, offsets)
         for queue_id in offsets:
             self._noted.pop((group, topic, queue_id), None)
         return self._propose(group, topic, offsets, has_consumers)
@@ -123,7 +123,7 @@ class OffsetCommits:
         if pending:
             await asyncio.wait(pending, timeout=FLUSH_INTERVAL_MS / 1000)
 
-    def _tell(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    def _notify(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         for callback in self._commit_callbacks:
             for queue_id, offset in offsets.items():
                 callback(group, topic, queue_id, offset)
@@ -163,7 +163,7 @@ class OffsetCommits:
             return False
         return offset > self._log.queues.next_offset(topic, queue_id)
 
-    def _forget_topic(self, topic: str) -> None:
+    def _drop_topic(self, topic: str) -> None:
         """What was consumed of a deleted topic says nothing of the one that is made next."""
         self._noted = {key: offset for key, offset in self._noted.items() if key[1] != topic}
 

@@ -1,4 +1,4 @@
-"""Offset resets that running consumers are still to hear of (ConsumerOffsetManager's reset offsets).
+"""Offset resets that running consumers have not followed yet (ConsumerOffsetManager's reset offsets).
 
 The reset itself is a change of the replicated state. A consumer that runs would go on where it is and commit
 its own offset again; its next pull of the queue is therefore answered 21 PULL_OFFSET_MOVED with the new
@@ -11,7 +11,7 @@ is stored says to all nodes that the consumer is there; theirs end with it. Wher
 stores nothing, the next leader may send it there once more.
 
 A leader may be storing several resets of a queue at once. The last one counts from the moment it is proposed:
-nobody is sent to where an earlier one was, and nothing but its own offset is stored, until it is applied too
+no consumer is sent to an earlier one's offset, and only its own offset is stored, until it is applied too
 or is known to have come to nothing.
 """
 
@@ -51,7 +51,7 @@ class _Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Of a reset that is stored. `until_ms` is when a mark ends that nobody takes; None: it waits."""
+    """Of a reset that is stored. `until_ms` is when an unused mark ends; None: never."""
 
     offset: int
     stage: _Stage
@@ -90,7 +90,7 @@ class OffsetResets:
         return bool(self._marks or self._storing)
 
     def on_mark(self, callback: Callable[[str, int], None]) -> None:
-        """Have `callback` told of each (topic, queue id) with a new mark, once all of a reset are set."""
+        """Call `callback` with each (topic, queue id) that has a new mark, once all of a reset are set."""
         self._callbacks.append(callback)
 
     def has_room(
@@ -162,7 +162,7 @@ class OffsetResets:
 
     def forget(self, group: str | None = None, topic: str | None = None) -> None:
         """The offsets of the group in the topic are gone; None: of every group, in every topic. A topic that
-        is created anew begins at 0: who was sent to where the old one was would pass its messages over.
+        is created again begins at 0: a consumer that is sent to the old offset would skip its messages.
         """
         if self._marks:
             self._marks = {
@@ -172,7 +172,7 @@ class OffsetResets:
             }
 
     def end(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """These offsets were stored after the reset: whoever stored them is there, or set them anew."""
+        """These offsets were stored after the reset: by a consumer that followed it, or by another reset."""
         for queue_id, offset in offsets.items():
             key = (group, topic, queue_id)
             mark = self._marks.get(key)

@@ -15,7 +15,7 @@ from broker.consume.consumers import Consumers
 from broker.consume.filters import MessageFilter
 from broker.consume.held_pulls import PullWaits
 from broker.consume.long_polling import HeldPull
-from broker.consume.queue_reader import QueueReader, ReadResult, ReadStatus, ReadWatch, transfer_limits
+from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadResult, ReadStatus, transfer_limits
 from broker.consume.read_advice import LEADER_ID, ReadAdvice, machine_memory_bytes
 from broker.consume.subscriptions import PullSubscriptions
 from broker.monitoring.statistics import BrokerStatistics
@@ -79,7 +79,7 @@ class Pull:
     suspend_ms: int
 
 
-class PullProcessor:
+class PullMessageProcessor:
     """Checks pulls, answers them or has them held."""
 
     def __init__(
@@ -91,7 +91,7 @@ class PullProcessor:
         router: Router,
         now_ms: Callable[[], int],
         statistics: BrokerStatistics,
-        reads: ReadWatch,
+        reads: ReadMetrics,
         readiness: Readiness,
         consumers: Consumers,
     ) -> None:
@@ -277,7 +277,7 @@ class PullProcessor:
         )
 
     def _refuse(self, held: HeldPull[Pull]) -> None:
-        """Its place goes to a pull of another connection."""
+        """Its place is needed for a pull of another connection."""
         pull = held.request
         refusal = error_response(pull.request, ResponseCode.SYSTEM_BUSY, TOO_MANY_HELD)
         self._router.answer(pull.request, pull.connection, refusal)

@@ -1,14 +1,14 @@
 """Which client may consume which queue in order: the leader's view of the locks (RebalanceLockManager).
 
-Who holds a lock is in the replicated state; when it was last renewed only the leader knows. So a new leader
-takes every lock it finds for renewed at the moment it became the leader, which is never too early: see
+The holder of a lock is in the replicated state; when it was last renewed only the leader knows. A new leader
+therefore assumes that every lock was renewed when it became the leader, which is never too early: see
 docs/decisions/replicated_state.md#queue-locks. Pure: times are arguments.
 
 Queue locks of ordered consumers: 41 LOCK_BATCH_MQ and 42 UNLOCK_BATCH_MQ.
 
-Only the leader grants them. A queue that changes hands does so in the log, and its new holder is told when
-the log says so; a renewal is the leader's own, and only while a majority keeps to it. A node that does not
-lead asks the leader, since clients renew at the node that led when they last looked.
+Only the leader grants them. A new holder is written to the log, and answered once
+that is committed; a renewal is the leader's own, and only while a majority keeps to it. A node that does not
+lead asks the leader, since clients renew at the node that led when they last polled the route.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Claim(Enum):
     HELD = 1
     """It was the client's already; it is renewed."""
     NEW = 2
-    """It is kept for the client, which may be told so when the log says it, too."""
+    """It is reserved for the client, and granted once that is committed."""
     REFUSED = 3
 
 
@@ -73,7 +73,7 @@ class LockTable:
         self._locks = {key: _Lock(client_id, now_ms, True) for key, client_id in holders}
 
     def claim(self, group: str, queue: QueueKey, client_id: str, now_ms: int) -> Claim:
-        """Take or renew the group's lock of the queue for the client."""
+        """Acquire or renew the group's lock of the queue for the client."""
         lock = self._locks.get((group, queue))
         if lock is None:
             if len(self._locks) >= self._locks_max:
@@ -111,7 +111,7 @@ class LockTable:
         return lock.client_id
 
     def expire(self, now_ms: int) -> list[tuple[LockKey, str]]:
-        """Drop the locks that were not renewed in time; these, and who held them."""
+        """Drop the locks that were not renewed in time; returns them with their holders."""
         over = [
             (key, lock.client_id)
             for key, lock in self._locks.items()
@@ -122,7 +122,7 @@ class LockTable:
         return over
 
     def clear(self) -> None:
-        """Forget all: this node does not lead any more."""
+        """Drop all: this node does not lead any more."""
         self._locks.clear()
 
 
@@ -199,7 +199,7 @@ class LockProcessor:
         return success_response(request)
 
     def on_writable_change(self, is_writable: bool) -> None:
-        """A new leader goes on with the locks of the one before it."""
+        """A new leader continues with the locks of the one before it."""
         self._leads = is_writable
         if is_writable:
             self._table.load(self._state.locks.items(), self._now_ms())
@@ -218,7 +218,7 @@ class LockProcessor:
             self._timer = None
 
     def expire(self) -> None:
-        """Have the log forget the holders that did not renew."""
+        """Remove the holders that did not renew from the log."""
         queues: dict[tuple[str, str], list[QueueKey]] = {}
         for (group, queue), client_id in self._table.expire(self._now_ms()):
             queues.setdefault((group, client_id), []).append(queue)

@@ -1,5 +1,5 @@
-"""Takes messages by their properties (ExpressionMessageFilter.isMatchedByCommitLog): reads a stretch of
-records in one go, looks at nothing but each one's properties, and keeps what is wanted of what was read.
+"""Selects messages by their properties (ExpressionMessageFilter.isMatchedByCommitLog): reads many records at
+once, decodes only the properties of each, and keeps the matching ones.
 
 Reads a batch of messages from one queue (DefaultMessageStore.getMessage): units, filter, one read of
 the log.
@@ -136,7 +136,7 @@ class ReadLimits:
     """Bounds of one answer. A message larger than `bytes_max` still comes, alone.
 
     messages_max: a client that asks for fewer gets no more than these. asked_bytes_max: for a client that
-    names a maximum of bytes itself, as who reads whole topics does. examined_max: units looked at when a
+    names a maximum of bytes itself, as readers of whole topics do. examined_max: units looked at when a
     filter passes few of them (Java: 16,000 bytes of a consume queue). examined_bytes_max: records read for a
     filter by properties.
     """
@@ -156,7 +156,7 @@ ASKED_FACTOR: Final = 2
 
 def transfer_limits(config: BrokerConfig, log: MessageLog, memory_bytes: int | None = None) -> LimitsAt:
     """Those of maxTransferCountOnMessageInMemory and its three kin, as they are at each read. On the disk is
-    what stands farther before the log's end than accessMessageInMemoryMaxRatio of the memory.
+    what is farther before the log's end than accessMessageInMemoryMaxRatio of the memory.
     """
     machine_bytes = machine_memory_bytes() if memory_bytes is None else memory_bytes
 
@@ -261,7 +261,7 @@ class _Batch:
 
 
 @dataclass(slots=True)
-class ReadWatch:
+class ReadMetrics:
     """The reads of all consumers of one broker, whatever they came by: how many found messages and how many
     none, and what the slowest one took.
     """
@@ -283,10 +283,10 @@ class ReadWatch:
 class QueueReader:
     """Reads queues of one log."""
 
-    def __init__(self, log: MessageLog, limits_at: LimitsAt, watch: ReadWatch | None = None) -> None:
+    def __init__(self, log: MessageLog, limits_at: LimitsAt, watch: ReadMetrics | None = None) -> None:
         self._log = log
         self._limits_at = limits_at
-        self._watch = watch or ReadWatch()
+        self._watch = watch or ReadMetrics()
 
     def read(
         self,

@@ -1,6 +1,6 @@
-"""What the node stands on: process, event loop, disk, connections, and what waits in its tables.
+"""`/metrics` of one broker, in Prometheus' text format, as of the moment of the request.
 
-`/metrics` of one broker: what the node knows of itself at the moment it is asked, in Prometheus' text.
+HostFigures: process, event loop, disk, connections, and the number of waiting items.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -106,8 +106,8 @@ class Exporter(Collector):
 
     async def render(self) -> bytes:
         """The whole text."""
-        await self._lags.look()
-        await self._traffic.look()
+        await self._lags.refresh()
+        await self._traffic.refresh()
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -132,7 +132,7 @@ def make_exporter(
         config,
         NodeFigures(config, log, core.engine, core.opened.end_position),
         TrafficFigures(
-            config, log, core.router.counts, core.statistics, core.puts, core.opened.measures, lags
+            config, log, core.router.counts, core.statistics, core.puts, core.opened.metrics, lags
         ),
         HostFigures(config, state, core.clients, waiting, server, delay),
         lags,

@@ -1,7 +1,7 @@
 """HTTP/1.1 for one question, GET /metrics: one request to a connection, bounded in bytes, time and number.
 
-Connections that only stay open keep nobody out: at the bound the one that has been silent the longest makes
-room for who comes.
+Idle connections cannot block new ones: at the bound the one that has been idle the longest is closed for a
+new one.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class MetricsServer:
             writer.transport.abort()
 
     def _make_room(self) -> bool:
-        """Whether somebody could be sent away: not while all of them are being answered."""
+        """Whether a connection could be closed: not while all of them are being answered."""
         if not self._silent:
             return False
         task = next(iter(self._silent))
@@ -110,5 +110,5 @@ class MetricsServer:
         try:
             return "200 OK", CONTENT_TYPE_LATEST, await self._render()
         except Exception:
-            logger.exception("the metrics cannot be told")
-            return "500 Internal Server Error", _TEXT, b"the metrics cannot be told\n"
+            logger.exception("the metrics cannot be rendered")
+            return "500 Internal Server Error", _TEXT, b"the metrics cannot be rendered\n"

@@ -1,6 +1,4 @@
-"""How far consumer groups are behind, group by group: looked up when somebody asks, a stretch per turn of the
-loop.
-"""
+"""Lag of each consumer group, computed at a scrape, ROWS_PER_TURN_MAX rows in a turn of the event loop."""
 
 import asyncio
 import heapq
@@ -12,15 +10,15 @@ from broker.state.offsets import OffsetTable
 
 ROWS_PER_TURN_MAX: Final = 200
 """(topic, group) pairs, each with all its queues: about a millisecond."""
-LOOK_INTERVAL_S: Final = 10.0
-"""With a million offsets a look costs a second of CPU, so who asks more often gets the same again."""
+REFRESH_INTERVAL_S: Final = 10.0
+"""With a million offsets one computation costs a second of CPU; more frequent scrapes get the last result."""
 
 Pair = tuple[str, str]
 
 
 class ConsumerLags:
     """Lag (group_lag.py) of each group that has committed offsets. Only a node that takes messages
-    knows these and the queues' ends to the last; another has nothing to tell.
+    knows these and the queues' ends to the last; other nodes show no lag.
     """
 
     def __init__(
@@ -34,29 +32,29 @@ class ConsumerLags:
         self._ends = ends
         self._is_writable = is_writable
         self._pairs_max = pairs_max
-        self._looked_s = float("-inf")
-        self._looking: asyncio.Task[None] | None = None
+        self._refreshed_s = float("-inf")
+        self._refreshing: asyncio.Task[None] | None = None
         self.shown: Mapping[Pair, int] = {}
         """Of the (topic, group) pairs that are behind the most."""
         self.other: int | None = None
         """Of all others together; None while nothing is known."""
 
-    async def look(self) -> None:
-        """Bring `shown` and `other` up to date. Who comes meanwhile waits for the same look."""
+    async def refresh(self) -> None:
+        """Bring `shown` and `other` up to date. Concurrent callers wait for the same computation."""
         if not self._is_writable():
-            self.forget()
+            self.reset()
             return
-        if asyncio.get_running_loop().time() - self._looked_s < LOOK_INTERVAL_S:
+        if asyncio.get_running_loop().time() - self._refreshed_s < REFRESH_INTERVAL_S:
             return
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look(), name="consumer lags")
-        await asyncio.shield(self._looking)
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._compute(), name="consumer lags")
+        await asyncio.shield(self._refreshing)
 
-    def forget(self) -> None:
-        """What was known is known no more."""
-        self.shown, self.other, self._looked_s = {}, None, float("-inf")
+    def reset(self) -> None:
+        """Nothing is known any more."""
+        self.shown, self.other, self._refreshed_s = {}, None, float("-inf")
 
-    async def _look(self) -> None:
+    async def _compute(self) -> None:
         try:
             lags: dict[Pair, int] = {}
             offsets, queue_ends = self._offsets(), self._ends()
@@ -68,16 +66,16 @@ class ConsumerLags:
                 if number % ROWS_PER_TURN_MAX == 0:
                     await asyncio.sleep(0)
             if not self._is_writable():
-                self.forget()
+                self.reset()
                 return
             top = heapq.nlargest(self._pairs_max, lags, key=lambda pair: (lags[pair], pair))
             self.shown = {pair: lags[pair] for pair in sorted(top)}
             self.other = sum(lags.values()) - sum(self.shown.values())
-            self._looked_s = asyncio.get_running_loop().time()
+            self._refreshed_s = asyncio.get_running_loop().time()
         finally:
-            self._looking = None
+            self._refreshing = None
 
     async def stop(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)

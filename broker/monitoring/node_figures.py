@@ -68,7 +68,7 @@ def _marks(status: NodeStatus) -> Iterator[Metric]:
 
 
 def _peers(engine: DLedgerServer, status: NodeStatus) -> Iterator[Metric]:
-    """What a leader knows; others have no lag to tell."""
+    """Known by a leader only."""
     peers = status.peers
     label = ("peer",)
     rows = [((peer.id,), float(engine.is_connected(peer.id))) for peer in peers]

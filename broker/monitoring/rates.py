@@ -32,7 +32,7 @@ class RateMeter:
         self._timer = loop.call_later(SAMPLE_INTERVAL_S, self._sample)
 
     def add(self, now_s: float) -> None:
-        """Take a sample now."""
+        """Add a sample of now."""
         self._samples.append((now_s, self._read_counts()))
 
     def rates(self, counter: int, now_s: float) -> list[float]:
@@ -43,9 +43,8 @@ class RateMeter:
     def grown(self, now_s: float, window_s: float) -> list[int]:
         """By how much each counter grew over a window, which begins at the first sample at the earliest."""
         counts = self._read_counts()
-        then = next(
-            (told for at_s, told in self._samples if at_s >= now_s - window_s - SAMPLE_INTERVAL_S / 2), counts
-        )
+        since_s = now_s - window_s - SAMPLE_INTERVAL_S / 2
+        then = next((sampled for at_s, sampled in self._samples if at_s >= since_s), counts)
         return [count - before for count, before in zip(counts, then, strict=True)]
 
     def _rate(self, counter: int, count: int, now_s: float, window_s: float) -> float:

@@ -1,16 +1,12 @@
-"""How long puts took lately, as RocketMQ tells it: 99 of 100, and 999 of 1,000, at most so many ms; and how
-many took how long.
+"""The table of GET_BROKER_RUNTIME_INFO: RocketMQ's texts, as mqadmin, the Dashboard and the exporter read it.
 
-Totals as they were when yesterday and today began (RocketMQ's BrokerStats), by the local calendar.
+PutLatency, PutSpread: the 99th and 99.9th percentile of recent puts, and their distribution.
 
-Figures of the process and its machine for GET_BROKER_RUNTIME_INFO. RocketMQ has none of them; readers that
-do not know them pass them over. What a system does not tell is left out.
+DayTotals: totals as of the start of yesterday and today (RocketMQ's BrokerStats), in local time.
 
-What GET_BROKER_RUNTIME_INFO tells: RocketMQ's table of texts, as mqadmin, the Dashboard and the exporter
-read it.
-
-What this broker does not have is told as what it amounts to: there are no thread pools, so no request waits
-in one; there is no lock on a page cache.
+Figures of the process and its machine are our own; readers that do not know them ignore them. What the system
+does not provide is left out. Parts of RocketMQ's broker that do not exist here have constant values: there
+are no thread pools, so no request waits in one; there is no lock on a page cache.
 """
 
 import asyncio
@@ -23,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.consume.queue_reader import ReadWatch
-from broker.monitoring.put_watch import PutWatch
+from broker.consume.queue_reader import ReadMetrics
+from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.rates import RateMeter
 from broker.monitoring.statistics import BROKER_GET, BROKER_PUT, USER_GET, USER_PUT, BrokerStatistics
 from broker.state.state import ReplicatedState
@@ -46,7 +42,7 @@ RANGES: Final = (
     *("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]"),
     *("[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]"),
 )
-"""RocketMQ's names of RANGES_MS (broker/monitoring/put_watch.py) and what is beyond."""
+"""RocketMQ's names of RANGES_MS (broker/monitoring/put_metrics.py) and what is beyond."""
 
 
 class PutSpread:
@@ -98,7 +94,7 @@ LOOK_INTERVAL_S: Final = 60.0
 
 
 class DayTotals:
-    """Looks once a minute whether a new day has begun."""
+    """Checks once a minute whether a new day has begun."""
 
     def __init__(self, read_totals: Callable[[], tuple[int, int]], clock_ms: Callable[[], int]) -> None:
         """The totals are the messages put and got since the start."""
@@ -110,13 +106,13 @@ class DayTotals:
         self.today_morning = (0, 0)
 
     async def start(self) -> None:
-        self._look()
+        self._on_timer()
 
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def look(self) -> None:
+    def check_day(self) -> None:
         """Take note of a new day."""
         today = self._today()
         if today != self._day:
@@ -124,9 +120,9 @@ class DayTotals:
             self.yesterday_morning = self.today_morning
             self.today_morning = self._read_totals()
 
-    def _look(self) -> None:
-        self.look()
-        self._timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._look)
+    def _on_timer(self) -> None:
+        self.check_day()
+        self._timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._on_timer)
 
     def _today(self) -> date:
         return datetime.fromtimestamp(self._clock_ms() / 1000).astimezone().date()
@@ -159,7 +155,7 @@ def _resident_bytes(statm: str) -> int:
 
 
 def available_bytes(meminfo: str) -> int:
-    """Raises: ValueError when it is not told."""
+    """Raises: ValueError when it is missing."""
     line = next((line for line in meminfo.splitlines() if line.startswith("MemAvailable:")), "")
     amount = line.removeprefix("MemAvailable:").removesuffix("kB").strip()
     return int(amount) * 1024
@@ -203,8 +199,8 @@ class RuntimeInfo:
         clock: Callable[[], int],
         started_at_ms: int,
         statistics: BrokerStatistics,
-        puts: PutWatch,
-        reads: ReadWatch,
+        puts: PutMetrics,
+        reads: ReadMetrics,
         end_position: Callable[[], int | None],
         added_figures: Sequence[Callable[[], dict[str, str]]],
         now_s: Callable[[], float],
@@ -266,7 +262,7 @@ class RuntimeInfo:
         put, got, found, missed = (self.rates.rates(n, now_s) for n in range(4))
         read = [hits + misses for hits, misses in zip(found, missed, strict=True)]
         transferred = _rates(got)
-        self.days.look()
+        self.days.check_day()
         (put_yesterday, got_yesterday), (put_today, got_today) = (
             self.days.yesterday_morning,
             self.days.today_morning,

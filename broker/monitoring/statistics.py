@@ -6,10 +6,10 @@ ring that is older than its window counts no more: nothing has to run for a coun
 
 The broker's statistics by topic and group, under the names RocketMQ's BrokerStatsManager gives them.
 
-Puts are counted from what the log dispatches, a stretch at a time: what is counted is committed, whoever put
-it there (a producer, a delay that is over, a transaction), on the writable leader only. Gets are counted by
+Puts are counted from what the log dispatches, a batch at a time: only committed messages, from any
+source (a producer, a delay that is over, a transaction), on the writable leader only. Gets are counted by
 answer. Memory is bounded by ITEMS_MAX counters; at the bound those that were idle for a day make room, else a
-new key is counted in the broker's totals and among what is left out. A restarted node begins anew, as
+new key is counted in the broker's totals and among what is left out. A restarted node begins at 0, as
 RocketMQ's broker does.
 """
 
@@ -279,7 +279,7 @@ class BrokerStatistics:
         return self._left_out.get(counter, (0, 0))
 
     def keep_topics(self, topics: Collection[str]) -> None:
-        """Forget the counters of topics that are not among these."""
+        """Drop the counters of topics that are not among these."""
         self._add_up()
         for key in [key for key in self._items if _topic_of(*key) not in topics]:
             del self._items[key]
@@ -295,7 +295,7 @@ class BrokerStatistics:
         item.add(count, size_bytes, now_ms, calls)
 
     def _make_room(self, now_ms: int) -> bool:
-        """Drop idle counters; once a slot, for it looks at all."""
+        """Drop idle counters; at most once a slot, since it scans all."""
         slot = now_ms // SLOT_MS
         if slot == self._looked_at_slot:
             return False

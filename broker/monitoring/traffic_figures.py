@@ -1,10 +1,10 @@
 """Which names are shown, when there are more than a time series database should be given. Pure.
 
 Prometheus keeps a series for each name it ever saw, so at most so many are shown: those with the most
-messages lately. What comes to all the others is counted under one name. That counter never goes back, for
-one that does is taken for one that began anew: a name that is shown takes nothing out of it.
+messages lately. What comes to all the others is counted under one name. That counter never decreases,
+because Prometheus reads a decrease as a restart: a name that becomes shown is not subtracted from it.
 
-What comes and goes: messages by topic and group, requests by code, and how long each step takes.
+Traffic: messages by topic and group, requests by code, and how long each step takes.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from prometheus_client.core import Metric
 
 from broker.config import BrokerConfig
 from broker.monitoring.lags import ConsumerLags
-from broker.monitoring.put_watch import PutWatch
+from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import GROUP_GET, TOPIC_PUT, BrokerStatistics
 from broker.state.topics import DLQ_PREFIX
-from broker.store.replication import LogMeasures
+from broker.store.replication import LogMetrics
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.router import RequestCounts
 from telemetry.families import Row, counter, counters, gauges, histogram
 
 HALF_LIFE_S: Final = 300.0
-"""After so long a message counts half for who is shown."""
+"""After so long a message counts half in the choice of names."""
 STAY: Final = 2.0
 """So many times as much as the last one shown a newcomer must have: names that come and go show nothing."""
 
@@ -42,20 +42,20 @@ class Shown:
 
 
 class TopTotals:
-    """Of counters that only grow; one that is smaller than it was has begun anew."""
+    """Of counters that only grow; one that decreased was restarted."""
 
     def __init__(self, names_max: int) -> None:
         self._names_max = names_max
         self._seen: dict[str, tuple[int, int, float]] = {}
-        """Of each name messages and bytes at the last look, and how much it came to lately."""
+        """Of each name messages and bytes at the last update, and how much it came to lately."""
         self._shown: frozenset[str] = frozenset()
         self._other = (0, 0)
-        self._looked_s = 0.0
+        self._updated_s = 0.0
 
-    def look(self, totals: Mapping[str, tuple[int, int]], now_s: float) -> Shown:
+    def update(self, totals: Mapping[str, tuple[int, int]], now_s: float) -> Shown:
         """The names to show now. Takes a millisecond for 2,000 names."""
-        fade = 0.5 ** (max(now_s - self._looked_s, 0.0) / HALF_LIFE_S)
-        self._looked_s = now_s
+        fade = 0.5 ** (max(now_s - self._updated_s, 0.0) / HALF_LIFE_S)
+        self._updated_s = now_s
         before, seen = self._seen, {}
         for name, (count, size_bytes) in totals.items():
             old_count, _, lately = before.get(name, (0, 0, 0.0))
@@ -106,21 +106,21 @@ class TrafficFigures:
         log: MessageLog,
         counts: RequestCounts,
         statistics: BrokerStatistics,
-        puts: PutWatch,
-        measures: LogMeasures,
+        puts: PutMetrics,
+        log_metrics: LogMetrics,
         lags: ConsumerLags,
     ) -> None:
         self._log = log
         self._counts = counts
         self._statistics = statistics
         self._puts = puts
-        self._measures = measures
+        self._log_metrics = log_metrics
         self._lags = lags
         names_max = config.metrics_topics_max
         self._top_puts, self._top_gets, self._top_dead = (TopTotals(names_max) for _ in range(3))
         self._shown = (NONE_SHOWN, NONE_SHOWN, NONE_SHOWN)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Bring what `collect` gives up to date: with 20,000 topics 10 ms for each of the steps, between
         which the loop does what else there is.
         """
@@ -132,12 +132,12 @@ class TrafficFigures:
             if name.startswith(DLQ_PREFIX)
         }
         await asyncio.sleep(0)
-        puts = _with_others(self._top_puts.look(totals, now_s), statistics.left_out(TOPIC_PUT))
-        deads = self._top_dead.look(dead, now_s)
+        puts = _with_others(self._top_puts.update(totals, now_s), statistics.left_out(TOPIC_PUT))
+        deads = self._top_dead.update(dead, now_s)
         await asyncio.sleep(0)
         given = statistics.totals(GROUP_GET)
         await asyncio.sleep(0)
-        gets = _with_others(self._top_gets.look(given, now_s), statistics.left_out(GROUP_GET))
+        gets = _with_others(self._top_gets.update(given, now_s), statistics.left_out(GROUP_GET))
         self._shown = puts, gets, deads
 
     def collect(self) -> Iterator[Metric]:
@@ -160,20 +160,20 @@ class TrafficFigures:
 
     def _consumers(self) -> Iterator[Metric]:
         if not self._log.is_writable():
-            self._lags.forget()  # it may have lost its leadership since they were looked up
+            self._lags.reset()  # it may have lost its leadership since they were looked up
         rows: list[Row] = [(pair, lag) for pair, lag in self._lags.shown.items()]
         rows.append(((OTHER, OTHER), self._lags.other))
-        text = "Messages a group has not consumed; told by the node that takes messages."
+        text = "Messages a group has not consumed; known by the node that takes messages."
         yield gauges("consumer_lag_messages", text, ("topic", "group"), rows)
 
     def _steps(self) -> Iterator[Metric]:
-        puts, measures = self._puts, self._measures
-        writes = measures.writes
+        puts, log_metrics = self._puts, self._log_metrics
+        writes = log_metrics.writes
         yield histogram("append_seconds", "Decoded sends, till they are laid out in the log.", puts.append)
         yield histogram("replicate_seconds", "From there, till a majority has them.", puts.replicate)
         yield histogram("ack_seconds", "Decoded sends, till they are answered.", puts.ack)
         yield histogram("fsync_seconds", "One write to the log's files, with its sync.", writes.seconds)
-        yield histogram("dispatch_seconds", "One stretch of entries, into the queues.", measures.dispatch)
+        yield histogram("dispatch_seconds", "One stretch of entries, into the queues.", log_metrics.dispatch)
         yield histogram("put_batch_messages", "Messages of one put.", puts.messages)
         yield histogram("put_batch_bytes", "Bytes of their bodies.", puts.size_bytes)
         yield histogram("write_batch_entries", "Entries of one write.", writes.entries)

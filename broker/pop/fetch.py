@@ -10,7 +10,7 @@ from broker.consume.clients import ClientConnection
 from broker.consume.filters import MessageFilter
 from broker.consume.offset_commits import OffsetCommits
 from broker.consume.offset_resets import OffsetResets
-from broker.consume.queue_reader import QueueReader, ReadStatus, ReadWatch, transfer_limits
+from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadStatus, transfer_limits
 from broker.monitoring.statistics import BrokerStatistics
 from broker.pop.group_queue import GroupQueue
 from broker.pop.ledger import PopLedger
@@ -93,7 +93,7 @@ class Fetcher:
         clock: Callable[[], int],
         now_ms: Callable[[], int],
         statistics: BrokerStatistics,
-        reads: ReadWatch,
+        reads: ReadMetrics,
         resets: OffsetResets,
         ledger: PopLedger,
         commits: OffsetCommits,

@@ -8,7 +8,7 @@ A body is JSON: {"version": 1, "ops": [["p", group, topic, queue, …], …]}, i
 
 Runs are [first, count, first, count, …]. Records with the tag s are parts of a snapshot instead: {"version":
 1, "part": 0, "parts": 2, "rows": [...]}, rows as of `PopTable.rows`; a reader needs nothing from before. A
-record is written before anybody is told what it says.
+record is committed before any client is answered what it says.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

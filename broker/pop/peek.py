@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
 from broker.consume.filters import MATCH_ALL
-from broker.consume.queue_reader import QueueReader, ReadStatus, ReadWatch, transfer_limits
+from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadStatus, transfer_limits
 from broker.pop.checks import MESSAGES_MAX, PopChecks
 from broker.pop.fetch import ANSWER_BYTES_MAX
 from broker.pop.held_pops import PopLongPolling
@@ -51,7 +51,7 @@ class PopPeeks:
         router: Router,
         clock: Callable[[], int],
         now_ms: Callable[[], int],
-        reads: ReadWatch,
+        reads: ReadMetrics,
         ledger: PopLedger,
         service: PopService,
         readiness: Readiness,

@@ -90,7 +90,7 @@ DAMAGE_WAIT_MS = 500
 CREATE_WAIT_MS = 2_000
 WAIT_MAX_S = 3_600.0
 SNAPSHOT_INTERVAL_S = 1_800.0
-"""What is out is written down anew so often, however little happens, before retention takes the old."""
+"""A snapshot is written at least this often, so that retention may delete the records before it."""
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
     i32 size | i32 magic (0) | i32 body CRC (0) | i32 flag | i32 body length | body
     i16 properties length | properties
 
-In a sequenced send the queue's id stands in the place of the magic.
+In a sequenced send the queue's id replaces the magic.
 Source: MessageDecoder.encodeMessage / decodeMessages. Pure.
 
 Message ids for messages whose client set none: 32 hex characters, like the ones clients make
@@ -15,8 +15,8 @@ Decides what becomes of one send: the broker's checks in RocketMQ's order
 (AbstractSendMessageProcessor.msgCheck, SendMessageProcessor), and the messages it turns into. Asks the
 tables, changes nothing.
 
-The ordinary send, one message to a topic that is known, takes the short way through `admit`; every property
-or topic with a rule of its own takes the long one.
+The ordinary send, one message to a topic that is known, is checked by the short path of `admit`; every
+property or topic with a rule of its own by the long one.
 """
 
 import os
@@ -148,7 +148,9 @@ PROPERTY_UNIQUE_KEY = "UNIQ_KEY"
 PROPERTY_CLUSTER = "CLUSTER"
 PROPERTY_REGION = "MSG_REGION"
 PROPERTY_TRACE_ON = "TRACE_ON"
-"""With the region, what a tracing consumer's client looks for in each message: it drops the trace without."""
+"""With the region, what a tracing consumer's client reads from each message: without it, the client drops the
+trace.
+"""
 MULTI_TAGS_FLAG = 0x2
 PLAIN_SYS_FLAGS = 0x703
 """Compressed, multi tags and the compression type: what a client may say of an ordinary message."""
@@ -176,7 +178,7 @@ class SendTables(Protocol):
 
 @dataclass(slots=True)
 class Admitted:
-    """A send that goes into the log: its messages in order, and what its answer says of queue and key."""
+    """A send to be written to the log: its messages in order, and the queue and key for its answer."""
 
     messages: list[Message]
     queue_id: int
@@ -187,7 +189,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class NeedsTopic:
-    """The send must wait until this topic is created, then be admitted anew."""
+    """The send must wait until this topic is created, then be admitted again."""
 
     config: TopicConfig
 
@@ -229,8 +231,8 @@ class StampedProperties:
 
 
 class Admission:
-    """The checks of one broker. `forget_topics` must be called when a topic changed, `take_settings` when the
-    configuration did.
+    """The checks of one broker. `invalidate_topics` must be called when a topic changed, `apply_settings`
+    when the configuration did.
     """
 
     def __init__(
@@ -255,13 +257,13 @@ class Admission:
         self._open: dict[str, OpenTopic] = {}
         self._stamp: StampedProperties
         self._plain: Any = None
-        self.take_settings()
+        self.apply_settings()
 
-    def forget_topics(self) -> None:
+    def invalidate_topics(self) -> None:
         self._open.clear()
 
-    def take_settings(self) -> None:
-        """The configuration has changed: make anew what goes by it."""
+    def apply_settings(self) -> None:
+        """The configuration has changed: rebuild what depends on it."""
         self._open.clear()
         self._stamp = StampedProperties(self._config)
         if _make_plain is not None:
@@ -294,11 +296,11 @@ class Admission:
         """
         if self._plain is None:
             return 0, 0
-        taken: tuple[int, int] = self._plain.admit(requests, first, most, self._open, born_host, messages)
-        return taken
+        admitted: tuple[int, int] = self._plain.admit(requests, first, most, self._open, born_host, messages)
+        return admitted
 
     def open_topic(self, header: SequencedSendRequestHeader) -> OpenTopic | NeedsTopic:
-        """The topic that a sequenced send goes to. Raises RequestError when it may not."""
+        """The topic of a sequenced send. Raises RequestError when sending to it is not allowed."""
         return self._open.get(header.topic) or self._find_topic(header)
 
     def admit(self, header: SendMessageRequestHeader, body: bytes, born_host: bytes) -> Admitted | NeedsTopic:

@@ -3,7 +3,7 @@ sent.
 
 A JSON answer is a template filled in (the ext fields' values need no escaping, or the general encoder is
 taken). Every send's answer, an error's too, carries MSG_REGION and TRACE_ON: Java's client reads them without
-a look, and the C++ client crashes on a success without ext fields.
+a check, and the C++ client crashes on a success without ext fields.
 """
 
 import struct

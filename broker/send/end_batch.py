@@ -1,8 +1,7 @@
 """LEDGERMQ_END_BATCH (65004): is the log's part of a batch what its writer has sent? And is the writer done?
 
-A task tells a leader only of the rows that it has. What an earlier try sent beyond them, or by partitions
-that there are no more, is known to nobody but whoever sees the whole batch: the driver, when all is
-acknowledged.
+A task knows only its own rows. Rows that an earlier attempt sent beyond them, or for partitions that no
+longer exist, are seen only by the driver, which knows the whole batch once all of it is acknowledged.
 """
 
 from itertools import islice

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from broker.feature import Core, Feature
 from broker.send.end_batch import EndBatchProcessor
-from broker.send.processor import SendProcessor
-from broker.send.replies import ReplyProcessor
+from broker.send.processor import SendMessageProcessor
+from broker.send.replies import ReplyMessageProcessor
 from broker.send.send_back import SendBackProcessor
 from remoting.codes import RequestCode
 
@@ -15,11 +15,11 @@ def make_send_processor(
     may_prepare: Callable[[], bool] = lambda: True,
     may_time: Callable[[int], bool] = lambda out_ms: True,
     **bounds: int,
-) -> SendProcessor:
+) -> SendMessageProcessor:
     """`may_prepare`: whether there is room for one more open transaction; `may_time`: for one more timer
-    message that is due at a time. `bounds` replace those of SendProcessor.
+    message that is due at a time. `bounds` replace those of SendMessageProcessor.
     """
-    return SendProcessor(
+    return SendMessageProcessor(
         config=core.config,
         log=core.log,
         readiness=core.readiness,
@@ -49,8 +49,8 @@ def make_send_back(core: Core) -> SendBackProcessor:
     )
 
 
-def make_replies(core: Core) -> ReplyProcessor:
-    return ReplyProcessor(
+def make_replies(core: Core) -> ReplyMessageProcessor:
+    return ReplyMessageProcessor(
         config=core.config,
         log=core.log,
         state=core.state,
@@ -63,6 +63,7 @@ def make_replies(core: Core) -> ReplyProcessor:
 
 
 def send_feature(core: Core, may_prepare: Callable[[], bool], may_time: Callable[[int], bool]) -> Feature:
+    """`may_prepare` and `may_time` as for make_send_processor."""
     sends = make_send_processor(core, may_prepare, may_time)
     end_batch = EndBatchProcessor(core.log, core.state, core.readiness, sends.sequencing)
     return Feature(

@@ -7,7 +7,8 @@ committed.
 
 A send whose topic is still to be created is held, with every later send to the same topic behind it, so that
 a connection's messages keep their order within a queue. At most heldSendsMax are held; one more is answered
-SYSTEM_BUSY. So is every send while those without an answer hold more than PENDING_BYTES_MAX.
+SYSTEM_BUSY. Every send is answered so while the bodies of unanswered
+sends have more than PENDING_BYTES_MAX.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from time import perf_counter
 
 from broker.background import Spawn
 from broker.config import BrokerConfig
-from broker.monitoring.put_watch import PutWatch
+from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import BrokerStatistics
 from broker.readiness import Readiness
 from broker.responses import put_error
@@ -40,10 +41,10 @@ from remoting.headers.sequenced_send import SequencedSendRequestHeader
 from remoting.router import Batch, BatchHandler, RequestCounts
 
 LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"
-"""In the remark of a writable leader's log that takes nothing."""
+"""In the remark, when the log of a writable leader refuses a put."""
 PUT_MESSAGES_MAX = 2_000
-"""Most messages in one put (a larger batch send is put alone): a put is taken whole or not at all, and a turn
-full of batches should not fail as one.
+"""Most messages in one put (a larger batch send is put alone): the log accepts or refuses a put as
+a whole, and a turn full of batches should not fail as one.
 """
 PENDING_BYTES_MAX = 256 * 1024 * 1024
 """Bodies of sends that are held or not yet committed. The log's own bound counts messages, whatever their
@@ -61,8 +62,8 @@ _Header = SendMessageRequestHeader | SequencedSendRequestHeader
 _Held = tuple[Connection, RemotingCommand, _Header]
 
 
-class SendProcessor:
-    """Takes the sends of a turn; owns those that are held."""
+class SendMessageProcessor:
+    """Handles the sends of a loop turn together; owns the sends that are held."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class SendProcessor:
         clock: Callable[[], int],
         store_host: bytes,
         statistics: BrokerStatistics,
-        puts: PutWatch,
+        puts: PutMetrics,
         rng: Random,
         spawn: Spawn,
         may_prepare: Callable[[], bool] = lambda: True,
@@ -108,16 +109,16 @@ class SendProcessor:
         self._put_max = min(PUT_MESSAGES_MAX, config.pending_appends_max)
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0
-        state.on_topics_changed(self._admission.forget_topics)
-        state.on_settings_changed(self._take_settings)
+        state.on_topics_changed(self._admission.invalidate_topics)
+        state.on_settings_changed(self._apply_settings)
 
     def _make_answers(self) -> SendAnswers:
         config = self._config
         return SendAnswers(self._store_host, config.region_id, config.trace_on)
 
-    def _take_settings(self) -> None:
+    def _apply_settings(self) -> None:
         self._answers = self._make_answers()
-        self._admission.take_settings()
+        self._admission.apply_settings()
 
     def batch_handlers(self) -> Mapping[int, BatchHandler]:
         return dict.fromkeys(SEND_CODES, self.handle)
@@ -139,24 +140,24 @@ class SendProcessor:
             return
         turn = Turn()
         for connection, requests in batches:
-            turn = self._take_all(connection, requests, turn)
+            turn = self._admit_requests(connection, requests, turn)
         self._put(turn)
 
-    def _take_all(self, connection: Connection, requests: list[RemotingCommand], turn: Turn) -> Turn:
+    def _admit_requests(self, connection: Connection, requests: list[RemotingCommand], turn: Turn) -> Turn:
         """Admit, hold or refuse the sends of one connection; the turn that the next ones belong to."""
         at, end = 0, len(requests)
         while at < end:
-            count = self._take_plain(connection, requests, at, turn)
+            count = self._admit_plain(connection, requests, at, turn)
             at += count
             if len(turn.messages) >= self._put_max:
                 self._put(turn)
                 turn = Turn()
             elif at < end:
-                turn = self._take_unread(connection, requests[at], turn)
+                turn = self._parse_and_admit(connection, requests[at], turn)
                 at += 1
         return turn
 
-    def _take_plain(
+    def _admit_plain(
         self, connection: Connection, requests: list[RemotingCommand], first: int, turn: Turn
     ) -> int:
         """Admit the sends from `first` on that have no rule of their own; how many these are."""
@@ -171,7 +172,7 @@ class SendProcessor:
             turn.body_bytes += body_bytes
         return count
 
-    def _take_unread(self, connection: Connection, request: RemotingCommand, turn: Turn) -> Turn:
+    def _parse_and_admit(self, connection: Connection, request: RemotingCommand, turn: Turn) -> Turn:
         header: _Header
         try:
             if request.code == RequestCode.LEDGERMQ_SEND_SEQUENCED:
@@ -182,9 +183,9 @@ class SendProcessor:
             connection.warn_once("send header", f"request code {request.code}: {error}")
             self._answer_error(connection, request, ResponseCode.SYSTEM_ERROR, str(error))
             return turn
-        return self._take((connection, request, header), turn)
+        return self._admit_or_hold((connection, request, header), turn)
 
-    def _take(self, item: _Held, turn: Turn) -> Turn:
+    def _admit_or_hold(self, item: _Held, turn: Turn) -> Turn:
         """Admit, hold or refuse one send; the turn that the next one belongs to."""
         connection, request, header = item
         if self._held and header.topic in self._held:
@@ -202,7 +203,7 @@ class SendProcessor:
             self._put(turn)
             turn = Turn()
         if isinstance(header, SequencedSendRequestHeader):
-            self._take_sequenced(connection, request, header, admitted, turn)
+            self._add_sequenced(connection, request, header, admitted, turn)
         else:
             turn.add(SingleSend(connection, request, admitted))
         return turn
@@ -212,7 +213,7 @@ class SendProcessor:
             return self._sequenced_admission.admit(header, body, born_host)
         return self._admission.admit(header, body, born_host)
 
-    def _take_sequenced(
+    def _add_sequenced(
         self,
         connection: Connection,
         request: RemotingCommand,
@@ -236,11 +237,11 @@ class SendProcessor:
             turn.add(SequencedSend(connection, request, admitted, verdict.repeats))
             turn.flights.append(verdict.flight)
             return
-        told = partial(self._answer_repeat, connection, request, count)
+        report = partial(self._answer_repeat, connection, request, count)
         if verdict.original is not None:
-            verdict.original.waiting.append(told)
+            verdict.original.waiting.append(report)
         else:
-            told(verdict.status)
+            report(verdict.status)
 
     def _answer_repeat(
         self, connection: Connection, request: RemotingCommand, count: int, status: PutStatus
@@ -251,7 +252,7 @@ class SendProcessor:
             connection.send_bytes(self._answers.sequenced(request, -1, count))
 
     def _hold(self, item: _Held, to_create: TopicConfig | None = None) -> None:
-        """Put a send behind those of its topic; the first one begins the topic's creation."""
+        """Queue a send behind the others of its topic; the first one starts the topic's creation."""
         connection, request, header = item
         if self._held_count >= self._config.held_sends_max:
             remark = "too many sends wait for their topics' creation"
@@ -282,7 +283,7 @@ class SendProcessor:
             return
         turn = Turn()
         for item in items:
-            turn = self._take(item, turn)
+            turn = self._admit_or_hold(item, turn)
         self._put(turn)
 
     def _put(self, turn: Turn) -> None:
@@ -296,8 +297,8 @@ class SendProcessor:
         else:
             waiting = self.sequencing.take_back(turn.flights)
             self._refuse(turn.sends(), result.status)
-            for told in waiting:
-                told(result.status)
+            for report in waiting:
+                report(result.status)
 
     def _done(self, turn: Turn, status: PutStatus) -> None:
         done_s = perf_counter()

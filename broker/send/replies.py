@@ -1,10 +1,10 @@
 """Replies of request-reply: 324 SEND_REPLY_MESSAGE and 325 SEND_REPLY_MESSAGE_V2 (ReplyMessageProcessor).
 
 A reply names the client that asked (REPLY_TO_CLIENT). It is pushed to that client with 326, and the answer to
-the one who replied tells whether the client took it. The client is known by its heartbeats, at every node it
-has a connection to; a node that does not know it has the others of the group push. Then the reply is stored
-in the cluster's reply topic like any message, where storeReplyMessageEnable says so; that it could not be is
-no failure: who asked has it.
+the sender of the reply says whether the client accepted it. The client is known by its heartbeats, at every
+node it has a connection to; a node that does not know it has the others of the group push. Then the reply is
+stored in the cluster's reply topic like any message, where storeReplyMessageEnable says so; a failed write is
+no error, since the client has the reply.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from remoting.headers.send import SendMessageRequestHeader
 from remoting.router import Handlers
 
 PUSH_TIMEOUT_S = 3.0
-"""Who replies waits no longer for the answer by default."""
+"""Senders of replies wait no longer for the answer by default."""
 PROPERTY_REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 PROPERTY_PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 _CREATED = 2
@@ -44,8 +44,8 @@ _CREATED = 2
 logger = logging.getLogger(__name__)
 
 
-class ReplyProcessor:
-    """Pushes replies to those who asked, and stores them."""
+class ReplyMessageProcessor:
+    """Pushes replies to the clients that requested them, and stores them."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class ReplyProcessor:
         self._forwarder = forwarder
         keys = UniqueKeys.of_process(store_host, clock, rng)
         self._admission = Admission(config, state, store_host, keys, rng)
-        state.on_topics_changed(self._admission.forget_topics)
-        state.on_settings_changed(self._admission.take_settings)
+        state.on_topics_changed(self._admission.invalidate_topics)
+        state.on_settings_changed(self._admission.apply_settings)
 
     def handlers(self) -> Handlers:
         return {
@@ -118,7 +118,7 @@ class ReplyProcessor:
     async def _push(
         self, request: RemotingCommand, header: SendMessageRequestHeader, connection: Connection
     ) -> None:
-        """Raises RequestError when the one who asked did not take the reply."""
+        """Raises RequestError when the requesting client did not accept the reply."""
         properties = parse_properties(header.properties.encode())
         client_id = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if client_id is None:

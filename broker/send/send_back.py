@@ -1,8 +1,8 @@
-"""36 CONSUMER_SEND_MSG_BACK: a message that was consumed in vain comes again later, or goes to the dead
-letters.
+"""36 CONSUMER_SEND_MSG_BACK: a message whose consumption failed is delivered again later, or becomes a
+dead letter.
 
 The copy goes to %RETRY%<group> through the delay levels, from the third on (10 s, 30 s, 1 m …); one that was
-tried often enough goes to %DLQ%<group>. The answer waits for the commit and for nothing else: C++ clients of
+tried often enough goes to %DLQ%<group>. The answer waits only for the commit: C++ clients of
 2.0 and 2.1 give up after maxReconsumeTimes ms (they mix the two numbers up) and consume the message once more
 themselves.
 """
@@ -42,8 +42,8 @@ FIRST_RETRY_LEVEL = 3
 HEADER_MAXIMUM_SINCE_VERSION = 121
 """V3_4_9: older clients' maxReconsumeTimes means nothing."""
 CPP_SWAPPED_MAXIMUM = 3_000
-"""C++ 2.0's time-out in ms, sent as maxReconsumeTimes: taken at its word no message would reach the dead
-letters.
+"""C++ 2.0's time-out in ms, sent as maxReconsumeTimes: as a number of retries, no message would become a dead
+letter.
 """
 
 
@@ -161,7 +161,7 @@ class SendBackProcessor:
         return to_scheduled(message, level) if level > 0 else message
 
     def _store(self, request: RemotingCommand, connection: ClientConnection, plan: _Plan) -> None:
-        """Raises RequestError when the log refuses; else the answer goes out with the commit."""
+        """Raises RequestError when the log refuses; else the answer is sent with the commit."""
         result = self._log.put([plan.message], partial(self._done, request, connection, plan))
         if result.status is not PutStatus.PUT_OK:
             code, remark = put_error(result.status)

@@ -51,7 +51,7 @@ class BaseKeeper:
             self.raise_due()
 
     def follow(self, batch: DispatchBatch) -> bool:
-        """Whether a checkpoint was completed. Raises DamagedRecordError; to be told again then."""
+        """Whether a checkpoint was completed. Raises DamagedRecordError; then the batch comes again."""
         self.raise_due()
         if CHECKPOINT_TOPIC not in batch.topics:
             return False

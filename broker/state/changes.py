@@ -117,8 +117,8 @@ class PutSettings:
 
 @dataclass(frozen=True, slots=True)
 class LockQueues:
-    """The client consumes these queues of the group in order, and nobody else does; or it does so no more.
-    `queues`: queue ids by topic.
+    """The client consumes these queues of the group in order, and no other client does; or it does so no
+    more. `queues`: queue ids by topic.
     """
 
     group: str

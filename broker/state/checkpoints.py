@@ -123,7 +123,7 @@ class WholeCheckpoint:
 
 
 class Assembler:
-    """Follows the parts of the checkpoint that is being written. What it is told again changes nothing."""
+    """Follows the parts of the checkpoint that is being written. Parts that come again change nothing."""
 
     def __init__(self) -> None:
         self._covered_index = NO_INDEX

@@ -34,7 +34,7 @@ class QueueLocks:
         return iter(self._holders.items())
 
     def put(self, group: str, client_id: str, queues: Mapping[str, Iterable[int]]) -> None:
-        """The client holds these queues now, whoever did before."""
+        """The client holds these queues now, whichever client did before."""
         own = self._own()
         for topic, queue_ids in queues.items():
             for queue_id in queue_ids:

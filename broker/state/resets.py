@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 PENDING_RESETS_MAX: Final = 100_000
 """Queues of groups; beyond them the oldest go. No setting: nodes that disagreed here would hold others."""
 HEARD_OF_MS: Final = 600_000
-"""After so long whoever ran has heard of a reset: a node that did not make it, or meets it in the log when it
-starts, sends nobody there any more.
+"""After this time every running consumer has followed a reset: a node that did not make it, or finds it in
+the log when it starts, sends no consumer there any more.
 """
 
 _Key = tuple[str, str, int]
@@ -63,7 +63,7 @@ class PendingResets:
                 del self._pairs[key[:2]]
 
     def end(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """The group stored these offsets: whoever did is where the reset sent it."""
+        """The group stored these offsets: its consumer has followed the reset."""
         for queue_id, offset in offsets.items():
             row = self._rows.get((group, topic, queue_id))
             if row is not None and row.offset != offset:

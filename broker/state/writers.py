@@ -1,9 +1,9 @@
 """How far each sequenced writer is, as the committed records say. Pure: no clock, the same on every node.
 
 The table is bounded. Its time is made of the log's: it goes on by what a sequenced record was stored later
-than the one before, but never by more than STEP_MAX_MS at once. So every node forgets the same writers at the
+than the one before, but never by more than STEP_MAX_MS at once. So every node drops the same writers at the
 same record, whatever its own clock says and however it cut the log into stretches; and where a leader's clock
-is a week ahead, that alone makes nobody be forgotten.
+is a week ahead, that alone drops no writer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ WRITERS_MAX: Final = 50_000
 different writers.
 """
 FORGET_AFTER_MS: Final = 7 * 24 * 3_600_000
-"""A writer that is silent for so long is forgotten."""
+"""A writer that wrote nothing for this long is dropped."""
 KEEP_MS: Final = 3_600_000
 """In a full table no new writer is taken while it would drive out one that wrote within this time. One that
 has ended is remembered for so long: tries of its tasks may live on.
@@ -55,7 +55,7 @@ class WriterTable:
         return len(self._rows) + len(self._ended)
 
     def get(self, key: bytes) -> Progress | None:
-        """None: never heard of, or forgotten."""
+        """None: unknown, or dropped."""
         row = self._rows.get(key) or self._ended.get(key)
         return None if row is None else Progress(row[0], row[1], row[3])
 
@@ -90,7 +90,7 @@ class WriterTable:
         self._rows[key] = (*reached, self._now_ms, digest)
 
     def end(self, keys: Iterable[bytes]) -> None:
-        """These writers have ended: whoever asks again is still told how far they are, for KEEP_MS, unless
+        """These writers have ended: requests are still answered how far they are, for KEEP_MS, unless
         others need their places.
         """
         for key in keys:
@@ -118,7 +118,7 @@ class WriterTable:
         return other
 
     def rows(self) -> Iterator[list[Any]]:
-        """For a snapshot, in the order in which they will be forgotten. A row: key, batch, next number, time,
+        """For a snapshot, in the order in which they will be dropped. A row: key, batch, next number, time,
         digest, whether it has ended.
         """
         for key, row in self._rows.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import MESSAGE_BYTES_MAX, BrokerConfig
-from broker.store.replication import LogMeasures
+from broker.store.replication import LogMetrics
 from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term_start_record
@@ -41,7 +41,7 @@ class OpenedLog:
     engine: DLedgerServer | None
     last_index: int
     end_position: Callable[[], int | None]
-    measures: LogMeasures
+    metrics: LogMetrics
     position_of: Callable[[int], int]
     """Where an entry begins; of a plain log, whose entries have no numbers but these, itself."""
     removal: LogRemoval | None = None
@@ -78,8 +78,8 @@ def open_log(
         fs=environment.fs,
         clock=environment.wall_clock_ms,
     )
-    measures = LogMeasures(log.dispatch_seconds, log.write_metrics)
-    return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position, measures, lambda index: index)
+    metrics = LogMetrics(log.dispatch_seconds, log.write_metrics)
+    return OpenedLog(log, None, log.end_position - 1, lambda: log.end_position, metrics, lambda index: index)
 
 
 def _open_group_log(
@@ -119,14 +119,14 @@ def _open_group_log(
     except BaseException:
         entries.close()
         raise
-    measures = LogMeasures(log.dispatch_seconds, engine.write_metrics)
+    metrics = LogMetrics(log.dispatch_seconds, engine.write_metrics)
     position_of = entries.position_of
     return OpenedLog(
         log,
         engine,
         last_index,
         lambda: entries.end_position,
-        measures,
+        metrics,
         position_of,
         log.removal,
         lambda index: stored_ms(entries, index),

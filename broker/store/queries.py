@@ -1,6 +1,6 @@
-"""Messages by key: what the key index leads to, each looked at before anybody is told of it.
+"""Messages by key (12 QUERY_MESSAGE) and by position (33 VIEW_MESSAGE_BY_ID), from any node that has them.
 
-Messages by key (12 QUERY_MESSAGE) and by position (33 VIEW_MESSAGE_BY_ID), from any node that has them.
+The key index finds records by a hash; each is read and compared before it is answered.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from remoting.headers.consume import QueryMessageRequestHeader, ViewMessageReque
 from remoting.router import Handlers
 
 RECORDS_READ_MAX: Final = 4_096
-"""Records one query looks at; beyond that it is answered with what was found."""
+"""Records one query reads; beyond that it is answered with what was found."""
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 """Half of the largest frame that clients read; at least one message is answered, whatever its size."""
 WAITING_MAX: Final = 64
@@ -155,7 +155,7 @@ class QueryProcessor:
         }
 
     async def view_message(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
-        """33: the record, as it stands in the log."""
+        """33: the record, as it is in the log."""
         position = ViewMessageRequestHeader.parse(request.ext_fields).position
         if self._log.max_position <= position < (self._end_position() or 0):
             await self._arrived(position)

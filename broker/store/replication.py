@@ -1,4 +1,4 @@
-"""What a log measures of itself, for whoever shows it."""
+"""Metrics of the log, and who leads its group."""
 
 from dataclasses import dataclass, field
 
@@ -8,10 +8,8 @@ from telemetry.histogram import Histogram
 
 
 @dataclass(frozen=True, slots=True)
-class LogMeasures:
-    """`dispatch`: the seconds that stretches of committed entries took to come into the queues and to be told
-    to all who wait for them.
-    """
+class LogMetrics:
+    """`dispatch`: seconds from the commit of entries until every listener was called."""
 
     dispatch: Histogram = field(default_factory=Histogram)
     writes: WriteMetrics = field(default_factory=WriteMetrics)

@@ -1,13 +1,13 @@
-"""The time by which it is judged what is old: the wall clock's, unless that was just set ahead.
+"""Retention: deletes old files of the log, the queue files that refer to them, and what is left of deleted
+topics.
 
-What retention lets go does not come back, and a clock that jumps by days is wrong more often than right.
+The leader decides which files are old enough and writes that to the log (TrimLog), so that all nodes delete
+the same; each node does so once it no longer needs the file itself. A node whose disk is nearly full deletes
+its oldest files without the leader. Before a file is deleted, a checkpoint of the state is in a later part of
+the log. See docs/retention.md and docs/decisions/storage.md#retention-and-checkpoints-of-state.
 
-Deletes what is old: files of the log, files of the queues that led there, what is left of deleted topics.
-
-The leader decides what may go because of its age and puts that into the log (TrimLog), so that all nodes
-delete alike; each does so as soon as its own disk can do without. A node whose disk is nearly full deletes
-its oldest files by itself. Before anything goes the state is in a later part of the log, as a checkpoint.
-See docs/retention.md and docs/decisions/storage.md#retention-and-checkpoints-of-state.
+Age is measured by the wall clock, unless it was just set ahead: deleted files do not come back, and a clock
+that jumps by days is wrong more often than right.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ from remoting.router import Handlers
 STEP_MAX_MS: Final = 60_000
 """A clock moves on by no more than this beyond the time that passed, unless it is set."""
 DOUBT_MS: Final = 24 * 3_600_000
-"""A clock that was set ahead is believed after this: an operator sees the warning, or time puts it right."""
+"""A clock that was set ahead is trusted after this time: until then an operator can correct it."""
 
 logger = logging.getLogger(__name__)
 
 
 class RetentionClock:
-    """Compares two clocks each time it is asked, so that it has to be asked regularly. A machine that slept
-    has a clock that was set.
+    """Compares two clocks at each call, so it has to be called regularly. For a machine that was suspended
+    the wall clock looks as if it had been set.
     """
 
     def __init__(self, wall_ms: Callable[[], int], monotonic_s: Callable[[], float]) -> None:
@@ -61,7 +61,9 @@ class RetentionClock:
             expected_ms = self._last[0] + _ms(at_s - self._last[1])
             if self._doubt is None and wall_ms > expected_ms + STEP_MAX_MS:
                 ahead_s = (wall_ms - expected_ms) // 1_000
-                logger.warning("the clock was set ahead by %d s: nothing is old by it for a day", ahead_s)
+                logger.warning(
+                    "the clock was set ahead by %d s: retention does not use it for a day", ahead_s
+                )
                 self._doubt = expected_ms, at_s
         self._last = wall_ms, at_s
         if self._doubt is None:
@@ -127,9 +129,9 @@ class Retention:
                 await self.round()
             except (OSError, DamagedRecordError) as error:
                 # A file of the log that cannot be written stops the node; damage is being repaired.
-                logger.warning("nothing is deleted now: %s", error)
+                logger.warning("retention failed, tried again: %s", error)
             except Exception:
-                logger.exception("nothing is deleted now")
+                logger.exception("retention failed, tried again")
 
     # -- what operators ask for ----------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class Retention:
             return await self._topics.delete_strays()
 
     async def round(self, *, is_asked_for: bool = False, is_forced: bool = False) -> int:
-        """Look once at all there is to do; how many files of the log were deleted. Raises OSError."""
+        """One pass over all there is to do; how many files of the log were deleted. Raises OSError."""
         async with self._round_under_way:
             self._topics.show()
             now_ms = self._clock.now_ms()
@@ -202,7 +204,7 @@ class Retention:
                 break
             position = file.end_position
         if position > self._state.trim_position:
-            logger.info("the log may begin at position %d: what is before is old", position)
+            logger.info("the log may begin at position %d: older files have expired", position)
             await self._state.propose(TrimLog(position))
 
     def _slowest_index(self) -> int:
@@ -222,7 +224,7 @@ class Retention:
 
     def _removable(self) -> Iterator[OldFile]:
         """The oldest files that this node can do without: state and queues are on its disk without them, the
-        next checkpoint is behind them, and nobody holds them.
+        next checkpoint is behind them, and no pin needs them.
         """
         state = self._state
         index_max = min(state.saved_covered_index, self._removal.dispatched_index(), state.applied_index) + 1
@@ -292,7 +294,7 @@ class RetentionAdmin:
 
     async def clean_topics(self, request: RemotingCommand, _connection: Connection) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC. A deleted topic lost its configuration and offsets at once; its queues go when
-        no message of theirs is left, for until then a topic made again goes on at their offsets.
+        no message of theirs is left: until then a topic created again continues at their offsets.
         """
         topics = 0 if self._retention is None else await self._retention.clean_unused_topics()
         return success_response(request, remark=f"{topics} topics forgotten")

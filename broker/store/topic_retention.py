@@ -1,5 +1,5 @@
-"""Topics with a time of their own, shorter than the log's: their queues show no message that is older, though
-the log may still hold it. And the offsets of groups that are gone.
+"""Topics with a retention time of their own, shorter than the log's: their queues show no older message,
+though the log may still have it. Also removes the offsets of deleted groups.
 
 The leader decides (TrimQueues, DropOffsets), so that the first message shown is the same on all nodes.
 """
@@ -130,6 +130,6 @@ class TopicRetention:
         )
 
     def _is_behind(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a group that begins anew misses nothing that it would have got from there."""
+        """Whether a group that starts again without this offset misses no message."""
         queue = self._log.queues.get(topic, queue_id)
         return queue is None or offset < queue.min_offset

@@ -66,7 +66,7 @@ class ClockSteps:
         """
 
     def forget(self) -> None:
-        """The node leads no more, or anew."""
+        """The node is no leader any more, or a leader again."""
         self._last_ms = None
         self._early.clear()
         self._news_from = None
@@ -168,7 +168,7 @@ class _Batch:
     dropped: dict[int, None] = field(default_factory=dict)
     size_bytes: int = 0
     lost: int = 0
-    """Of the dropped ones, those that nobody asked to drop."""
+    """Of the dropped ones, those that no recall asked for."""
     recalls: list[Recall] = field(default_factory=list)
 
 

@@ -10,7 +10,7 @@ from broker.timer.delay import DelayDelivery
 from broker.timer.delay_levels import SCHEDULE_TOPIC
 from broker.timer.delivery import TimerDelivery
 from broker.timer.journal import TimerJournal
-from broker.timer.processor import RecallProcessor, TimerRoom, timer_figures
+from broker.timer.processor import RecallProcessor, TimerLimits, timer_figures
 from broker.timer.recalls import Recalls
 from remoting.codes import RequestCode
 
@@ -71,4 +71,4 @@ def timer_feature(core: Core) -> tuple[Feature, Callable[[int], bool]]:
         waiting={"timer": lambda: journal.index.pending.count if log.is_writable() else None},
         runtime_figures=(partial(timer_figures, journal, delivery, rates),),
     )
-    return feature, TimerRoom(core.config, journal.index).may_time
+    return feature, TimerLimits(core.config, journal.index).may_time

@@ -32,7 +32,7 @@ class TimerIndex:
         self._store = store
         self._rows_max = rows_max
         self.life = 0
-        """Changes when the index begins anew."""
+        """Changes when the index is cleared."""
         self._begin()
 
     def _begin(self) -> None:

@@ -110,7 +110,7 @@ _KEY_AT = ROW_BYTES - KEY_BYTES
 
 
 class DamagedRunError(Exception):
-    """A run does not hold what was written: the index has to be built anew."""
+    """A run does not hold what was written: the index must be built again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Keeps a node's timer index up with the timer queue: on every node, so that a new leader has it at once.
 
-The queue is read by a task of its own, a stretch at a time. What the index cannot keep (a damaged or a full
-disk) is read from the log again.
+A task reads the queue, a few records at a time. What the index could not save (the disk is damaged or full)
+is read from the log again after a restart.
 """
 
 import asyncio
@@ -127,7 +127,7 @@ class TimerJournal(LogMachine):
                 self.index.add(row_of(record, self.roll_ms))
 
     def rebuild(self, reason: BaseException) -> None:
-        """The files of the index are of no use: begin anew."""
+        """The files of the index cannot be used: build it from the log."""
         logger.error("the timer index is built from the log again: %s", reason)
         self._stop_joining()
         try:
@@ -180,7 +180,7 @@ class TimerJournal(LogMachine):
         return index.end < queue.max_offset
 
     def _recognize(self, queue: ConsumeQueue | None) -> bool:
-        """Whether the queue is there as far as the index goes; an index of another queue is begun anew."""
+        """Whether the queue is there as far as the index goes; an index of another queue is cleared."""
         end = self.index.end
         if end <= (queue.min_offset if queue is not None else 0):
             return True

@@ -1,4 +1,4 @@
-"""Whether one more timer message may wait: timerPendingMax in all, timerCongestNumEachSlot of one time.
+"""The limits of waiting timer messages: timerPendingMax in all, timerCongestNumEachSlot of one time.
 
 Timer messages: what waits and is delivered (broker/timer), and RECALL_MESSAGE (370), by which a sender
 takes one back (RecallMessageProcessor).
@@ -30,7 +30,7 @@ NO_LIMIT = (1 << 31) - 1
 COUNTED_TIMES_MAX = 4_096
 
 
-class TimerRoom:
+class TimerLimits:
     """Asked for each message that is taken. What is on its way into the log is not counted in all, and of a
     time from when it was first asked for.
     """

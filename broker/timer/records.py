@@ -73,7 +73,7 @@ def first_at(wake_ms: int) -> bytes:
 
 def recall_key(topic: str, unique_key: str) -> bytes:
     """Stands for the text that names a message in a recall (TimerMessageStore.buildDeleteKey). Two messages
-    may have the same one: whoever finds a row looks at its message.
+    may have the same one: a row that is found must be compared with its message.
     """
     return key_of(f"{topic}+{unique_key}")
 

@@ -23,10 +23,12 @@ def first_open_half(core: Core) -> int | None:
 
 
 def make_ledger(core: Core) -> TransactionLedger:
+    """The table of open transactions, which only the leader has."""
     return TransactionLedger(core.config, core.log, core.state, core.store_host, core.clock)
 
 
 def make_ends(core: Core, ledger: TransactionLedger) -> EndTransactions:
+    """Commits and rolls back; other nodes forward the requests to the leader."""
     return EndTransactions(
         config=core.config,
         log=core.log,
@@ -40,6 +42,7 @@ def make_ends(core: Core, ledger: TransactionLedger) -> EndTransactions:
 
 
 def make_checks(core: Core, ledger: TransactionLedger) -> TransactionChecks:
+    """Asks producers for the outcome of transactions that stay open."""
     return TransactionChecks(core.config, core.state, core.clients, core.clock, core.now_ms, ledger)
 
 

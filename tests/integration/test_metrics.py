@@ -131,7 +131,7 @@ def test_every_line_of_the_log_is_an_object_and_a_slow_put_names_its_requests(br
     }
     changes = [line for line in lines if line.get("event") == "RoleChanged"]
     assert {line["fields"]["role"] for line in changes} >= {"LEADER", "FOLLOWER"}
-    slow = [line for line in lines if line["logger"] == "broker.monitoring.put_watch"]
+    slow = [line for line in lines if line["logger"] == "broker.monitoring.put_metrics"]
     assert slow
     assert all(line["level"] == "WARNING" and line["batch"] > 0 and line["requests"] for line in slow)
     assert all(line["replicate_ms"] > 0 for line in slow)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from broker.consume.offset_commits import OffsetCommits
-from broker.send.processor import SendProcessor
+from broker.send.processor import SendMessageProcessor
 from commitlog.log import PutStatus
 from tests.histories.checker import check
 from tests.node_simulation.options import FaultOptions, Options, draw_options
@@ -66,14 +66,14 @@ def test_messages_that_are_acknowledged_before_a_quorum_has_them_are_found(
     monkeypatch: pytest.MonkeyPatch, workload: WorkloadFactory
 ) -> None:
     """The answer leaves at once, even where the leader is cut off from the others."""
-    put = SendProcessor._put
+    put = SendMessageProcessor._put
 
-    def put_and_answer(self: SendProcessor, turn: object) -> None:
+    def put_and_answer(self: SendMessageProcessor, turn: object) -> None:
         put(self, turn)  # type: ignore[arg-type]
         if getattr(turn, "result", None) is not None:
             self._done(turn, PutStatus.PUT_OK)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SendProcessor, "_put", put_and_answer)
+    monkeypatch.setattr(SendMessageProcessor, "_put", put_and_answer)
     with pytest.raises(InvariantError, match=r"not within|lost-write|inconsistent"):
         run_seeds(CUTS, workload)
 

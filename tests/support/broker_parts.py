@@ -10,7 +10,7 @@ from broker.feature import Feature, install, join, make_core
 from broker.monitoring.statistics import BrokerStatistics
 from broker.state.state import ReplicatedState
 from broker.store.message_log import OpenedLog
-from broker.store.replication import LogMeasures
+from broker.store.replication import LogMetrics
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
 from dledger.environment import Environment, monotonic_ms
@@ -67,7 +67,7 @@ class BrokerParts:
             engine=engine,
             last_index=-1,
             end_position=lambda: self.end_position(),
-            measures=LogMeasures(),
+            metrics=LogMetrics(),
             position_of=lambda index: self.position_of(index),
             stored_ms_of=lambda index: self.stored_ms_of(index),
         )

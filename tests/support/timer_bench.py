@@ -9,7 +9,7 @@ from broker.send.feature import make_send_processor
 from broker.state.changes import PutTopic
 from broker.state.topics import TopicConfig
 from broker.timer.feature import make_recall_processor, make_timers
-from broker.timer.processor import TimerRoom
+from broker.timer.processor import TimerLimits
 from broker.timer.records import Deliveries, read_deliveries
 from broker.timer.request import TIMER_TOPIC
 from commitlog.record import Message, decode_record
@@ -36,7 +36,7 @@ class TimerBench:
         self.now_ms = NOW_MS
         parts.clock = lambda: self.now_ms
         self.journal, self.recalls, self.delivery = make_timers(parts.core)
-        room = TimerRoom(parts.config, self.journal.index)
+        room = TimerLimits(parts.config, self.journal.index)
         self.recall_processor = make_recall_processor(parts.core, self.recalls)
         self.sends = make_send_processor(parts.core, may_time=room.may_time)
         self.sender = FakeConnection()

@@ -56,7 +56,7 @@ async def test_the_metric_and_the_request_say_the_same(tmp_path: Path) -> None:
         parts.log.is_writable,
         10,
     )
-    await lags.look()
+    await lags.refresh()
     answer = await bench.ask(request(RequestCode.LEDGERMQ_GROUP_PROGRESS))
     told = {
         (topic, name): row.lag

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker.monitoring.put_watch import LINES_PER_S_MAX, REQUESTS_NAMED_MAX, PutWatch
+from broker.monitoring.put_metrics import LINES_PER_S_MAX, REQUESTS_NAMED_MAX, PutMetrics
 from broker.send.turn import PlainRun, Turn
 from commitlog.log import PutResult, PutStatus
 from commitlog.record import Message
@@ -28,11 +28,11 @@ def turn_of(count: int, begun_s: float = 0.0) -> Turn:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[Any]:
-    return [record for record in caplog.records if record.name == "broker.monitoring.put_watch"]
+    return [record for record in caplog.records if record.name == "broker.monitoring.put_metrics"]
 
 
 def test_each_step_of_a_put_is_measured_once_however_many_messages_it_has() -> None:
-    watch = PutWatch(slow_ms=0)
+    watch = PutMetrics(slow_ms=0)
     turn = turn_of(300, perf_counter())
     watch.done(turn, turn.laid_out_s + 0.004)
     steps = (watch.append, watch.replicate, watch.ack, watch.messages, watch.size_bytes)
@@ -45,7 +45,7 @@ def test_each_step_of_a_put_is_measured_once_however_many_messages_it_has() -> N
 def test_a_slow_put_is_told_with_its_steps_its_entries_and_its_requests(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    watch = PutWatch(slow_ms=500)
+    watch = PutMetrics(slow_ms=500)
     watch.done(turn_of(1, perf_counter()), perf_counter())
     turn = turn_of(20, perf_counter() - 2.0)
     watch.done(turn, turn.laid_out_s + 1.5)
@@ -58,7 +58,7 @@ def test_a_slow_put_is_told_with_its_steps_its_entries_and_its_requests(
 
 
 def test_a_failed_put_is_told_and_does_not_count_as_a_quick_one(caplog: pytest.LogCaptureFixture) -> None:
-    watch = PutWatch(slow_ms=0)
+    watch = PutMetrics(slow_ms=0)
     watch.failed(turn_of(1, perf_counter()), PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
     (line,) = lines(caplog)
     assert "failed put (IN_SYNC_REPLICAS_NOT_ENOUGH)" in line.getMessage()
@@ -69,12 +69,12 @@ def test_a_disk_that_stalls_does_not_fill_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 100.25
-    monkeypatch.setattr("broker.monitoring.put_watch.perf_counter", lambda: now_s)
-    watch = PutWatch(slow_ms=1)
+    monkeypatch.setattr("broker.monitoring.put_metrics.perf_counter", lambda: now_s)
+    watch = PutMetrics(slow_ms=1)
     for _ in range(1_000):
         watch.done(turn_of(1), now_s)
     assert len(lines(caplog)) == LINES_PER_S_MAX
     now_s = 101.25
     watch.done(turn_of(1), now_s)
     assert lines(caplog)[-1].untold == 1_000 - LINES_PER_S_MAX
-    assert lines(caplog)[-1].getMessage().endswith("; 995 such puts before were not told")
+    assert lines(caplog)[-1].getMessage().endswith("; 995 such puts before were not logged")

@@ -193,12 +193,12 @@ def test_totals_of_the_mornings_move_with_the_days() -> None:
     totals = (0, 0)
     days = DayTotals(lambda: totals, clock)
     totals = (10, 4)
-    days.look()
+    days.check_day()
     assert days.today_morning == (0, 0)
     clock.now_ms += 24 * HOUR_MS
-    days.look()
+    days.check_day()
     assert (days.yesterday_morning, days.today_morning) == ((0, 0), (10, 4))
     totals = (30, 5)
     clock.now_ms += 24 * HOUR_MS
-    days.look()
+    days.check_day()
     assert (days.yesterday_morning, days.today_morning) == ((10, 4), (30, 5))

@@ -152,9 +152,12 @@ async def test_a_machine_hears_of_its_role_and_of_the_topics_it_names() -> None:
     assert machine.calls == ["leader", "follower"]
 
 
-async def test_a_machine_may_follow_all_topics() -> None:
+async def test_a_machine_may_follow_all_topics_for_a_while() -> None:
     machine = Everywhere(log := FakeLog())
     machine.follow_log()
+    log.put([message("x")], ignore)
+    await settle()
+    machine.unfollow_log()
     log.put([message("x")], ignore)
     await settle()
     assert machine.count == 1

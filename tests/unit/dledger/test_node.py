@@ -10,6 +10,7 @@ from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
     CompareResponse,
+    FetchRequest,
     HeartbeatRequest,
     HeartbeatResponse,
     Message,
@@ -100,6 +101,19 @@ def test_stranger_and_self_are_ignored() -> None:
         bench.receive(sender, HeartbeatRequest(7, 3))
         assert ignored(bench.take()) == [MessageIgnored(sender, "HeartbeatRequest", "not a peer")]
     assert bench.node.term == 0
+
+
+def test_fetches_are_answered_by_the_host_and_not_by_the_node() -> None:
+    bench = Bench()
+    bench.receive("n1", FetchRequest(1, 0, 3))
+    assert ignored(bench.take()) == [MessageIgnored("n1", "FetchRequest", "not for a node")]
+
+
+def test_retention_of_a_follower_moves_the_begin_of_its_log_only() -> None:
+    bench = Bench()
+    bench.node.log_begins_at(0)
+    output = bench.take()
+    assert (output.send_now, output.send_after_persist, output.log_ops) == ((), (), ())
 
 
 def test_second_leader_of_a_term_is_ignored() -> None:

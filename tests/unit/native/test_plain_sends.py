@@ -141,7 +141,7 @@ def test_a_run_ends_where_python_has_to_decide() -> None:
     assert taken.admit_plain(requests, 3, 9, BORN_HOST, []) == (1, 4)
     assert taken.admit_plain(requests, 4, 9, BORN_HOST, []) == (0, 0)
     assert taken.admit_plain(requests, 0, 0, BORN_HOST, []) == (0, 0)
-    taken.forget_topics()
+    taken.invalidate_topics()
     assert taken.admit_plain(requests, 0, 9, BORN_HOST, []) == (0, 0)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from remoting.codes import RequestCode
 from remoting.errors import HeaderError
 from remoting.headers.clients import UnregisterClientRequestHeader
 from remoting.headers.consume import (
@@ -11,7 +12,7 @@ from remoting.headers.consume import (
 )
 from remoting.headers.fields import Int, RequestHeader, parse_bool, request_header, wire_name
 from remoting.headers.namesrv import RegisterBrokerRequestHeader
-from remoting.headers.send import SendMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeader, SendRequest, send_header
 from remoting.headers.topics import CreateTopicRequestHeader
 
 _V2 = {
@@ -55,6 +56,12 @@ def test_send_header_reads_the_same_from_letters_and_from_names() -> None:
         "PID", "T", "TBW102", 4, 2, 1, 1700000000000, 7, "TAGS\x01A\x02", 3, True, 16, False, "broker-a"
     )
     assert header.ext_fields() == _V1
+
+
+def test_fields_of_a_typed_send_are_those_of_its_header() -> None:
+    request = SendRequest(RequestCode.SEND_MESSAGE_V2, 1, ext_fields=dict(_V2))
+    assert send_header(request) == SendMessageRequestHeader.parse(_V1)
+    assert request.ext_fields == _V1
 
 
 def test_send_header_with_the_required_letters_alone_has_defaults() -> None:

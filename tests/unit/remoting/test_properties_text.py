@@ -2,7 +2,12 @@
 
 import pytest
 
-from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
+from remoting.properties_text import (
+    PROPERTIES_BYTES_MAX,
+    PropertiesTextError,
+    format_properties_text,
+    parse_properties_text,
+)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -21,3 +26,8 @@ def test_no_other_sign_makes_a_key_of_a_part_of_a_value(sign: str) -> None:
 def test_what_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(PropertiesTextError):
         parse_properties_text(body)
+
+
+def test_too_many_bytes_are_refused_before_they_are_read() -> None:
+    with pytest.raises(PropertiesTextError, match="are possible"):
+        parse_properties_text(b"#" * (PROPERTIES_BYTES_MAX + 1))

@@ -120,4 +120,4 @@ async def test_what_fails_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> 
         assert b" 500 " in await ask(running, b"GET /metrics HTTP/1.1\r\n\r\n")
     finally:
         await running.stop()
-    assert "the metrics cannot be told" in caplog.text
+    assert "the metrics cannot be rendered" in caplog.text

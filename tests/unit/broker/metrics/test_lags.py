@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from broker.monitoring.group_lag import QueueEnds
-from broker.monitoring.lags import LOOK_INTERVAL_S, ConsumerLags
+from broker.monitoring.lags import REFRESH_INTERVAL_S, ConsumerLags
 from broker.state.offsets import OffsetTable
 
 
@@ -48,7 +48,7 @@ async def test_a_lag_is_what_lies_between_the_offsets_and_the_ends() -> None:
     world.queues.by_key = {("t", 0): Queue(30), ("t", 1): Queue(5), ("t", 3): Queue(9)}
     lags = world.lags()
     assert (lags.shown, lags.other) == ({}, None)
-    await lags.look()
+    await lags.refresh()
     assert (lags.shown, lags.other) == ({("t", "g"): 20}, 0)
 
 
@@ -58,7 +58,7 @@ async def test_those_that_are_behind_the_most_are_shown_and_the_others_as_one() 
         world.table.commit(f"g{number:03}", "t", {0: number})
     world.queues.by_key = {("t", 0): Queue(500)}
     lags = world.lags(pairs_max=2)
-    await lags.look()
+    await lags.refresh()
     assert lags.shown == {("t", "g000"): 500, ("t", "g001"): 499}
     assert lags.other == sum(range(1, 499))
 
@@ -68,9 +68,9 @@ async def test_a_node_that_takes_no_messages_any_more_tells_nothing() -> None:
     world.table.commit("g", "t", {0: 0})
     world.queues.by_key = {("t", 0): Queue(5)}
     lags = world.lags()
-    await lags.look()
+    await lags.refresh()
     world.is_writable = False
-    await lags.look()
+    await lags.refresh()
     assert (lags.shown, lags.other) == ({}, None)
 
 
@@ -79,8 +79,8 @@ async def test_who_asks_often_gets_the_same_again() -> None:
     world.table.commit("g", "t", {0: 0})
     world.queues.by_key = {("t", 0): Queue(5)}
     lags = world.lags()
-    await lags.look()
+    await lags.refresh()
     world.queues.by_key[("t", 0)].max_offset = 9
-    await lags.look()
+    await lags.refresh()
     assert lags.shown == {("t", "g"): 5}
-    assert LOOK_INTERVAL_S > 1
+    assert REFRESH_INTERVAL_S > 1

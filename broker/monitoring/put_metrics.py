@@ -1,4 +1,4 @@
-"""How long the steps of a put take: measured of each, told in the log of those that were slow or failed.
+"""How long the steps of a put take: measured for each put, logged for those that were slow or failed.
 
 A line in the log names the put's first entry, which the replication engine's own lines name too, and the
 requests that were put together, each as CONNECTION-OPAQUE: the number of the connection here, and the number
@@ -18,7 +18,7 @@ from remoting.connection import Connection
 from telemetry.histogram import COUNTS, SIZES, Histogram
 
 LINES_PER_S_MAX: Final = 5
-"""A disk that stalls makes every put slow; those that are not told are counted in the next line."""
+"""A disk that stalls makes every put slow; those that are not logged are counted in the next line."""
 REQUESTS_NAMED_MAX: Final = 8
 RANGES_MS: Final = (0, 9, 49, 99, 199, 499, 999, 1_999, 2_999, 3_999, 4_999, 9_999)
 """The last whole millisecond of each of StoreStatsService's ranges; what takes longer is in one more."""
@@ -26,11 +26,11 @@ RANGES_MS: Final = (0, 9, 49, 99, 199, 499, 999, 1_999, 2_999, 3_999, 4_999, 9_9
 logger = logging.getLogger(__name__)
 
 
-class PutWatch:
+class PutMetrics:
     """Of the sends that clients ask for. One call for each put, however many messages it has."""
 
     def __init__(self, slow_ms: int) -> None:
-        """`slow_ms`: a put that takes so long is told; 0: none is."""
+        """`slow_ms`: a put that takes so long is logged; 0: none is."""
         self._slow_s = slow_ms / 1_000 if slow_ms else float("inf")
         self.append = Histogram()
         """Decoded requests, till they are laid out in the log."""
@@ -61,15 +61,15 @@ class PutWatch:
         self.messages.observe(len(turn.messages))
         self.size_bytes.observe(turn.body_bytes)
         if ack_s >= self._slow_s:
-            self._tell(turn, "slow put", answered_s, committed_s)
+            self._log(turn, "slow put", answered_s, committed_s)
 
     def failed(self, turn: Turn, status: PutStatus) -> None:
         """A put was laid out, but is not known to be committed."""
         now_s = perf_counter()
-        self._tell(turn, f"failed put ({status.name})", now_s, now_s)
+        self._log(turn, f"failed put ({status.name})", now_s, now_s)
 
-    def _tell(self, turn: Turn, what: str, now_s: float, committed_s: float) -> None:
-        if not self._may_tell(int(now_s)):
+    def _log(self, turn: Turn, what: str, now_s: float, committed_s: float) -> None:
+        if not self._may_log(int(now_s)):
             self._untold += 1
             return
         untold, self._untold = self._untold, 0
@@ -85,7 +85,7 @@ class PutWatch:
             "%s: %d messages from entry %d of term %d on: %.1f ms till laid out, %.1f ms till a majority had "
             "them, %.1f ms till answered; requests %s%s",
             *(what, len(turn.messages), index, term, *steps.values(), " ".join(named)),
-            f"; {untold} such puts before were not told" if untold else "",
+            f"; {untold} such puts before were not logged" if untold else "",
             extra={
                 "batch": index,
                 "batch_term": term,
@@ -97,7 +97,7 @@ class PutWatch:
             },
         )
 
-    def _may_tell(self, second: int) -> bool:
+    def _may_log(self, second: int) -> bool:
         if second != self._second:
             self._second, self._lines = second, 0
         self._lines += 1
