@@ -133,7 +133,7 @@ def _check_attributes(stock: StockCluster) -> None:
     wanted = {"attributes": {"message.type": "FIFO"}}
     if stock.is_4:
         refused = stock.try_change("POST", "/topics", {"name": "Typed", **wanted}, 409)
-        assert "keeps no attributes" in refused["detail"]
+        assert "does not store topic attributes" in refused["detail"]
         assert stock.get(f"/topics/{TOPIC}")["configs"][0]["messageType"] is None
         return
     stock.change("POST", "/topics", {"name": "Typed", **wanted})
