@@ -54,11 +54,8 @@ def covered_tests() -> list[str]:
         if not path.name.startswith("test_") and modules & set(imported(path))
     ]
     golden = [name for name in quick_tests() if name.startswith("tests/golden/")]
-    return [
-        name
-        for name in dict.fromkeys([*nearest_tests([*files, *helpers]), *golden])
-        if name.startswith(tuple(folders))
-    ]
+    nearest = dict.fromkeys([*nearest_tests([*files, *helpers]), *golden])
+    return [name for name in nearest if name.startswith(tuple(folders))]
 
 
 if __name__ == "__main__":
