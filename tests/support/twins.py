@@ -40,12 +40,12 @@ def covered_files() -> list[str]:
 
 
 def covered_tests() -> list[str]:
-    """The tests that are to take these branches: of the modules' own packages, and the golden traces. A test
-    counts as well when only a helper beside it imports the module.
+    """The tests that are to take these branches: of the modules' own packages and of their compiled twins, and
+    the golden traces. A test counts as well when only a helper beside it imports the module.
     """
     files = covered_files()
     units = {f"tests/unit/{file.partition('/')[0]}" for file in files}
-    folders = {f"{unit}/" for unit in units} | {"tests/golden/"}
+    folders = {f"{unit}/" for unit in units} | {"tests/golden/", f"{COMPILED_ONLY}/"}
     modules = {module_of(file) for file in files}
     helpers = [
         str(path.relative_to(ROOT))
