@@ -20,8 +20,8 @@ PLAINER = {
     "whither": "to which",
     "thrice": "three times",
 }
-PRINTED = {"scenarios.md", "mutants.md"}
-"""Pages that are printed from catalogues of the tests."""
+PRINTED = {"mutants.md"}
+"""Pages that are printed from the tests, with names of them that stay."""
 PAGES = [
     *ROOT.glob("*.md"),
     *(page for page in ROOT.glob("docs/**/*.md") if page.name not in PRINTED),
