@@ -1,9 +1,9 @@
 """What people who look at a cluster cost it: throughput on the same machine, and CPU of each process.
 
-Ten pages are open (event streams), and somebody clicks through lists and details once a second. They come
-and go (ABBA) under one unbroken closed loop of sends, on the same cores as the admin process and themselves,
-who elsewhere have cores of their own. Each stretch without them is paired with the one beside it with them;
-what they cost is the median of the pairs' ratios, with a bootstrap interval.
+Ten pages are open (event streams), and one user opens lists and details once a second. They come and go
+(ABBA) under one unbroken closed loop of sends, on the same cores as the admin process and themselves, who
+elsewhere have cores of their own. Each stretch without them is paired with the one beside it with them; what
+they cost is the median of the pairs' ratios, with a bootstrap interval.
 
 usage: python -m bench.admin_load [--pairs 24] [--seconds 2.5] [--nice N] [--in-memory] [--save admin-load]
 

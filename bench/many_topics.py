@@ -1,5 +1,5 @@
 """What many topics cost: the time to start, memory, the time until another node takes over, and until a
-consumer group that reads all of them has shared its queues anew.
+consumer group that reads all of them has rebalanced its queues.
 
 Of a group's sharing, both times from the heartbeat of a second member: until the first member is told
 (NOTIFY_CONSUMER_IDS_CHANGED), and until both have asked what a stock client asks then: for each topic the
@@ -56,7 +56,9 @@ class Asker:
         return await self.client.invoke(self._address, command, LIMIT_S)
 
     async def all(self, code: RequestCode, headers: Iterable[RequestHeader], body: bytes = b"") -> None:
-        """Raises RuntimeError for a request that is refused; an offset nobody knows is an answer, too."""
+        """Raises RuntimeError for a request that is refused; the answer that no offset is known is not a
+        refusal.
+        """
         waiting = iter(headers)
         fine = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
 

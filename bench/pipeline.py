@@ -89,7 +89,7 @@ class Pipeline:
 
     def run(self) -> None:
         count, size = self._arguments.messages, self._arguments.size
-        # A body shorter by one byte: whoever reads the log tells the two topics apart by it.
+        # A body shorter by one byte: readers of the log distinguish the two topics by it.
         warm = write_messages(self._folder / "warm", min(count, WARM_MESSAGES), size - 1, self._say)
         messages = write_messages(self._folder / "messages", count, size, self._say)
         self._say("three nodes start")

@@ -183,7 +183,7 @@ def latency(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str
 
 
 def idle(side: Side, topic: str, times: Times, meter: UsageMeter) -> dict[str, Any]:
-    """Per cent of a core that each node takes when nobody asks anything of it."""
+    """Per cent of a core that each node uses without any requests."""
     time.sleep(times.idle_settle_s)
     nodes = side.nodes()
     before_s = {name: cpu_time_s(process) for name, process in nodes.items()}

@@ -1,8 +1,8 @@
 """The one seam to the compiled modules: what they offer, or None where they are not there.
 
-Whoever owns a rule keeps it in Python too and asks here once, at import. A compiled function does the
-ordinary case, a whole batch in one call, and hands back what it finds unusual, so that every refusal and
-every error has the Python version as its only source.
+The module that owns a rule also has it in Python, and calls `native` once, at import. A compiled function
+does the ordinary case, a whole batch in one call, and hands back what it finds unusual, so that every refusal
+and every error has the Python version as its only source.
 
 `python -m native` compiles the modules in place; an installation does so by itself where a C compiler is.
 LEDGERMQ_PURE=1 in the environment leaves them out.

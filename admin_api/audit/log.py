@@ -38,7 +38,7 @@ class AuditOutcome(StrEnum):
 
 
 class AuditEntry(Schema):
-    """One change that somebody made or tried to make."""
+    """One change that a user made or tried to make."""
 
     id: str
     at_ms: int = Field(description="Unix time in ms at which it began")

@@ -190,7 +190,7 @@ async def resend_message(
     topic: MaybeTopic = None,
 ) -> Response:
     """As a new message of its topic with the same id, keys, tags and properties; or to one client of a group,
-    which consumes it at once. Either way somebody gets it twice, so it needs a confirmation."""
+    which consumes it at once. Either way a message may be consumed twice, so it needs a confirmation."""
     return await make(await resend_change(services.messages, message_id, topic, order))
 
 

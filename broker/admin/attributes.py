@@ -1,4 +1,4 @@
-"""Attributes of topics and groups: which there are, what values they take, and how requests change them
+"""Attributes of topics and groups: their names, their valid values, and how requests change them
 (AttributeUtil, AttributeParser, TopicAttributes, SubscriptionGroupAttributes).
 
 A request names changes: "+key" with a value sets one, "-key" removes one. Attributes with unknown names,
@@ -20,7 +20,7 @@ _DIGITS_MAX: Final = 20
 
 
 class Attribute(NamedTuple):
-    """`problem` says what is wrong with a value, None for nothing."""
+    """`problem` returns the fault of a value as text, or None for a valid one."""
 
     problem: Callable[[str], str | None]
     is_changeable: bool = True

@@ -1,7 +1,7 @@
 """The broker's configuration for operators: 25 UPDATE_BROKER_CONFIG and 26 GET_BROKER_CONFIG.
 
-A change is a record of the replicated state (broker/config.py says which keys can): it holds for
-all nodes of the group, also for those that are down now, and after a restart.
+A change is a record of the replicated state (broker/config.py lists the keys that can be changed): it applies
+to all nodes of the group, also to those that are down now, and after a restart.
 """
 
 import orjson
@@ -67,7 +67,9 @@ class ConfigAdmin:
         return self._config.to_properties() | self._facts()
 
     def _facts(self) -> dict[str, str]:
-        """Keys of RocketMQ's that tools look for, and that follow here from other keys or from who leads."""
+        """RocketMQ keys that tools read; here their values follow from other keys or from this node's
+        role.
+        """
         config, is_leader = self._config, self._log.is_writable()
         master = "SYNC_MASTER" if config.enable_dledger else "ASYNC_MASTER"
         is_synced = config.durability == "persisted" or not config.enable_dledger

@@ -1,5 +1,5 @@
-"""Consumers for operators: what is asked of a running one through its broker (223 its offsets, 307 what it
-does, 309 consume this message now), and who consumes what (300, 343, 345), and all producers (328).
+"""Consumers for operators: requests that the broker forwards to a running consumer (223 its offsets, 307 its
+state, 309 consume this message now), lists of groups and topics (300, 343, 345), and all producers (328).
 
 A client that does not answer within the limit is reported as such; it does not delay other requests.
 """
@@ -149,7 +149,7 @@ class ConsumerAdmin:
         return member.client.connection
 
     def groups_of_topic(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """300: who is subscribed, or has consumed."""
+        """300: the groups that subscribe to the topic, or have offsets in it."""
         topic = TopicRequestHeader.parse(request.ext_fields).topic
         online = (name for name, each in self._clients.consumer_groups.items() if topic in each.subscriptions)
         offline = (group for name, group, _ in self._state.offsets.items() if name == topic)

@@ -33,7 +33,9 @@ from remoting.router import HandlerResult, Handlers
 def with_attributes(
     wanted: SubscriptionGroupConfig, known: SubscriptionGroupConfig | None
 ) -> SubscriptionGroupConfig:
-    """Its attributes as they come are changes of those there are. Raises RequestError."""
+    """The requested configuration; its attributes are read as changes of the existing ones. Raises
+    RequestError.
+    """
     made = altered(GROUP_ATTRIBUTES, known.attributes if known else None, wanted.attributes)
     return replace(wanted, attributes=made)
 

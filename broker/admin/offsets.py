@@ -87,7 +87,7 @@ class OffsetAdmin:
         offsets = self._targets(header, topic)
         await self._store(request, header.group, topic.name, offsets)
         if not self._groups.may_run(header.group):
-            # The former consumers are gone: the next one starts there, and its commits are accepted.
+            # No consumer runs any more: the next one starts there, and its commits are accepted.
             self._resets.drop(header.group, topic.name, offsets)
         broker_name = self._config.broker_name
         rows = [
@@ -122,7 +122,7 @@ class OffsetAdmin:
         )
 
     def _targets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
-        """The new offset of each queue that is meant."""
+        """The new offset of each requested queue."""
         if header.queue_id >= topic.read_queue_nums:
             raise invalid(
                 f"queue {header.queue_id} is not below {topic.read_queue_nums}, the topic's read queues"
@@ -179,7 +179,7 @@ class OffsetAdmin:
         return [CommitOffsets(header.dest_group, topic, offsets) for topic, offsets in known if offsets]
 
     def _current(self, group: str, topic: str) -> dict[int, int]:
-        """The group's offsets in a topic that is here, those on their way into the log among them."""
+        """The group's offsets in an existing topic, including proposed ones."""
         config = self._state.topics.get(topic)
         numbers = range(0 if config is None else config.read_queue_nums)
         current = {number: self._commits.current(group, topic, number) for number in numbers}

@@ -122,7 +122,7 @@ class ReplicationAdmin:
         )
 
     def metadata(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """1005: who leads, and where."""
+        """1005: the leader and its address."""
         engine = self._group_engine()
         address = self._leader_address(engine)
         if engine.leader_id is None or address is None:

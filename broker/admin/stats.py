@@ -1,4 +1,4 @@
-"""315 VIEW_BROKER_STATS_DATA: how much came and went by topic and group (broker/monitoring/statistics.py)."""
+"""315 VIEW_BROKER_STATS_DATA: messages in and out, by topic and group (broker/monitoring/statistics.py)."""
 
 from typing import Any
 

@@ -1,7 +1,8 @@
 """Topics for operators: 17 create or update, 215 delete, 21 and 351 show, 202 the bounds of a topic's queues.
 
 A deleted topic loses its configuration, its messages, and the offsets that groups have in it. The log holds
-the messages until their files go, but a topic made again under the same name is empty and begins at offset 0.
+the messages until their files are deleted, but a topic created again with the same name is empty and begins
+at offset 0.
 """
 
 from collections.abc import Container
@@ -106,8 +107,8 @@ class TopicAdmin:
             raise invalid(error)
 
     def all_topics(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
-        """21 GET_ALL_TOPIC_CONFIG: kept until the table changes, since thousands of topics take the loop's
-        time and dashboards ask every few seconds.
+        """21 GET_ALL_TOPIC_CONFIG: the encoded body is kept until the table changes: encoding thousands of
+        topics blocks the event loop, and dashboards ask every few seconds.
         """
         version, term = self._state.data_version, self._term()
         if self._all_topics is None or self._all_topics[:2] != (version, term):

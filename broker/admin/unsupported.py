@@ -1,7 +1,7 @@
-"""What of RocketMQ's broker there is not here: such a request is answered 3 REQUEST_CODE_NOT_SUPPORTED with a
-sentence that says why, and what to do instead.
+"""Requests of RocketMQ's broker that are not supported: each is answered 3 REQUEST_CODE_NOT_SUPPORTED with a
+sentence that names the reason and what to do instead.
 
-A code that a feature serves is left out.
+Codes that a feature handles are not included.
 """
 
 from collections.abc import Container, Mapping

@@ -2,7 +2,7 @@
 AllocateMessageQueueAveragely and AllocateMessageQueueAveragelyByCircle). Pure.
 
 QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402): the broker
-says which queues a consumer has, and whether it pulls or pops them (QueryAssignmentProcessor).
+assigns queues to a consumer, and selects whether it pulls or pops them (QueryAssignmentProcessor).
 
 Every node answers 400, from its own list of consumers. The mode is replicated: only the leader sets it.
 """
@@ -38,11 +38,13 @@ class MessageQueue(NamedTuple):
 
 
 class UnknownStrategyError(ValueError):
-    """The broker does not know how to share queues that way."""
+    """The broker has no assignment strategy of this name."""
 
 
 def averagely(client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
-    """Neighbouring queues; the first clients get one more when they do not come out even."""
+    """Each client gets neighbouring queues; when the division has a remainder, the first clients get one
+    queue more.
+    """
     if client_id not in clients:
         return []
     at = clients.index(client_id)
@@ -128,7 +130,7 @@ class Assignment:
         }
 
     async def query(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
-        """400: null when nothing can be said now, and the client is to keep what it has."""
+        """400: null when no assignment is possible now; the client then keeps its queues."""
         body = _object(request.body)
         topic, group, client_id = (_text(body, name) for name in ("topic", "consumerGroup", "clientId"))
         mode = self._mode(topic, group)

@@ -134,7 +134,7 @@ class ClientProcessor:
             )
 
     def connection_closed(self, connection: ClientConnection) -> None:
-        """The clients of a closed connection are gone at once: Go's never say goodbye."""
+        """Remove the clients of a closed connection at once: the Go client never unregisters."""
         self._notify(self._clients.connection_closed(connection.connection_id))
 
     def on_writable_change(self, is_writable: bool) -> None:

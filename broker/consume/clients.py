@@ -2,13 +2,13 @@
 ConsumerManager).
 
 The table is this node's own and is never replicated: clients send their heartbeats to every node of the
-group, so a follower that becomes the leader knows them already. It reaches no clock and no socket; times are
+group, so a follower that becomes the leader has them already. It uses no clock and no socket; times are
 arguments.
 
 Which consumer groups have running consumers.
 
-Those whose consumers sent a heartbeat do. But some clients send none and only pull, and a node that has just
-started, or has just become the leader, may not have heard of anybody yet.
+Groups whose consumers sent a heartbeat have some. But some clients send no heartbeats and only pull, and a
+node that has just started, or has just become the leader, may not have received any heartbeat yet.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 
 CLIENT_EXPIRY_MS = 120_000
-"""A client not heard of for this long is gone (ClientHousekeepingService)."""
+"""A client that sent no heartbeat for this long is removed (ClientHousekeepingService)."""
 MEMBERSHIPS_MAX = 200_000
 
 
@@ -122,7 +122,7 @@ def _newest(members: Iterable[Member]) -> dict[str, Subscription]:
 
 
 class Expired(NamedTuple):
-    """What expired: groups whose consumers must be notified, connections without heartbeats any
+    """What expired: groups whose consumers must be notified, and connections that send no heartbeats any
     more.
     """
 
@@ -131,8 +131,8 @@ class Expired(NamedTuple):
 
 
 class ClientRegistry:
-    """Producers and consumers by group. Every method that changes the table answers the consumer groups
-    whose members or subscriptions are others now.
+    """Producers and consumers by group. Every method that changes the table returns the consumer groups whose
+    members or subscriptions have changed.
     """
 
     def __init__(self, *, expiry_ms: int = CLIENT_EXPIRY_MS, memberships_max: int = MEMBERSHIPS_MAX) -> None:
@@ -193,7 +193,7 @@ class ClientRegistry:
         return changed
 
     def connection_closed(self, connection_id: int) -> set[str]:
-        """All that was registered over the connection is gone at once."""
+        """Remove every client that registered over this connection."""
         changed: set[str] = set()
         for membership in list(self._of_connection.get(connection_id, ())):
             changed |= self._drop(membership)
@@ -209,7 +209,7 @@ class ClientRegistry:
         return True
 
     def expire(self, now_ms: int) -> Expired:
-        """Drop everyone whose last heartbeat is too old."""
+        """Remove every client whose last heartbeat is too old."""
         changed: set[str] = set()
         silent: dict[int, ClientConnection] = {}
         for membership, member in list(self._all_members()):
@@ -318,10 +318,10 @@ class RunningGroups:
         """Groups without a heartbeat, and when each pulled; the latest at the end. Only groups that exist are
         noted, and those of the last HEARD_WITHIN_MS kept."""
         self.heard_since_ms = now_ms()
-        """Since when clients come to this node."""
+        """Time (ms) since which clients connect to this node."""
 
     def begin(self) -> None:
-        """This node leads from now on: clients that went to another one come here."""
+        """This node has become the leader: clients of the previous leader connect to it from now on."""
         self.heard_since_ms = self._now_ms()
 
     def pulled(self, group: str) -> None:
@@ -335,7 +335,7 @@ class RunningGroups:
             del self._pulled[oldest]
 
     def is_known(self, group: str) -> bool:
-        """Whether a consumer that is connected said that it is one of the group."""
+        """Whether a connected consumer has registered as a member of the group."""
         return group in self._clients.consumer_groups
 
     def may_run(self, group: str) -> bool:

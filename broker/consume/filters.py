@@ -1,9 +1,8 @@
-"""What a consumer wants of a queue; and tag expressions, how a queue's units are matched against them
-(FilterAPI, DefaultMessageFilter). Expressions over properties are in broker.sql92.
+"""Which messages of a queue a consumer wants; and tag expressions: how a queue's units are matched against
+them (FilterAPI, DefaultMessageFilter). Expressions over properties are in broker.sql92.
 
 A consume queue keeps only the hash of a message's tag, so a match here may be a message of another tag with
-the same hash; every client filters once more by the tag itself. What is not matched here must never be a
-wanted message.
+the same hash; every client filters once more by the tag itself. A wanted message must always match here.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ _TYPE_CHARS_MAX = 40
 
 
 class FilterError(ValueError):
-    """An expression from a client cannot be read; the text says why."""
+    """An expression from a client cannot be parsed; the message names the reason."""
 
 
 class MessageFilter(Protocol):
@@ -85,7 +84,7 @@ def parse_tag_expression(expression: str | None) -> TagFilter:
     """The filter for `TagA || TagB`; None, blank and `*` want everything.
 
     The hashes are always computed here: clients send codes of their own making (C++: atoi of the tag; Go:
-    over UTF-8 bytes), which would filter wanted messages away. Raises FilterError when no tag is left between
+    over UTF-8 bytes), which would filter out wanted messages. Raises FilterError when no tag is left between
     the bars.
     """
     if expression is None or not expression.strip() or expression.strip() == SUB_ALL:

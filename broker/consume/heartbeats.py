@@ -1,4 +1,4 @@
-"""What a client says of itself in a heartbeat (HeartbeatData), read from any client's dialect.
+"""The body of a heartbeat (HeartbeatData), parsed from the form of each client library.
 
 Java sends enum names or ordinals by version of its JSON library, Go names, C++ ordinals; `subVersion` is a
 number or a text, in ms or (Go) ns; C++ leaves out every key that is empty, Go writes tag codes as texts. Tag

@@ -75,7 +75,7 @@ class PullWaits(Generic[T]):
         self._resume_all(self._table.take_queue((topic, queue_id)), True)
 
     def expire(self) -> None:
-        """Resume the pulls whose time is up, and wait for the next one."""
+        """Resume the pulls whose deadline has passed, and set the timer for the next deadline."""
         self._timer = None
         self._resume_all(self._table.expire(self._now_ms()), False)
         self._arm()

@@ -1,7 +1,7 @@
 """Pulls that wait for a message, by queue and by deadline (PullRequestHoldService). Pure: no clock, no loop.
 
-Deadlines are rounded up to whole buckets, so that holding and taking out a pull cost the same however many
-wait, and nothing is left behind by a pull that was woken before its time.
+Deadlines are rounded up to whole buckets. So holding and removing a pull have constant cost, independent of
+the number of held pulls, and a pull that is resumed before its deadline leaves no entry behind.
 """
 
 import heapq
@@ -58,15 +58,15 @@ class Arrivals:
 
 
 class LongPollingTable(Generic[T]):
-    """All held pulls of a broker. `held_max` bounds it: at the bound `hold` refuses, and `make_room` takes
-    places from the connection that has the most.
+    """All held pulls of a broker. `held_max` bounds it: at the bound `hold` refuses, and `make_room` releases
+    pulls of the connection that holds the most.
     """
 
     def __init__(self, held_max: int = HELD_PULLS_MAX) -> None:
         self._held_max = held_max
         self._count = 0
         self._queues: dict[QueueKey, dict[HeldPull[T], None]] = {}
-        """Ordered sets, here and below: first come, first served."""
+        """Ordered sets, here and below: in order of arrival."""
         self._connections: dict[int, dict[HeldPull[T], None]] = {}
         self._buckets: dict[int, dict[HeldPull[T], None]] = {}
         self._bucket_order: list[int] = []
@@ -119,7 +119,7 @@ class LongPollingTable(Generic[T]):
         return self._take_out(woken)
 
     def expire(self, now_ms: int) -> list[HeldPull[T]]:
-        """Remove and return the pulls whose time is up."""
+        """Remove and return the pulls whose deadline has passed."""
         expired: list[HeldPull[T]] = []
         while self._bucket_order and self._bucket_order[0] <= now_ms:
             expired.extend(self._buckets.pop(heapq.heappop(self._bucket_order), ()))

@@ -1,9 +1,9 @@
-"""Consumer offsets on their way into the replicated state.
+"""Commits consumer offsets to the replicated state.
 
 An offset a client commits by request 15 is proposed at once and acknowledged when it is committed and
-applied. One that comes along with a pull asks for no acknowledgement and may come with every pull: those are
-gathered and proposed together, once a second. Both count as the group's offset from the moment they arrive:
-what the old owner of a queue has consumed, the new one need not read again.
+applied. An offset in a pull request needs no acknowledgement, and every pull may have one: these are
+collected and proposed together, once a second. Both count as the group's offset from the moment they arrive:
+the new owner of a queue need not read again what the old owner has consumed.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from commitlog.log import MessageLog, PutStatus
 
 FLUSH_INTERVAL_MS = 1_000
 NOTED_MAX = 100_000
-"""Offsets that came with pulls and wait for their flush; further ones are left to the client's next
+"""Most offsets from pulls that wait for the next flush; further ones are ignored until the client's next
 commit.
 """
 OFFSETS_PER_CHANGE_MAX = 10_000
@@ -27,7 +27,7 @@ Key = tuple[str, str, int]
 
 
 class OffsetCommits:
-    """The one way consumer offsets of this broker change. Only the writable leader may use it."""
+    """Every change of this broker's consumer offsets is made here. Only the writable leader may use it."""
 
     def __init__(self, state: ReplicatedState, log: MessageLog) -> None:
         self._state = state
@@ -35,8 +35,9 @@ class OffsetCommits:
         self._in_flight: dict[Key, tuple[int, asyncio.Future[PutStatus]]] = {}
         self._noted: dict[Key, int] = {}
         self._in_doubt: set[Key] = set()
-        """What was proposed may yet be applied, though it was answered as failed: what is stored now says
-        nothing. Until a later offset is applied, or the leadership is gone."""
+        """Offsets that were answered as failed but may still be applied, so the stored offset may be out of
+        date. Until a later offset is applied, or the leadership ends.
+        """
         self._timer: asyncio.TimerHandle | None = None
         self._commit_callbacks: list[Callable[[str, str, int, int], None]] = []
         log.on_writable_change(self._on_writable_change)
@@ -49,7 +50,7 @@ class OffsetCommits:
         self._commit_callbacks.append(callback)
 
     def current(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The newest offset known here, committed or on its way; None when the group never had one."""
+        """The newest offset known here, committed or proposed; None when the group never had one."""
         key = (group, topic, queue_id)
         noted = self._noted.get(key)
         return self._proposed(key) if noted is None else noted
@@ -164,7 +165,9 @@ class OffsetCommits:
         return offset > self._log.queues.next_offset(topic, queue_id)
 
     def _drop_topic(self, topic: str) -> None:
-        """What was consumed of a deleted topic says nothing of the one that is made next."""
+        """Drop the offsets of a deleted topic: they must not apply to a topic that is created again by the
+        same name.
+        """
         self._noted = {key: offset for key, offset in self._noted.items() if key[1] != topic}
 
     def _on_writable_change(self, is_writable: bool) -> None:

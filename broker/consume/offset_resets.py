@@ -1,18 +1,18 @@
 """Offset resets that running consumers have not followed yet (ConsumerOffsetManager's reset offsets).
 
-The reset itself is a change of the replicated state. A consumer that runs would go on where it is and commit
-its own offset again; its next pull of the queue is therefore answered 21 PULL_OFFSET_MOVED with the new
-offset, which every client takes over. Until it pulls there, what it commits is from before the reset and does
-not count: Java clients go on ten seconds after that answer, and commit what they had every five.
+The reset itself is a change of the replicated state. A running consumer would continue at its own offset and
+commit that again. Its next pull of the queue is therefore answered 21 PULL_OFFSET_MOVED with the new offset,
+which every client adopts. Offsets that it commits before it pulls there are from before the reset and are
+ignored: Java clients continue ten seconds after that answer, and commit their old offset every five seconds.
 
-Every node that applies a reset has its marks: a consumer may read from a follower, and the leader may die
-before the consumer has heard. A leader stores no other offset of the group in between, so the next one that
-is stored says to all nodes that the consumer is there; theirs end with it. Where the consumer is there and
-stores nothing, the next leader may send it there once more.
+Every node that applies a reset keeps marks of it: a consumer may read from a follower, and the leader may
+crash before the consumer has received the new offset. The leader stores no other offset of the group in
+between. So the next stored offset shows to all nodes that the consumer has followed the reset, and they drop
+their marks. A consumer that has followed but stores no offset may be sent there once more by the next leader.
 
 A leader may be storing several resets of a queue at once. The last one counts from the moment it is proposed:
-no consumer is sent to an earlier one's offset, and only its own offset is stored, until it is applied too
-or is known to have come to nothing.
+no consumer is sent to an earlier one's offset, and only its own offset is stored, until it is applied too or
+is known to have failed.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class _Storing:
-    """A reset on its way into the log."""
+    """A reset that is proposed and not yet applied."""
 
     offset: int
     future: asyncio.Future[PutStatus]
@@ -101,8 +101,8 @@ class OffsetResets:
         now_ms: int,
         runs: Callable[[str], bool],
     ) -> bool:
-        """Whether a reset of these queues can be told to everybody it is for. Marks that are over, and those
-        of groups that run no more, make room.
+        """Whether there is room for the marks of a reset of these queues. At the bound, expired marks and
+        those of groups without running consumers are dropped first.
         """
         if not self._has_room(group, topic, queue_ids):
             groups = {key[0]: runs(key[0]) for key in self._marks}
@@ -119,9 +119,9 @@ class OffsetResets:
     def begin(
         self, group: str, topic: str, offsets: Mapping[int, int], future: asyncio.Future[PutStatus]
     ) -> None:
-        """These offsets were proposed just now: the group's own commits must not overtake them. `future` says
-        what becomes of them. Where that is not known they stay: they will be applied here, or this node leads
-        no more.
+        """These offsets were proposed just now: the group's own commits must not overtake them. `future`
+        resolves with the status of the proposal. While that status is unknown they are kept, until they are
+        applied here or this node loses the leadership.
         """
         for queue_id, offset in offsets.items():
             self._storing.setdefault((group, topic, queue_id), []).append(_Storing(offset, future))
@@ -154,15 +154,18 @@ class OffsetResets:
                 callback(topic, queue_id)
 
     def drop(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Nobody is left who is to hear of this reset; another one of the queues is not meant."""
+        """Drop this reset's marks: no consumer is left that must follow it. Marks of another reset of these
+        queues (with another offset) stay.
+        """
         for queue_id, offset in offsets.items():
             mark = self._marks.get((group, topic, queue_id))
             if mark is not None and mark.offset == offset:
                 del self._marks[group, topic, queue_id]
 
     def forget(self, group: str | None = None, topic: str | None = None) -> None:
-        """The offsets of the group in the topic are gone; None: of every group, in every topic. A topic that
-        is created again begins at 0: a consumer that is sent to the old offset would skip its messages.
+        """Drop the marks of this group in this topic, since its offsets there were removed; None: of every
+        group, in every topic. A topic that is created again begins at 0: a consumer that is sent to the old
+        offset would skip its messages.
         """
         if self._marks:
             self._marks = {
@@ -180,8 +183,9 @@ class OffsetResets:
                 del self._marks[key]
 
     def mark(self, group: str, topic: str, offsets: Mapping[int, int], until_ms: int | None = None) -> None:
-        """The group's running consumers are to go on at these offsets, which are stored. A node that does not
-        know whether it will hear that they did says till when that matters.
+        """Mark that the group's running consumers must continue at these offsets, which are stored.
+        `until_ms`: when the mark expires, on a node that may never see that the consumers have followed;
+        None: never.
         """
         for queue_id, offset in offsets.items():
             key = (group, topic, queue_id)
@@ -193,14 +197,18 @@ class OffsetResets:
         self._tell(topic, [q for q in offsets if (group, topic, q) not in self._storing])
 
     def _pass_over_stored(self, key: _Key, offset: int) -> None:
-        """The first that is on its way, if this node proposed it, is the one that was applied."""
+        """Remove the first pending proposal if it has this offset: then it is the one that was just
+        applied.
+        """
         rows = [storing for storing in self._storing.get(key, ()) if not storing.is_void()]
         if rows and rows[0].offset == offset:
             del rows[0]
         self._keep_storing(key, rows)
 
     def _drop_oldest(self) -> None:
-        """A reset that another node has let in cannot be refused any more."""
+        """Drop the oldest marks beyond the bound: a reset that another node has accepted cannot be refused
+        here.
+        """
         beyond = len(self._marks) - self._marks_max()
         if beyond > 0:
             logger.warning("the marks of %d offset resets are dropped: there are offsetResetMarksMax", beyond)
@@ -208,7 +216,9 @@ class OffsetResets:
                 del self._marks[key]
 
     def take(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset a consumer of this queue has to be sent to, if any. Nobody waits for it there."""
+        """Remove the queue's mark; return the offset that a consumer must continue at, or None. Later commits
+        are not compared with it.
+        """
         key = (group, topic, queue_id)
         mark = self._marks.get(key)
         if mark is None or key in self._storing:
@@ -217,8 +227,8 @@ class OffsetResets:
         return mark.offset if mark.stage is _Stage.SET else None
 
     def send(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> int | None:
-        """Where a pull at this offset has to be sent, if anywhere else. The next pull after that says that
-        the consumer goes on from there.
+        """The offset to which a pull at `offset` must be sent, or None. The next pull after that shows that
+        the consumer continues there.
         """
         key = (group, topic, queue_id)
         mark = self._marks.get(key)
@@ -253,13 +263,13 @@ class OffsetResets:
         }
 
     def become_leader(self, now_ms: int) -> None:
-        """Marks that are over send no consumer anywhere."""
+        """Drop expired marks, so that they send no consumer to an old offset."""
         self._marks = {key: mark for key, mark in self._marks.items() if not mark.is_over(now_ms)}
 
 
 class AppliedResets(LogMachine):
-    """Keeps the marks of one node up with the log, on every node: a table made of the replicated state's
-    changes, which are applied one by one, instead of batches of the log.
+    """Updates the marks of one node from the log, on every node. Its input are the changes of the replicated
+    state, applied one by one, instead of batches of the log.
     """
 
     def __init__(
@@ -304,7 +314,7 @@ class AppliedResets(LogMachine):
                 pass
 
     def become_leader(self) -> None:
-        """Clients of the last leader come here from now on."""
+        """Clients of the last leader connect to this node from now on."""
         self._groups.begin()
         self._resets.become_leader(self._now_ms())
 

@@ -67,8 +67,8 @@ class OffsetProcessor:
         }
 
     def on_leader(self, answer: Callable[[RemotingCommand], HandlerResult]) -> Handler:
-        """A handler that has `answer` run on the writable leader only, and holds the request while an
-        election that may make this node the leader is under way.
+        """A handler that runs `answer` on the writable leader only, and holds the request during an election
+        that may make this node the leader.
         """
 
         def handle(request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
@@ -77,8 +77,9 @@ class OffsetProcessor:
         return handle
 
     def query(self, request: RemotingCommand) -> RemotingCommand:
-        """14: the group's offset; 0 for a group that is new to a queue whose first message is there and not
-        so old that it is on the disk only. Further back, the client decides where to begin.
+        """14: the group's offset; 0 for a group without an offset in the queue, when the queue's first
+        message still exists and is recent enough to be in memory. Otherwise the client decides where to
+        begin.
         """
         header = QueryConsumerOffsetRequestHeader.parse(request.ext_fields)
         offset = self._commits.current(header.consumer_group, header.topic, header.queue_id)
@@ -90,7 +91,7 @@ class OffsetProcessor:
         raise RequestError(ResponseCode.QUERY_NOT_FOUND, remark)
 
     def _begins_warm(self, topic: str, queue_id: int) -> bool:
-        """checkInDiskByConsumeOffset of offset 0, the other way round."""
+        """The negation of checkInDiskByConsumeOffset for offset 0."""
         queue = self._log.queues.get(topic, queue_id)
         if queue is None or queue.min_offset > 0:
             return queue is None
@@ -99,10 +100,10 @@ class OffsetProcessor:
         )
 
     def update(self, request: RemotingCommand) -> HandlerResult:
-        """15: answered when the offset is committed. One from before a reset is passed over (RocketMQ 5).
+        """15: answered when the offset is committed. One from before a reset is ignored (RocketMQ 5).
 
-        The group must be there, as it is once a consumer of it has sent a heartbeat or pulled: mqadmin
-        commits for any group it is given (cloneGroupOffset), and a misspelt name would become one.
+        The group must exist; it does once one of its consumers has sent a heartbeat or pulled. mqadmin
+        commits for any group name (cloneGroupOffset), and a misspelt name would otherwise create a group.
         """
         header = UpdateConsumerOffsetRequestHeader.parse(request.ext_fields)
         if header.consumer_group not in self._state.groups:
@@ -166,7 +167,7 @@ class OffsetProcessor:
         """The offset this follower has applied, where a refusal does more harm than an offset that may be
         old.
 
-        C++ clients take a refused 14 for a retry topic as offset 0 and consume the whole topic again.
+        C++ clients treat a refused 14 for a retry topic as offset 0 and consume the whole topic again.
         """
         if request.code != RequestCode.QUERY_CONSUMER_OFFSET or request.language != "CPP":
             return None
@@ -198,7 +199,7 @@ def _bounds(log: MessageLog, topic: str, queue_id: int) -> tuple[int, int]:
 
 
 def _store_time_ms(log: MessageLog, queue: ConsumeQueue, offset: int) -> int:
-    """Store timestamp of the message at `offset`; NO_TIMESTAMP when it is gone by now."""
+    """Store timestamp (ms) of the message at `offset`; NO_TIMESTAMP when it was deleted."""
     for position, size, _ in queue.units(offset, 1):
         try:
             return decode_record(log.read(position, size)).store_timestamp_ms

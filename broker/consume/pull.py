@@ -1,9 +1,10 @@
 """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): how every consumer gets its messages.
 
 A pull is checked once, then read: units, filter, one read of the log. With nothing to read it is held until a
-message comes (long polling). The writable leader's word is final. Every other node serves what it has
-applied, but never says that an offset is out of range: it may only be behind, and a consumer that believes it
-would be moved back. Where a group was reset (broker/consume/offset_resets.py) any node sends it there.
+message arrives (long polling). Only the writable leader's answer is final. Every other node serves what it
+has applied, but never answers that an offset is out of range: the node itself may be behind, and the answer
+would move the consumer back. Where a group was reset (broker/consume/offset_resets.py) any node sends it
+there.
 """
 
 from collections.abc import Callable
@@ -37,13 +38,13 @@ SYS_FLAG_SUSPEND = 2
 SUSPEND_MAX_MS = 60_000
 """Clients ask for 15 or 20 s, and wait 30 s for the answer."""
 FOLLOWER_TOO_SMALL_SUSPEND_MS = 1_000
-"""How long a follower keeps a pull below its first message: the leader may have what was deleted here, but
-a client without a route to it would come back at once.
+"""How long a follower keeps a pull below its first message: the leader may still have the messages that were
+deleted here, but a client without a route to the leader would pull again at once.
 """
 TOO_MANY_HELD = "[OVERLOAD]too many pulls are held, or the node stops"
-"""With SYSTEM_BUSY, after which clients come back in 1 to 3 s."""
+"""Remark of SYSTEM_BUSY, after which clients pull again in 1 to 3 s."""
 BEING_REPAIRED = "[REPAIR]a message is damaged on this node's disk and is being repaired"
-"""With SYSTEM_BUSY, too."""
+"""Also a remark of SYSTEM_BUSY."""
 
 _FINAL_CODES = {
     ReadStatus.FOUND: ResponseCode.SUCCESS,
@@ -63,8 +64,8 @@ _KEEPS_ASKED_OFFSET = frozenset(
 )
 """On a follower: answered with the offset that was asked for."""
 _BEYOND = frozenset({ReadStatus.NO_MESSAGE_IN_QUEUE, ReadStatus.OFFSET_OVERFLOW_BADLY})
-"""A consumer that is sent back reads again what it has: a leader whose machine was suspended, its clocks with
-it, learns from the next beats that another one leads and has more.
+"""A consumer that is moved back reads messages again. A leader whose machine was suspended, and its clocks
+too, learns only from the next heartbeats that another node leads and has more messages.
 """
 
 
@@ -119,7 +120,9 @@ class PullMessageProcessor:
         }
 
     def handle(self, request: RemotingCommand, connection: ClientConnection) -> HandlerResult:
-        """11 and 361. A peer that is gone, perhaps since it left too many answers unread, costs no read."""
+        """11 and 361. Nothing is read for a closed connection, which was perhaps closed because too many
+        answers were unread.
+        """
         if not connection.is_open:
             return None
         header = PullMessageRequestHeader.parse(request.ext_fields)
@@ -251,7 +254,9 @@ class PullMessageProcessor:
     def _moved(
         self, request: RemotingCommand, header: PullMessageRequestHeader, offset: int
     ) -> RemotingCommand | None:
-        """The answer to a pull whose group was reset: go on there. None when it was not, or is there."""
+        """The answer that sends a pull to its group's reset offset. None when the group was not reset, or the
+        pull is at that offset.
+        """
         key = header.consumer_group, header.topic, header.queue_id
         target = self._resets.send(*key, offset, self._now_ms())
         if target is None:
@@ -316,7 +321,8 @@ def _response(
     request: RemotingCommand, code: ResponseCode, result: ReadResult, next_id: str = LEADER_ID
 ) -> RemotingCommand:
     """All four header fields on every answer: the C++ client fails on a 19, 20 or 21 without them. `next_id`
-    is the node to pull from next; with the leader's, the client comes back as soon as its route names one.
+    is the node to pull from next; with the leader's id, the client returns to the leader as soon as its route
+    has one.
     """
     ext = {
         "suggestWhichBrokerId": next_id,

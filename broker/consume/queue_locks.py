@@ -1,14 +1,15 @@
 """Which client may consume which queue in order: the leader's view of the locks (RebalanceLockManager).
 
-The holder of a lock is in the replicated state; when it was last renewed only the leader knows. A new leader
-therefore assumes that every lock was renewed when it became the leader, which is never too early: see
+The holder of a lock is in the replicated state; only the leader has the time of its last renewal. A new
+leader therefore assumes that every lock was renewed when it became the leader, which is never too early: see
 docs/decisions/replicated_state.md#queue-locks. Pure: times are arguments.
 
 Queue locks of ordered consumers: 41 LOCK_BATCH_MQ and 42 UNLOCK_BATCH_MQ.
 
-Only the leader grants them. A new holder is written to the log, and answered once
-that is committed; a renewal is the leader's own, and only while a majority keeps to it. A node that does not
-lead asks the leader, since clients renew at the node that led when they last polled the route.
+Only the leader grants them. A new holder is written to the log, and answered once that is committed; a
+renewal is not logged, and the leader grants it only while a majority acknowledges its leadership. A node that
+does not lead forwards the request to the leader, since clients renew at the node that led when they last
+polled the route.
 """
 
 import asyncio
@@ -88,7 +89,7 @@ class LockTable:
         return Claim.HELD if is_logged else Claim.NEW
 
     def logged(self, group: str, queue: QueueKey, client_id: str) -> bool:
-        """The log says now that the client holds the queue; whether it still does."""
+        """The lock's record is committed now; return whether the client still holds the queue."""
         lock = self._locks.get((group, queue))
         if lock is None or lock.client_id != client_id:
             return False
@@ -150,7 +151,7 @@ class _LockRequest:
 
 
 class LockProcessor:
-    """Grants and frees locks; a service that drops those whose holders are gone."""
+    """Grants and frees locks; as a service, drops the locks of clients that have disconnected."""
 
     def __init__(
         self,
@@ -207,7 +208,7 @@ class LockProcessor:
             self._table.clear()
 
     async def start(self) -> None:
-        """A plain log is writable from the start and says nothing of it."""
+        """A log without replication is writable from the start and never calls `on_writable_change`."""
         if self._log.is_writable():
             self.on_writable_change(True)
         self._arm()

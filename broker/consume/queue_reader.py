@@ -36,9 +36,10 @@ class Units(Protocol):
 
 
 class PropertyBatch:
-    """Takes wanted messages until it is full. `examined` messages were passed or taken.
+    """Collects wanted messages until it is full. `examined`: how many messages were skipped or collected.
 
-    It is full, too, when `read_bytes_max` were read: how much a filter that passes little may cost at once.
+    It is also full when `read_bytes_max` bytes were read: a filter that selects few messages must not read
+    without a bound.
     """
 
     __slots__ = ("_count_max", "_filter", "_left_bytes", "_log", "_pieces", "_room", "examined", "is_full")
@@ -61,13 +62,13 @@ class PropertyBatch:
 
     @property
     def unread_from(self) -> int:
-        """Which message, counted from the first looked at, was not there when reading failed."""
+        """Index of the message that was missing when reading failed, counted from the first examined one."""
         return self.examined
 
     def add_from(self, queue: Units, start: int, count: int) -> bool:
-        """Look at the next messages of the queue, at most so many; whether there were any.
+        """Examine the next messages of the queue, at most `count`; return whether there were any.
 
-        Raises PositionError when the first that was not looked at is not there any more and none was taken,
+        Raises PositionError when the next message to examine was deleted and none was collected,
         DamagedRecordError.
         """
         units = queue.units(start, count)
@@ -133,12 +134,12 @@ NO_BYTES_MAX: Final = 0x7FFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bounds of one answer. A message larger than `bytes_max` still comes, alone.
+    """Bounds of one answer. A message larger than `bytes_max` is still returned, alone.
 
     messages_max: a client that asks for fewer gets no more than these. asked_bytes_max: for a client that
-    names a maximum of bytes itself, as readers of whole topics do. examined_max: units looked at when a
-    filter passes few of them (Java: 16,000 bytes of a consume queue). examined_bytes_max: records read for a
-    filter by properties.
+    names a maximum of bytes itself, as readers of whole topics do. examined_max: units examined when a filter
+    selects few of them (Java: 16,000 bytes of a consume queue). examined_bytes_max: records read for a filter
+    by properties.
     """
 
     messages_max: int = 1_024
@@ -178,9 +179,9 @@ class ReadStatus(Enum):
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
-    """All messages looked at were filtered out."""
+    """All examined messages were filtered out."""
     MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
-    """The file of the message went while the queue still named it."""
+    """The message's file was deleted while the queue still referred to it."""
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
     """The offset is the queue's end: the consumer has read everything."""
@@ -192,7 +193,9 @@ class ReadStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """`next_offset` is where the consumer goes on; `body` holds `count` records back to back."""
+    """`next_offset`: the offset at which the consumer continues; `body` holds `count` records back to
+    back.
+    """
 
     status: ReadStatus
     next_offset: int
@@ -203,8 +206,8 @@ class ReadResult:
 
 
 class _Batch:
-    """Takes wanted units until it is full. `examined` units were passed or taken, `taken` are those of
-    `count` messages, as the queue stores them.
+    """Collects wanted units until it is full. `examined`: how many units were skipped or collected; `taken`:
+    the units of `count` messages, as the queue stores them.
     """
 
     __slots__ = ("_codes", "_count_max", "_log", "_room", "count", "examined", "is_full", "taken")
@@ -221,11 +224,11 @@ class _Batch:
         self.is_full = False
 
     def body(self) -> bytes:
-        """The records taken, back to back. Raises PositionError, DamagedRecordError."""
+        """The collected records, back to back. Raises PositionError, DamagedRecordError."""
         return self._log.read_units(self.taken)
 
     def add_from(self, queue: Units, start: int, count: int) -> bool:
-        """Look at the next units of the queue, at most so many; whether there were any."""
+        """Examine the next units of the queue, at most `count`; return whether there were any."""
         if _take_units is not None:
             packed = queue.packed_units(start, count)
             found = _take_units(packed, self._codes, self._count_max, self._room, self.count)
@@ -241,7 +244,7 @@ class _Batch:
         return bool(units)
 
     def add(self, units: Sequence[Unit]) -> None:
-        """Look at these units."""
+        """Examine these units."""
         codes = self._codes
         taken = []
         for unit in units:
@@ -262,8 +265,8 @@ class _Batch:
 
 @dataclass(slots=True)
 class ReadMetrics:
-    """The reads of all consumers of one broker, whatever they came by: how many found messages and how many
-    none, and what the slowest one took.
+    """The reads of all consumers of one broker, by pull or pop: how many found messages and how many none,
+    and the duration of the slowest one.
     """
 
     found: int = 0
@@ -361,6 +364,6 @@ class QueueReader:
 
 
 def _looked_at(wanted: MessageFilter, count_max: int, limits: ReadLimits) -> int:
-    """How many units are looked at at most."""
+    """Most units to examine."""
     takes_all = wanted.codes is None and not wanted.reads_properties
     return count_max if takes_all else max(count_max, limits.examined_max)

@@ -1,10 +1,10 @@
 """Which node of the group a consumer should pull from next: the `suggestWhichBrokerId` of every answer.
 
-A consumer that is further behind than the memory of the leader's machine reaches would have it read cold
-files; with slaveReadEnable it is sent to a follower instead, and comes back when it has caught up
-(PullMessageProcessor's whichBrokerWhenConsumeSlowly). A follower shows committed messages only, though
-perhaps later than the leader; so one is suggested only while it is much closer to the leader's end than the
-consumer is, and it keeps the consumer only while it hears from a leader.
+The leader would have to read cold files for a consumer that is further behind than the machine's memory
+reaches. With slaveReadEnable such a consumer is sent to a follower, and returns to the leader when it has
+caught up (PullMessageProcessor's whichBrokerWhenConsumeSlowly). A follower shows committed messages only,
+though perhaps later than the leader; so one is suggested only while it is much closer to the leader's end
+than the consumer is, and it keeps the consumer only while it receives heartbeats from a leader.
 """
 
 import os
@@ -21,7 +21,7 @@ from dledger.server import DLedgerServer
 
 LEADER_ID = "0"
 LOOK_INTERVAL_MS = 1_000
-"""How often it is looked how far the followers are."""
+"""Interval (ms) at which the followers' progress is read."""
 CLOSER_BY = 2
 """A follower must be this many times closer to the end than the consumer."""
 _UNKNOWN_MEMORY_BYTES = 8 << 30
@@ -42,7 +42,7 @@ def machine_memory_bytes() -> int:
 
 
 def warm_bytes(config: BrokerConfig, memory_bytes: int) -> int:
-    """How far back from the log's end the machine's memory is taken to reach."""
+    """Bytes before the log's end that are assumed to be in the machine's memory."""
     return memory_bytes * config.memory_ratio_percent // 100
 
 

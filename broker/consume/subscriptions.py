@@ -1,11 +1,11 @@
-"""Which messages a pull wants: by the expression it brings along, or by its group's heartbeats.
+"""Which messages a pull wants: by the expression in the pull request, or by its group's heartbeats.
 
-A pull may name a newer version of the subscription than any heartbeat did. Java's consumer raises the
-version when its queues change, and leaves out the heartbeat that should say so if another one of its own is
-under way: in 5.x both happen 1 s after its start, and the next heartbeat may be 30 s away. Such a pull gets
-messages of all tags, for every client filters by tag itself; filtering by the older expression could pass
-over what the newer one wants. Only what clients do not filter, expressions over properties, waits for the
-heartbeat.
+A pull may name a newer version of the subscription than any heartbeat did. Java's consumer raises the version
+when its queues change, and skips the heartbeat with the new version if another of its heartbeats is being
+sent: in 5.x both happen 1 s after its start, and the next heartbeat may be 30 s away. Such a pull gets
+messages of all tags, for every client filters by tag itself; filtering by the older expression could skip
+messages that the newer one wants. Only pulls with expressions over properties, which clients do not filter,
+wait for the heartbeat.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from remoting.errors import RequestError
 from remoting.headers.consume import PullMessageRequestHeader
 
 SYS_FLAG_SUBSCRIPTION = 4
-"""The pull brings its own expression: C++ clients always, Java's and Go's on request."""
+"""The pull has its own expression: C++ clients always set it, Java and Go clients on request."""
 _PARSE_FAILED = "parse the consumer's subscription failed"
 _NO_FILTER_DATA = "The broker's consumer filter data is not exist!Your expression may be wrong!"
 _PROPERTY_RETRY_TOPIC = b"RETRY_TOPIC"
@@ -129,7 +129,7 @@ class PullSubscriptions:
 
 
 def _registered(group: ConsumerGroup, topic: str) -> Subscription:
-    """What the group's heartbeats say of the topic. Raises RequestError."""
+    """The group's subscription of the topic, from its heartbeats. Raises RequestError."""
     subscription = group.subscriptions.get(topic)
     if subscription is None:
         remark = f"the consumer's subscription of topic {topic} not exist"
@@ -138,8 +138,9 @@ def _registered(group: ConsumerGroup, topic: str) -> Subscription:
 
 
 def _filter_ahead(header: PullMessageRequestHeader, subscription: Subscription) -> MessageFilter:
-    """For a pull whose version no heartbeat has named yet: what is sure to have all that it wants. Go names
-    the type TAG whatever it subscribed to, so the registered type counts, too. Raises RequestError.
+    """A filter for a pull whose subscription version no heartbeat has named yet: it selects at least every
+    message that the pull wants. Go clients send the type TAG for every subscription, so the registered type
+    is checked, too. Raises RequestError.
     """
     if is_tag_type(header.expression_type) and is_tag_type(subscription.expression_type):
         return MATCH_ALL
@@ -148,8 +149,8 @@ def _filter_ahead(header: PullMessageRequestHeader, subscription: Subscription) 
 
 @dataclass(frozen=True, slots=True)
 class RetryFilter(PropertyFilter):
-    """The filter of a retry topic (ExpressionForRetryMessageFilter): each message is wanted as it was in the
-    topic that it comes from, or without more ado when the group filters that one in no such way.
+    """The filter of a retry topic (ExpressionForRetryMessageFilter): a message is wanted when the group's
+    filter of its original topic selects it, or when the group has no such filter for that topic.
     """
 
     expression: str

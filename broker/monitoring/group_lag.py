@@ -22,8 +22,8 @@ class _Queue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TopicLag:
-    """Messages a group is behind in one topic, in the queues it has an offset for. None where every queue
-    with messages lacks one: 0 would say that all is consumed.
+    """Messages a group is behind in one topic, in the queues it has an offset for. None when the group has no
+    offset in any queue with messages: 0 would mean that all is consumed.
     """
 
     lag: int | None
@@ -32,7 +32,7 @@ class TopicLag:
 
 
 class QueueEnds:
-    """The ends of topics' read queues, each looked up once: for one answer."""
+    """The end offsets of topics' read queues, each read once; for one answer."""
 
     def __init__(
         self, topic: Callable[[str], _Topic | None], queue: Callable[[str, int], _Queue | None]

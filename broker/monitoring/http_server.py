@@ -15,7 +15,7 @@ from sockets.listening import listening
 
 HEAD_BYTES_MAX: Final = 8 * 1024
 REQUEST_LIMIT_S: Final = 5.0
-"""For the whole request to come, and again for its answer to be taken."""
+"""Limit for receiving the whole request, and again for sending its answer."""
 CONNECTIONS_MAX: Final = 16
 PATH: Final = "/metrics"
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -33,7 +33,7 @@ class MetricsServer:
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
         self._silent: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        """Those of them whose request has not come yet, the oldest first."""
+        """Connections whose request has not arrived completely, the oldest first."""
 
     async def start(self) -> None:
         """Raises OSError when the address cannot be bound."""
@@ -70,7 +70,7 @@ class MetricsServer:
             self._silent.pop(task, None)
             await self._answer(head, writer)
         except (OSError, RuntimeError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            # RuntimeError is uvloop's when the asker is gone before its answer is written.
+            # uvloop raises RuntimeError when the client disconnects before its answer is written.
             logger.debug("a request for metrics came to nothing: %r", error)
         finally:
             self._open.discard(task)

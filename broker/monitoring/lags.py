@@ -17,8 +17,8 @@ Pair = tuple[str, str]
 
 
 class ConsumerLags:
-    """Lag (group_lag.py) of each group that has committed offsets. Only a node that takes messages
-    knows these and the queues' ends to the last; other nodes show no lag.
+    """Lag (group_lag.py) of each group that has committed offsets. Only the writable leader has the current
+    offsets and queue ends; other nodes show no lag.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""How long the steps of a put take: measured for each put, logged for those that were slow or failed.
+"""Duration of each step of a put: measured for every put, logged for slow and failed ones.
 
 A line in the log names the put's first entry, which the replication engine's own lines name too, and the
-requests that were put together, each as CONNECTION-OPAQUE: the number of the connection here, and the number
-that the client gave the request.
+requests of the put, each as CONNECTION-OPAQUE: this broker's number of the connection, and the client's
+number of the request.
 """
 
 import logging
@@ -21,7 +21,7 @@ LINES_PER_S_MAX: Final = 5
 """A disk that stalls makes every put slow; those that are not logged are counted in the next line."""
 REQUESTS_NAMED_MAX: Final = 8
 RANGES_MS: Final = (0, 9, 49, 99, 199, 499, 999, 1_999, 2_999, 3_999, 4_999, 9_999)
-"""The last whole millisecond of each of StoreStatsService's ranges; what takes longer is in one more."""
+"""The last whole millisecond of each of StoreStatsService's ranges; longer puts are in one more range."""
 
 logger = logging.getLogger(__name__)
 
@@ -30,16 +30,16 @@ class PutMetrics:
     """Of the sends that clients ask for. One call for each put, however many messages it has."""
 
     def __init__(self, slow_ms: int) -> None:
-        """`slow_ms`: a put that takes so long is logged; 0: none is."""
+        """`slow_ms`: a put that lasts at least this long is logged; 0: none is."""
         self._slow_s = slow_ms / 1_000 if slow_ms else float("inf")
         self.append = Histogram()
-        """Decoded requests, till they are laid out in the log."""
+        """Seconds from the decoded requests to their records in the log."""
         self.replicate = Histogram()
         """From there till a majority has them."""
         self.ack = Histogram()
-        """Decoded requests, till their answers are given to the connections."""
+        """Seconds from the decoded requests to the hand-over of their answers to the connections."""
         self.longest_s = 0.0
-        """What the slowest put took from end to end."""
+        """Duration of the slowest put, from end to end."""
         self.by_ms = Histogram(RANGES_MS)
         """The same as `ack`, in whole milliseconds and RocketMQ's ranges."""
         self.messages = Histogram(COUNTS)

@@ -67,16 +67,17 @@ class PutLatency:
         self.meter = RateMeter(lambda: tuple(seconds.cumulative()))
 
     def percentile_ms(self, share: float, now_s: float) -> float:
-        """The time that this share of the puts took at most, or UNKNOWN_MS."""
+        """The duration (ms) that this share of the puts did not exceed, or UNKNOWN_MS."""
         seconds = percentile(self._bounds, self.meter.grown(now_s, WINDOW_S), share)
         return UNKNOWN_MS if seconds is None else seconds * 1000
 
 
 def percentile(bounds: Sequence[float], cumulative: Sequence[int], share: float) -> float | None:
-    """The value that this share of all is at most, taken as evenly spread within its range; None of none.
+    """The value that this share of all values does not exceed, assuming that values are evenly spread within
+    their range; None when there are no values.
 
-    `cumulative`: how many are at most each bound, and last how many there are. Of those beyond the last bound
-    only that is known.
+    `cumulative`: how many are at most each bound, and last how many there are. For values beyond the last
+    bound, the last bound is the result.
     """
     wanted = cumulative[-1] * share
     if not cumulative[-1]:
@@ -113,7 +114,7 @@ class DayTotals:
             self._timer.cancel()
 
     def check_day(self) -> None:
-        """Take note of a new day."""
+        """Start a new day's counts if the date has changed."""
         today = self._today()
         if today != self._day:
             self._day = today
@@ -234,7 +235,7 @@ class RuntimeInfo:
         self._dispatched_most = max(self._dispatched_most, len(batch))
 
     def table(self) -> dict[str, str]:
-        """The whole table; figures that processors add come last."""
+        """The whole table; figures that processors add are last."""
         table = {**NO_THREAD_POOLS, **NO_TIMER, **self._identity(), **self._traffic(), **self._store()}
         table |= self._delays()
         for read in self._added_figures:
@@ -312,7 +313,9 @@ class RuntimeInfo:
         }
 
     def _earliest_ms(self) -> int:
-        """Store time of the first message; now when there is none, so that the log's age comes out as 0."""
+        """Store time (ms) of the first message; the current time when there is none, so that the log's age is
+        0.
+        """
         log = self._log
         try:
             for position in (log.min_position, log.min_position + HEADER_BYTES):

@@ -1,16 +1,16 @@
-"""What happened in the last minute, hour and day: sums in slots of 10 s, 10 min and 1 h, as RocketMQ's
-StatsItem has them. Pure; times are arguments, in ms of a monotonic clock.
+"""Sums of the last minute, hour and day, in slots of 10 s, 10 min and 1 h, as in RocketMQ's StatsItem. Pure;
+times are arguments, in ms of a monotonic clock.
 
-A counter adds to its 10-s slot only. When that slot is over its sums go into the three rings, and a slot of a
-ring that is older than its window counts no more: nothing has to run for a counter that is left alone.
+A counter adds to its 10-s slot only. When that slot is over, its sums are added to the three rings. A ring's
+slot that is older than its window is not counted: so an idle counter needs no timer.
 
 The broker's statistics by topic and group, under the names RocketMQ's BrokerStatsManager gives them.
 
-Puts are counted from what the log dispatches, a batch at a time: only committed messages, from any
-source (a producer, a delay that is over, a transaction), on the writable leader only. Gets are counted by
-answer. Memory is bounded by ITEMS_MAX counters; at the bound those that were idle for a day make room, else a
-new key is counted in the broker's totals and among what is left out. A restarted node begins at 0, as
-RocketMQ's broker does.
+Puts are counted from what the log dispatches, a batch at a time: only committed messages, from any source (a
+producer, a delay that is over, a transaction), on the writable leader only. Gets are counted by answer.
+Memory is bounded by ITEMS_MAX counters; at the bound, counters that were idle for a day are dropped; without
+such a counter, a new key is counted only in the broker's totals and in the figure of keys without a counter.
+A restarted node begins at 0, as RocketMQ's broker does.
 """
 
 from array import array
@@ -109,10 +109,10 @@ class WindowCounter:
 ITEMS_MAX: Final = 40_000
 """Counters at most, about 60 MB: two for each of topicsMax topics."""
 GATHERED_MAX: Final = 4_096
-"""Messages whose units wait to be added up, 80 KiB."""
+"""Most messages whose units are kept before they are added up: 80 KiB."""
 IDLE_SLOTS: Final = 24 * 3600 * 1000 // SLOT_MS
 _SIZE_BYTES: Final = (11, 10, 9)
-"""Where in a unit the bytes of the size stand, the lowest first."""
+"""Places of the size's bytes in a unit, the lowest byte first."""
 
 TOPIC_PUT = "TOPIC_PUT"
 GROUP_GET = "GROUP_GET"
@@ -160,14 +160,14 @@ class BrokerStatistics:
         self._items: dict[tuple[str, str], WindowCounter] = {}
         self._of_broker = {name: WindowCounter(now_ms()) for name in _OF_BROKER}
         self._left_out: dict[str, tuple[int, int]] = {}
-        """By counter, what came to keys for which there was no room."""
+        """By counter: sums for keys for which there was no room."""
         self.puts_failed = 0
         """Sends that were refused, or never committed."""
         self._looked_at_slot = -1
         self._gathered: dict[str, list[bytes]] = {}
         self._gathered_count = 0
         self._gathered_ms = now_ms()
-        """When the first of what is gathered came."""
+        """When the first unit was gathered."""
 
     def __len__(self) -> int:
         """Counters by topic and group."""
@@ -175,8 +175,8 @@ class BrokerStatistics:
         return len(self._items)
 
     def put(self, batch: DispatchBatch) -> None:
-        """Count what the log dispatched. The units are gathered first: in small batches of many queues adding
-        them up costs more than what they come to.
+        """Count what the log dispatched. The units are gathered first: adding up small batches of many queues
+        one by one would cost too much.
         """
         now_ms = self._now_ms()
         if now_ms // SLOT_MS != self._gathered_ms // SLOT_MS or self._gathered_count > GATHERED_MAX:
@@ -211,7 +211,7 @@ class BrokerStatistics:
                 self._of_broker[USER_PUT].add(count, size_bytes, now_ms, len(packed))
 
     def got(self, topic: str, group: str, queue_id: int, count: int, size_bytes: int, took_ms: int) -> None:
-        """A consumer got an answer with so many messages, which took so long to make."""
+        """Count one answer to a consumer: `count` messages of `size_bytes`, prepared in `took_ms`."""
         now_ms = self._now_ms()
         self._add(GROUP_GET, f"{topic}@{group}", count, size_bytes, now_ms)
         self._add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", took_ms, 0, now_ms)
@@ -220,7 +220,9 @@ class BrokerStatistics:
             self._of_broker[USER_GET].add(count, size_bytes, now_ms)
 
     def sent_back(self, topic: str, group: str, is_dead: bool) -> None:
-        """A message of the topic comes to the group again, or has become a dead letter of it."""
+        """Count a message of the topic that is delivered to the group again, or has become a dead letter of
+        the group.
+        """
         now_ms = self._now_ms()
         self._add(SNDBCK_PUT, f"{topic}@{group}", 1, 0, now_ms)
         if is_dead:
@@ -242,8 +244,8 @@ class BrokerStatistics:
         return figures.per_second(figures.count)
 
     def view(self, stats_name: str, key: str) -> tuple[Figures, Figures, Figures] | None:
-        """Last minute, hour and day of the counter behind one of STATS; None when it never counted. What is
-        no bytes has them as 0; see STATS for which of the two is meant.
+        """Last minute, hour and day of the counter behind one of STATS; None when it never counted. Counters
+        without bytes have 0 bytes; STATS selects messages or bytes.
         """
         self._add_up()
         counter, _ = STATS.get(stats_name, ("", False))

@@ -82,7 +82,7 @@ class PopLongPolling(Generic[T]):
             end(held.request)
 
     def stop(self) -> None:
-        """Nobody waits any more: the connections are closed next."""
+        """Answer all held pops as expired: the connections are closed next."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -34,7 +34,7 @@ class HeldPops(Generic[T]):
         self._topics: dict[str, dict[str, dict[int, dict[Held[T], None]]]] = {}
         """By topic, group and queue id."""
         self._origins: dict[str, tuple[str, str]] = {}
-        """Topic and group of each retry topic that somebody waits for, too."""
+        """Topic and group of each retry topic that a held pop also reads."""
         self._connections: dict[int, dict[Held[T], None]] = {}
         self._deadlines: Deadlines[Held[T]] = Deadlines()
 
@@ -43,7 +43,7 @@ class HeldPops(Generic[T]):
 
     @property
     def topics(self) -> AbstractSet[str]:
-        """Topics that somebody waits at, retry topics aside: a live view."""
+        """Topics with held pops, without retry topics: a live view."""
         return self._topics.keys()
 
     @property

@@ -12,7 +12,7 @@ Message ids for messages whose client set none: 32 hex characters, like the ones
 4 bytes address, 2 bytes process, 4 bytes chance of this start, 4 bytes of the time in ms, 2 bytes counter.
 
 Decides what becomes of one send: the broker's checks in RocketMQ's order
-(AbstractSendMessageProcessor.msgCheck, SendMessageProcessor), and the messages it turns into. Asks the
+(AbstractSendMessageProcessor.msgCheck, SendMessageProcessor), and the messages it turns into. Reads the
 tables, changes nothing.
 
 The ordinary send, one message to a topic that is known, is checked by the short path of `admit`; every
@@ -69,7 +69,7 @@ SUB_MESSAGE_BYTES_MIN = _HEAD.size + _INT16.size
 
 
 class BatchBodyError(ValueError):
-    """The body cannot be split into sub-messages; the text says where and why."""
+    """The body cannot be split into sub-messages; the message names the place and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def split_batch(data: bytes, messages_max: int) -> list[SubMessage]:
 
 
 def sub_messages(data: bytes) -> Iterator[memoryview]:
-    """The bytes of each sub-message of a body that `split_batch` took."""
+    """The bytes of each sub-message of a body that `split_batch` accepted."""
     view, start = memoryview(data), 0
     while start < len(data):
         end = start + _HEAD.unpack_from(data, start)[0]
@@ -153,7 +153,7 @@ trace.
 """
 MULTI_TAGS_FLAG = 0x2
 PLAIN_SYS_FLAGS = 0x703
-"""Compressed, multi tags and the compression type: what a client may say of an ordinary message."""
+"""Compressed, multi tags and the compression type: the flags that a client may set on an ordinary message."""
 _INNER_BATCH_FLAGS = 0xC0
 _SEPARATOR = 2
 _UNIQUE_KEY_START = PROPERTY_UNIQUE_KEY + "\x01"
@@ -195,7 +195,7 @@ class NeedsTopic:
 
 
 class OpenTopic(NamedTuple):
-    """A topic that sends may go to, with what they need to know of it."""
+    """A topic that accepts sends, with the values that their checks need."""
 
     queue_nums: int
     write_queue_nums: int
@@ -289,10 +289,12 @@ class Admission:
         born_host: bytes,
         messages: list[Message],
     ) -> tuple[int, int]:
-        """Append the messages of the sends from `first` on, at most so many, up to one that `admit` has to
-        decide on: one to a topic not met yet, or with a rule, or without a compiled module any.
+        """Append the messages of the sends from `first` on, at most `most`, up to the first send that needs
+        `admit`: to a topic not seen before, or with a rule of its own; without a compiled module every send
+        does.
 
-        Returns how many it took, and the bytes of their bodies. All of them name their queue and their key.
+        Returns how many it appended, and the bytes of their bodies. All of them name their queue and their
+        key.
         """
         if self._plain is None:
             return 0, 0
@@ -438,7 +440,7 @@ class Admission:
     def _finish_ruled(
         self, message: Message, properties: dict[str, str], half_of: str | None = None
     ) -> Admitted:
-        """`half_of` is the producer group whose transaction it prepares."""
+        """`half_of`: the producer group whose transaction the message prepares."""
         properties |= self._stamp.values
         unique_key = properties.setdefault(PROPERTY_UNIQUE_KEY, "") or self._unique_keys.next()
         properties[PROPERTY_UNIQUE_KEY] = unique_key

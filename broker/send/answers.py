@@ -1,9 +1,8 @@
-"""The answer to a stored message, in as few steps as it takes: these bytes are built once for every message
-sent.
+"""The answer to a stored message. It is built once for every message sent, so with as few steps as possible.
 
-A JSON answer is a template filled in (the ext fields' values need no escaping, or the general encoder is
-taken). Every send's answer, an error's too, carries MSG_REGION and TRACE_ON: Java's client reads them without
-a check, and the C++ client crashes on a success without ext fields.
+A JSON answer is a template filled in (only if the ext fields' values need no escaping; else the general
+encoder is used). Every send's answer, an error's too, carries MSG_REGION and TRACE_ON: Java's client reads
+them without a check, and the C++ client crashes on a success without ext fields.
 """
 
 import struct
@@ -53,8 +52,8 @@ class SendAnswers:
             self._native = _make_native(SendRequest, SendMessageRequestHeader, *parts)
 
     def successes(self, run: PlainRun, result: PutResult, first: int) -> tuple[bytes, int]:
-        """The frames that answer a run whose first message is the result's number `first`, in one piece, and
-        how many these are: none for a oneway. Only what a compiled module admitted is such a run.
+        """The frames that answer a run whose first message is the result's number `first`, as one bytes
+        object, and the number of frames: none for a oneway. Only the compiled module makes such runs.
         """
         answers: tuple[bytes, int] = self._native.render(
             run.requests, run.first, run.end, result.positions, result.queue_offsets, first
@@ -70,7 +69,9 @@ class SendAnswers:
         queue_offset: int,
         recall_handle: str = "",
     ) -> bytes:
-        """The frame that says where a message (or each of a batch) is; `queue_offset` is the first one's."""
+        """The success frame with the ids (positions) of a message, or of each message of a batch;
+        `queue_offset` is the first one's.
+        """
         is_ordinary = len(positions) == 1 and not recall_handle and _is_plain(unique_key)
         if not is_ordinary or request.serialize_type != JSON_HEADER:
             return self._general(request, queue_id, unique_key, positions, queue_offset, recall_handle)

@@ -2,7 +2,7 @@
 path of every produced message.
 
 All sends of a loop turn are checked in order of arrival, laid out with one MessageLog.put (a turn of more
-than PUT_MESSAGES_MAX messages: with several), and answered together when the log says that they are
+than PUT_MESSAGES_MAX messages: with several), and answered together when the log reports that they are
 committed.
 
 A send whose topic is still to be created is held, with every later send to the same topic behind it, so that

@@ -1,8 +1,8 @@
 """Replies of request-reply: 324 SEND_REPLY_MESSAGE and 325 SEND_REPLY_MESSAGE_V2 (ReplyMessageProcessor).
 
 A reply names the client that asked (REPLY_TO_CLIENT). It is pushed to that client with 326, and the answer to
-the sender of the reply says whether the client accepted it. The client is known by its heartbeats, at every
-node it has a connection to; a node that does not know it has the others of the group push. Then the reply is
+the sender of the reply reports whether the client accepted it. Every node that received the client's
+heartbeats can push to it; a node that did not asks the other nodes of the group to push. Then the reply is
 stored in the cluster's reply topic like any message, where storeReplyMessageEnable says so; a failed write is
 no error, since the client has the reply.
 """

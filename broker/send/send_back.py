@@ -1,10 +1,10 @@
 """36 CONSUMER_SEND_MSG_BACK: a message whose consumption failed is delivered again later, or becomes a
 dead letter.
 
-The copy goes to %RETRY%<group> through the delay levels, from the third on (10 s, 30 s, 1 m …); one that was
-tried often enough goes to %DLQ%<group>. The answer waits only for the commit: C++ clients of
-2.0 and 2.1 give up after maxReconsumeTimes ms (they mix the two numbers up) and consume the message once more
-themselves.
+The copy is delivered to %RETRY%<group> through the delay levels, from the third on (10 s, 30 s, 1 m …); after
+the last retry it is stored in %DLQ%<group> instead. The answer waits only for the commit: C++ clients of 2.0
+and 2.1 give up after maxReconsumeTimes ms (they confuse the timeout with that number) and consume the message
+again locally.
 """
 
 from dataclasses import dataclass

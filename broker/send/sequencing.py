@@ -1,14 +1,15 @@
-"""Which sequenced sends are new, which repeat what is in the log, and which came too early.
+"""Decides which sequenced sends are new, which repeat messages in the log, and which arrived before earlier
+ones.
 
-The replicated state knows how far each writer's committed records go (broker/state/writers.py). The leader
-also knows what it has appended since: the tips here. A tip advances when the log accepts its append, and is
-dropped when the state has reached it, or when the node is no leader any more: another leader's log decides
-then, and a node leads again only after it has applied all that earlier leaders wrote.
+The replicated state holds the last committed number of each writer (broker/state/writers.py). The leader also
+holds what it has appended since: the tips here. A tip advances when the log accepts its append, and is
+dropped when the state has reached it, or when the node is no leader any more: then another leader's log
+decides, and a node leads again only after it has applied all that earlier leaders wrote.
 
-A sender that gives a digest of its rows is refused when a repeat differs from what it sent before: by their
-numbers alone, other rows would count as the old ones and be lost. The digest of a partial repeat is compared
-where the log ends; that of a whole repeat by the next request that reaches further, or at the end of the
-batch by `differences`.
+A sender that gives a digest of its rows is refused when a repeat differs from what it sent before: if only
+numbers were compared, different rows would count as repeats and be lost. The digest of a partial repeat is
+compared where the log ends; that of a whole repeat by the next request that reaches further, or at the end of
+the batch by `differences`.
 
 An append that no majority acknowledged in time stays in this leader's log as long as it leads. So its tip
 stays too, as not committed: until it is committed, a repeat is neither appended again nor acknowledged.
@@ -76,7 +77,7 @@ class Verdict:
 
 
 class SequenceRefusedError(RequestError):
-    """The send cannot go into the log now. `expected`: the writer's next number."""
+    """The send cannot be appended now. `expected`: the writer's next number."""
 
     def __init__(self, code: int, remark: str, progress: Progress | None) -> None:
         super().__init__(code, remark)
@@ -99,9 +100,9 @@ class Sequencing(LogMachine):
     def admit(
         self, key: bytes, batch_id: int, first: int, count: int, digests: Sequence[bytes] = ()
     ) -> Verdict:
-        """What becomes of the numbers from `first` on. A verdict with a flight counts as appended until
-        `take_back` says otherwise. `digests`: before the first and behind each; none if the writer sends
-        none. Raises SequenceRefusedError.
+        """Decide whether the `count` numbers from `first` on are appended or are repeats. A verdict with a
+        flight counts as appended unless `take_back` is called for it. `digests`: before the first message and
+        behind each; none if the writer sends none. Raises SequenceRefusedError.
         """
         applied = self._writers().get(key)
         tip = self._tips.get(key)
@@ -215,7 +216,7 @@ class Sequencing(LogMachine):
             raise SequenceRefusedError(ResponseCode.LEDGERMQ_WRITERS_FULL, remark, None)
 
     def apply(self, batch: DispatchBatch) -> None:
-        """Drop the tips that the state has reached: it is given each batch before this."""
+        """Drop the tips that the state has reached: the state applies each batch before this is called."""
         for run in batch.sequences:
             tip = self._tips.get(run[0])
             applied = self._writers().get(run[0])

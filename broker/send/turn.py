@@ -1,4 +1,4 @@
-"""The sends that go into the log together, in order, and what becomes of each once they are there."""
+"""The sends that are written to the log with one put, in order, and the handling of each one's result."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -47,7 +47,9 @@ class SingleSend:
 
 @dataclass(slots=True)
 class SequencedSend(SingleSend):
-    """`repeats`: so many messages of the request stood in the log already, and are not among the admitted."""
+    """`repeats`: number of messages of the request that were in the log already; they are not among the
+    admitted.
+    """
 
     repeats: int
 

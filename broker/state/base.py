@@ -26,7 +26,7 @@ from commitlog.record import Message, decode_record
 
 
 class BaseKeeper:
-    """Follows the checkpoints of one log and keeps what the newest whole one says of the queues."""
+    """Reads the checkpoints of one log and keeps the queue offsets of the newest complete one (`base`)."""
 
     def __init__(self, log: MessageLog, deleted_at: Callable[[], Mapping[str, int]]) -> None:
         """`deleted_at` gives the state's table of deleted topics."""
@@ -42,8 +42,9 @@ class BaseKeeper:
         return not self._is_raised
 
     def begin_with(self, base: Base, applied_index: int) -> None:
-        """What a snapshot of the state after this entry says; queues that miss something of it get it once
-        they are as far, and the state is as far as they.
+        """Start with the base of a snapshot that covers the log up to `applied_index`. Queues whose next
+        offset is lower than in `base` are raised as soon as the queues and the state have both applied the
+        base's entry.
         """
         self.base = base
         self._is_raised = not base.offsets
@@ -51,7 +52,9 @@ class BaseKeeper:
             self.raise_due()
 
     def follow(self, batch: DispatchBatch) -> bool:
-        """Whether a checkpoint was completed. Raises DamagedRecordError; then the batch comes again."""
+        """Read the parts of a checkpoint in `batch`; return whether a newer checkpoint is complete now.
+        Raises DamagedRecordError; the caller then passes the same batch again.
+        """
         self.raise_due()
         if CHECKPOINT_TOPIC not in batch.topics:
             return False
@@ -68,8 +71,8 @@ class BaseKeeper:
         return rows if self._is_raised else merged_offsets(rows, kept_offsets(self.base, self._deleted_at()))
 
     def begin_behind(self, snapshot: Snapshot) -> None:
-        """The state was taken from this checkpoint, and is given all behind it again; the queues have it.
-        Raises DamagedRecordError.
+        """The state was loaded from this checkpoint; the entries after it are applied to the state again. The
+        queues hold them already. Raises DamagedRecordError.
         """
         covered_index = snapshot.applied_index
         rows = offset_rows(snapshot.tables["queues"])
@@ -78,8 +81,8 @@ class BaseKeeper:
         self.raise_due()
 
     def find(self, batch: DispatchBatch) -> Snapshot | None:
-        """What the batch completes, if the log has all behind it. Raises DamagedRecordError,
-        CorruptSnapshotError.
+        """The checkpoint that the batch completes, if the log still has every entry after it; else None.
+        Raises DamagedRecordError, CorruptSnapshotError.
         """
         whole = self.take(batch)
         if whole is None or whole.covered_index + 1 < self._log.begin_index:
@@ -93,7 +96,9 @@ class BaseKeeper:
         part_bytes: int,
         make_message: Callable[[bytes, str], Message],
     ) -> PutStatus:
-        """Put the tables as of an entry, and how far every queue is, into the log; see there."""
+        """Write the tables as of entry `applied_index`, and the next offset of every queue, to the log as one
+        checkpoint of parts of `part_bytes`. Returns the status of the first put that failed, or PUT_OK.
+        """
         snapshot = Snapshot(applied_index, {**rows, "queues": iter(next_offsets(self._log.queues))})
         data = await asyncio.to_thread(encode_snapshot, snapshot)
         for body in split(applied_index, data, part_bytes):
@@ -120,8 +125,8 @@ class BaseKeeper:
         return decode_snapshot(b"".join(pieces))
 
     def raise_due(self) -> None:
-        """Raise the queues, once they and the state are as far as the base: a state that is behind the queues
-        does not know yet which topics were deleted in between.
+        """Raise the queues to the base's offsets once the queues and the state have both applied the base's
+        entry. A state that is behind the queues does not yet know which topics were deleted in between.
         """
         log = self._log
         if not self._is_raised and log.applied_index >= log.queued_index >= self.base.known_index:

@@ -28,7 +28,9 @@ class StateRecordError(Exception):
 
 
 class InvalidChangeError(ValueError):
-    """A change that must not get into the log, since no node could apply it; the text says why."""
+    """A change that must not be written to the log, since no node could apply it; the message names the
+    reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class PutTopic:
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
     """The topic, every group's offsets in it, and its messages: its queues begin at 0 behind this record.
-    With `has_messages_gone` False, as older versions wrote it, the messages stay and the offsets go on.
+    With `has_messages_gone` False, as older versions wrote it, the messages stay and the queues continue at
+    their offsets.
     """
 
     name: str
@@ -60,7 +63,8 @@ class DeleteGroup:
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
     """The group has consumed these queues of the topic up to (not including) these offsets. With `is_reset`
-    an operator says so, and its running consumers are to be sent there; older versions pass over the flag.
+    an operator set the offsets, and the running consumers must continue there; older versions ignore the
+    flag.
     """
 
     group: str
@@ -71,7 +75,7 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class SetDelayOffset:
-    """The delivering of delay level `level` goes on at this offset of its queue."""
+    """Delivery of delay level `level` continues at this offset of its queue."""
 
     level: int
     offset: int
@@ -79,7 +83,7 @@ class SetDelayOffset:
 
 @dataclass(frozen=True, slots=True)
 class DropOffsets:
-    """The group's offsets in the topic are of no use to anybody any more."""
+    """The group's offsets in the topic are no longer needed and are removed."""
 
     group: str
     topic: str
@@ -150,8 +154,8 @@ Change = (
 
 
 def encode_change(change: Change) -> bytes:
-    """One change as it stands in a record's list. Raises InvalidChangeError when it may not be put in the
-    log.
+    """One change encoded as an element of a record's list (JSON). Raises InvalidChangeError when it must not
+    be written to the log.
     """
     try:
         row = _to_row(_checked(change))

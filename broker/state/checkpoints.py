@@ -1,8 +1,9 @@
 """Checkpoints: the whole replicated state as records of the log, so that the log before them can be deleted.
 
-A node that has to begin at a later entry than its state reaches (its disk is new, or it was away for longer
-than the log goes back) takes the first checkpoint that it finds, and goes on from the entry that this
-covers. See docs/decisions/storage.md#retention-and-checkpoints-of-state.
+A node must start at a later entry than its state covers when its disk is new, or when it was offline for so
+long that the next entry is already deleted. It loads the first checkpoint that it finds in the log and
+continues after the last entry that this checkpoint covers. See
+docs/decisions/storage.md#retention-and-checkpoints-of-state.
 
     part of a checkpoint, the body of a record of rmq_sys_LEDGERMQ_CHECKPOINT:
         u8 version | u64 covered index | u32 number of the part | u32 parts | bytes
@@ -37,7 +38,9 @@ class CheckpointRecordError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What this node knows of the newest whole checkpoint, in case the log before it goes."""
+    """What this node knows of the newest complete checkpoint. Needed once the log before that checkpoint is
+    deleted.
+    """
 
     covered_index: int = NO_INDEX
     """The state after this entry is in it; the log may begin with the next."""
@@ -46,8 +49,8 @@ class Base:
     them with the log's begin."""
     offsets: tuple[OffsetRow, ...] = ()
     known_position: int = NO_INDEX
-    """Where that entry ends. A queue with a message behind it goes by that one's offset: its topic may have
-    been deleted and made again since.
+    """Position (bytes) at which that entry ends. A queue with a message behind this position uses that
+    message's offset instead: its topic may have been deleted and created again since.
     """
 
     def rows(self) -> dict[str, Any]:
@@ -98,7 +101,7 @@ def merged_offsets(*tables: Iterable[OffsetRow]) -> tuple[OffsetRow, ...]:
 
 
 def raise_queues(queues: ConsumeQueues, base: Base, deleted_at: Mapping[str, int]) -> None:
-    """Let queues whose messages are gone go on at the offsets that they had."""
+    """Raise queues whose messages were deleted to the next offsets that the checkpoint holds for them."""
     for topic, offsets in kept_offsets(base, deleted_at):
         for number, offset in offsets:
             queues.raise_to(topic, number, offset, base.known_position)
@@ -116,14 +119,18 @@ def split(covered_index: int, data: bytes, part_bytes: int) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class WholeCheckpoint:
-    """A checkpoint all of whose parts are committed, and the (position, size) of their records."""
+    """A complete checkpoint (all its parts are committed), and the (position, size) in bytes of the parts'
+    records.
+    """
 
     covered_index: int
     places: tuple[tuple[int, int], ...]
 
 
 class Assembler:
-    """Follows the parts of the checkpoint that is being written. Parts that come again change nothing."""
+    """Collects the parts of the checkpoint that is being written. A part that is read twice changes
+    nothing.
+    """
 
     def __init__(self) -> None:
         self._covered_index = NO_INDEX

@@ -1,5 +1,6 @@
-"""Who holds which queue for consuming it in order, as the log says: the part of the locks that a new leader
-finds. When a lock was last renewed it does not say (`broker.consume.queue_locks` does, on the leader).
+"""Queue locks for ordered consumption, as recorded in the log: which client of which group holds which queue.
+A new leader starts from them. The time of a lock's last renewal is not in the log; the leader keeps it in
+`broker.consume.queue_locks`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -67,7 +68,7 @@ class QueueLocks:
         return self._holders
 
     def copy(self) -> "QueueLocks":
-        """What stands here now. Both share it until one of them changes."""
+        """A copy of the current locks. Both share the rows until one of them changes."""
         other = QueueLocks()
         other._holders = self._holders
         self._is_shared = other._is_shared = True

@@ -39,7 +39,9 @@ class OffsetTable:
             yield topic, group, queues
 
     def pairs(self) -> list[tuple[str, str]]:
-        """All (topic, group) of now, for who looks at them over several turns of the loop."""
+        """All (topic, group) pairs at this moment, as a list that callers may read over several turns of the
+        event loop.
+        """
         return list(self._table)
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
@@ -54,7 +56,7 @@ class OffsetTable:
         self._count += len(queues) - before
 
     def copy(self) -> "OffsetTable":
-        """What stands here now. Both share their rows, each until one of them changes it."""
+        """A copy of the current offsets. Both tables share each row until one of them changes it."""
         other = OffsetTable()
         other._table = dict(self._table)
         other._count = self._count

@@ -1,5 +1,6 @@
-"""Changes on their way into the log: the changes of one loop turn are joined in one record, and each
-proposer's future resolves once its record is committed and applied on this node, or has failed.
+"""Proposals: changes that are to be written to the log. The changes of one turn of the event loop are joined
+in one record. Each proposer's future resolves once its record is committed and applied on this node, or once
+writing it has failed.
 
 Bounds: a record's body holds at most RECORD_BYTES_MAX (a larger turn makes several records), and at most
 `waiting_max` proposals wait at a time; one more is answered OS_PAGE_CACHE_BUSY at once.
@@ -25,13 +26,13 @@ class _Proposal:
     made_topics: Sequence[str]
     deleted_topics: Sequence[str]
     names_bytes: int
-    """What the deleted topics' names take in the record's properties."""
+    """Bytes of the deleted topics' names in the record's properties."""
     future: asyncio.Future[PutStatus]
 
 
 @dataclass(slots=True, eq=False)
 class _Record:
-    """A record that was put and whose proposals are not yet answered."""
+    """A record that was written to the log, with its proposals that are not answered yet."""
 
     proposals: Sequence[_Proposal]
     queue_offset: int = -1

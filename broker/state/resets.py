@@ -1,5 +1,6 @@
-"""Offset resets of which the log does not say that the consumers have heard: what a node that takes its state
-from a snapshot makes its marks of (broker/consume/offset_resets.py). Pure: no clock, the same on every node.
+"""Offset resets that the consumers have not followed yet, as far as the log shows. A node that loads its
+state from a snapshot restores its marks (broker/consume/offset_resets.py) from this table. Pure: no clock,
+the same on every node.
 """
 
 from collections import Counter
@@ -8,7 +9,9 @@ from operator import index
 from typing import Any, Final, NamedTuple
 
 PENDING_RESETS_MAX: Final = 100_000
-"""Queues of groups; beyond them the oldest go. No setting: nodes that disagreed here would hold others."""
+"""Most (group, topic, queue) rows; beyond them the oldest are dropped. Not configurable: nodes with different
+values would hold different rows.
+"""
 HEARD_OF_MS: Final = 600_000
 """After this time every running consumer has followed a reset: a node that did not make it, or finds it in
 the log when it starts, sends no consumer there any more.
@@ -70,7 +73,9 @@ class PendingResets:
                 self._remove((group, topic, queue_id))
 
     def drop(self, group: str | None = None, topic: str | None = None) -> None:
-        """The offsets of the group in the topic are gone; None: of every group, in every topic."""
+        """Drop the resets of this group in this topic, since its offsets there were removed; None: of every
+        group, in every topic.
+        """
         gone = {pair for pair in self._pairs if group in (None, pair[0]) and topic in (None, pair[1])}
         for key in [key for key in self._rows if key[:2] in gone] if gone else ():
             self._remove(key)

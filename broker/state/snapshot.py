@@ -36,7 +36,7 @@ class CorruptSnapshotError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The tables as they stand after the entry `applied_index`."""
+    """The tables after the entry `applied_index` was applied."""
 
     applied_index: int
     tables: Mapping[str, Any]
@@ -58,7 +58,7 @@ def _rows(rows: Any) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Raises CorruptSnapshotError that says what is wrong."""
+    """Raises CorruptSnapshotError; its message names the fault."""
     if len(data) < _HEADER.size:
         raise CorruptSnapshotError(f"{len(data)} bytes are no snapshot")
     magic, version, crc, length = _HEADER.unpack_from(data)

@@ -1,9 +1,9 @@
 """The replicated state: topics, subscription groups, consumer and delay offsets, kept in the log itself; and
-how far sequenced writers are, which their own records say.
+the progress of sequenced writers, which is read from their own records.
 
 A change is a record of the system topic rmq_sys_LEDGERMQ_STATE. It is acknowledged once it is committed and
 applied here; every node applies the same records in log order, so after a failover no table is older than
-what was acknowledged. A snapshot file spares a start the reading of the whole log. See
+what was acknowledged. With a snapshot file a node need not read the whole log at its start. See
 docs/decisions/replicated_state.md#topics-groups-and-offsets-are-records-of-the-log.
 """
 
@@ -109,7 +109,9 @@ class ReplicatedState(LogMachine):
         self._keeper = BaseKeeper(log, lambda: self._tables.deleted_at)
         self._is_held_back = False
         self.saved_covered_index = -1
-        """The entry up to which the newest checkpoint goes that this node's snapshot file knows of."""
+        """Index of the last entry covered by the newest checkpoint that this node's snapshot file records;
+        -1: none.
+        """
         self.applied_index = -1
 
     @property
@@ -190,7 +192,9 @@ class ReplicatedState(LogMachine):
         self._topic_callbacks.append(callback)
 
     def on_settings_changed(self, callback: Callable[[], None]) -> None:
-        """Call back when run-time settings came into force, for what is made from the configuration."""
+        """Register a callback, called after changed run-time settings have come into force; for values that
+        are computed from the configuration.
+        """
         self._settings_callbacks.append(callback)
 
     def on_topic_deleted(self, callback: Callable[[str], None]) -> None:
@@ -200,8 +204,8 @@ class ReplicatedState(LogMachine):
         self._deletion_callbacks.append(callback)
 
     def is_changing(self, topic: str) -> bool:
-        """Whether a record that makes, changes or deletes the topic is in the log, or on its way there, and
-        not yet applied.
+        """Whether a record that creates, changes or deletes the topic is proposed or in the log, and not yet
+        applied.
         """
         return self._proposals.is_changing(topic)
 
@@ -233,15 +237,17 @@ class ReplicatedState(LogMachine):
         return False
 
     def _is_of_deleted(self, change: Change) -> bool:
-        """Whether the change speaks of offsets of a topic that is being deleted: it would come behind the
-        deletion, and count for the topic that is made next.
+        """Whether the change holds offsets of a topic that is being deleted. Its record would follow the
+        deletion in the log, and the offsets would apply to the next topic of that name.
         """
         if isinstance(change, CommitOffsets | TrimQueues):
             return self._proposals.is_deleting(change.topic)
         return False
 
     def _behind_deletions(self, changes: Sequence[Change]) -> Iterator[Change]:
-        """A topic that was deleted is deleted again where it is made: what came late goes before."""
+        """When a deleted topic is created again, a second deletion is written before the creation: it removes
+        offsets that were committed after the first deletion.
+        """
         for change in changes:
             if isinstance(change, PutTopic):
                 name = change.config.name
@@ -320,7 +326,7 @@ class ReplicatedState(LogMachine):
 
     def _apply_records(self, batch: DispatchBatch) -> None:
         version = self._tables.topics_version
-        # Read before anything is applied: when one is damaged all come again.
+        # Read all before applying any: when one is damaged, the caller passes the whole batch again.
         records = [
             (request, decode_record(self._log.read(request.position, request.size)))
             for request in (batch if STATE_TOPIC in batch.topics else ())
@@ -338,7 +344,9 @@ class ReplicatedState(LogMachine):
                 callback()
 
     def _look_for_checkpoint(self, batch: DispatchBatch) -> None:
-        """The log begins behind what is known here: take the state from the log, and go over what follows."""
+        """The log begins after the last entry that this state covers: load the state from a checkpoint in the
+        log, then apply the entries after it.
+        """
         if not self._is_held_back:
             logger.warning(
                 "the log begins with entry %d, the state is that of entry %d: waiting for a checkpoint",
@@ -387,11 +395,11 @@ class ReplicatedState(LogMachine):
             callback()
 
     def restore(self, log_end_index: int | None = None) -> None:
-        """Load the snapshot and listen to the log from the entry after it on. Before MessageLog.start.
+        """Load the snapshot and subscribe to the log from the next entry on. Call it before MessageLog.start.
 
         A snapshot that is damaged, or of an entry behind the log's end (the log was wiped, and its numbers
-        may come to mean other entries), is passed over and the state rebuilt from the log. The latter is
-        removed: by the next start the log may have grown past its entry. Raises OSError.
+        may come to mean other entries), is not used, and the state is rebuilt from the log. A snapshot behind
+        the log's end is removed: by the next start the log may have grown past its entry. Raises OSError.
         """
         snapshot = self._read_snapshot()
         if snapshot is not None and log_end_index is not None and snapshot.applied_index > log_end_index:
@@ -451,7 +459,9 @@ class ReplicatedState(LogMachine):
             await self._save_snapshot()
 
     async def _save_snapshot(self) -> None:
-        """One at a time: they share a side file, and a write goes on when this call is cancelled."""
+        """Only one write at a time: all writes use the same temporary file. A write continues when this call
+        is cancelled.
+        """
         if self._snapshot_write is not None:
             await asyncio.shield(self._snapshot_write)
         if not self._is_changed and not self._is_far():

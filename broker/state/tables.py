@@ -1,11 +1,11 @@
 """The tables that every node of a group builds alike from the log: topics, groups, consumer and delay
-offsets, who holds which queue, and how far sequenced writers are.
+offsets, queue locks, and the progress of sequenced writers.
 
 Pure: the same changes with the same timestamps, in the same order, give the same tables on every node. No
 clock here.
 
-The bounds of the replicated tables. The leader holds to them before it proposes a change; what is in the
-log is applied by every node, whatever its own configuration says.
+The bounds of the replicated tables. The leader checks them before it proposes a change. Every node applies
+what is in the log, also where its own configuration has lower bounds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,10 +40,12 @@ from broker.state.writers import WriterTable
 from commitlog.sequences import writer_key
 
 SHOWN_IN_ROUTES: Final = frozenset({"autoCreateTopicEnable", "brokerPermission"})
-"""Settings that change what name servers say of topics: they take over only what has another version."""
+"""Settings that change the routes of name servers, so they also raise the topics' data version: name servers
+accept topics only with a changed version.
+"""
 DELETED_TOPICS_MAX: Final = 100_000
 """Deleted topics that are remembered while the log may hold their messages; beyond that the earliest is
-forgotten. No setting: nodes that disagreed here would know different topics.
+dropped. Not configurable: nodes with different values would hold different topics.
 """
 
 
@@ -74,8 +76,8 @@ class StateTables:
         self.first_shown: dict[str, dict[int, int]] = {}
         """Topic → queue → the first offset that is shown, where a topic keeps messages for its own time."""
         self.deleted_at: dict[str, int] = {}
-        """Topic → position of the record that deleted it last: its messages before that are not its any more.
-        The last one stands at the end.
+        """Topic → position of the record that deleted it last: messages before that position do not belong to
+        the topic any more. In order of deletion, the latest last.
         """
         self.locks = QueueLocks()
         self.request_modes = RequestModes()
@@ -83,8 +85,8 @@ class StateTables:
         self.groups_version = DataVersion()
 
     def apply(self, change: Change, timestamp_ms: int, position: int = 0) -> None:
-        """Take in one committed change; `timestamp_ms` is the store time of its record, `position` its place
-        in the log.
+        """Apply one committed change; `timestamp_ms` is the store time of its record, `position` the record's
+        position in the log (bytes).
         """
         match change:
             case PutTopic(config):
@@ -164,7 +166,7 @@ class StateTables:
         self.first_shown.pop(name, None)
         self.locks.drop_topic(name)
         self.request_modes.drop_topic(name)
-        self.offsets.drop_topic(name)  # a late consumer commits to a topic that is gone, too
+        self.offsets.drop_topic(name)  # a late consumer also commits to a deleted topic
         self.resets.drop(topic=name)
         if self.topics.pop(name, None) is not None:
             self.topics_version = self.topics_version.next(timestamp_ms)
@@ -179,7 +181,9 @@ class StateTables:
             self.groups_version = self.groups_version.next(timestamp_ms)
 
     def copy(self) -> "StateTables":
-        """What stands here now, unmoved by later changes. Cheap: the rows are shared until they change."""
+        """A copy of the current tables that later changes do not affect. Cheap: both share rows until they
+        change.
+        """
         other = StateTables(self.static_topics, self.static_groups)
         other.topics, other.groups = dict(self.topics), dict(self.groups)
         other.offsets, other.resets = self.offsets.copy(), self.resets.copy()

@@ -1,9 +1,10 @@
-"""How far each sequenced writer is, as the committed records say. Pure: no clock, the same on every node.
+"""Progress of each sequenced writer, as read from the committed records. Pure: no clock, the same on every
+node.
 
-The table is bounded. Its time is made of the log's: it goes on by what a sequenced record was stored later
-than the one before, but never by more than STEP_MAX_MS at once. So every node drops the same writers at the
-same record, whatever its own clock says and however it cut the log into stretches; and where a leader's clock
-is a week ahead, that alone drops no writer.
+The table is bounded. Its time is computed from store timestamps in the log: it advances by the difference
+between the store times of two successive sequenced records, but by at most STEP_MAX_MS at once. So every node
+drops the same writers at the same record, independently of its own clock and of how it divided the log into
+batches. A leader's clock that is a week ahead drops no writer by itself.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,14 +15,14 @@ from typing import Any, Final, NamedTuple
 from commitlog.sequences import NO_DIGEST, SequenceRun
 
 WRITERS_MAX: Final = 50_000
-"""Writer and partition pairs that are remembered. No setting: nodes that disagreed here would remember
+"""Most (writer, partition) pairs in the table. Not configurable: nodes with different values would hold
 different writers.
 """
 FORGET_AFTER_MS: Final = 7 * 24 * 3_600_000
 """A writer that wrote nothing for this long is dropped."""
 KEEP_MS: Final = 3_600_000
-"""In a full table no new writer is taken while it would drive out one that wrote within this time. One that
-has ended is remembered for so long: tries of its tasks may live on.
+"""A full table accepts no new writer that would replace one that wrote within this time. A writer that has
+ended is kept for as long: attempts of its tasks may still be running.
 """
 STEP_MAX_MS: Final = 3_600_000
 
@@ -46,7 +47,7 @@ class WriterTable:
     def __init__(self) -> None:
         self._rows: dict[bytes, _Row] = {}
         self._ended: dict[bytes, _Row] = {}
-        """Those that will not write any more; the first to go."""
+        """Writers that have ended; they are dropped first."""
         self._now_ms = 0
         self._stored_ms = 0
         """When the last sequenced record was stored."""
@@ -75,7 +76,7 @@ class WriterTable:
                 yield key, Progress(row[0], row[1], row[3])
 
     def take(self, run: SequenceRun, applied_index: int) -> None:
-        """Take in a committed run, but for what of it stands at or before `applied_index`."""
+        """Apply a committed run of records, except its records at or before entry `applied_index`."""
         key, batch_id, first, count, first_index, stored_ms, digest = run
         if first_index + count - 1 <= applied_index:
             return
@@ -90,8 +91,8 @@ class WriterTable:
         self._rows[key] = (*reached, self._now_ms, digest)
 
     def end(self, keys: Iterable[bytes]) -> None:
-        """These writers have ended: requests are still answered how far they are, for KEEP_MS, unless
-        others need their places.
+        """Mark these writers as ended. Requests for their progress are still answered for KEEP_MS, unless new
+        writers need their places.
         """
         for key in keys:
             row = self._rows.pop(key, None)

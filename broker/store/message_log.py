@@ -43,9 +43,11 @@ class OpenedLog:
     end_position: Callable[[], int | None]
     metrics: LogMetrics
     position_of: Callable[[int], int]
-    """Where an entry begins; of a plain log, whose entries have no numbers but these, itself."""
+    """Position (bytes) at which an entry begins. In a log without replication the positions are the entry
+    indexes.
+    """
     removal: LogRemoval | None = None
-    """None for a log that keeps everything."""
+    """None for a log whose files are never deleted."""
     stored_ms_of: Callable[[int], int | None] = lambda index: None
     """When an entry was stored (ms since 1970), committed or not; None when it cannot be read."""
 
@@ -134,8 +136,8 @@ def _open_group_log(
 
 
 def stored_ms(entries: EntryStore, index: int) -> int | None:
-    """By the clock of the leader it came from. For the loop: no more is read than the record's first bytes,
-    not checked by its CRC.
+    """Store time (ms) of the entry's record, by the clock of the leader that wrote it; None when it cannot be
+    read. May be called on the event loop: only the record's first bytes are read, without a CRC check.
     """
     if not entries.begin_index <= index <= entries.end_index:
         return None

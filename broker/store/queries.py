@@ -74,7 +74,7 @@ class KeyQueries:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the index has every message; it may be on its way to that."""
+        """Whether the index has every message; it may still be reading older ones."""
         return not self._index.gaps()
 
     async def _find(
@@ -166,8 +166,8 @@ class QueryProcessor:
         return success_response(request, body=record)
 
     async def _arrived(self, position: int) -> None:
-        """Wait until it can be read, for a while. A leader whose own disk is slow acknowledges messages that
-        are on the disks of the others and not on its own yet.
+        """Wait for a limited time until the message at this position can be read. A leader with a slow disk
+        acknowledges messages that are on other nodes' disks and not yet on its own.
         """
         if len(self._arrivals) >= ARRIVALS_MAX:
             return

@@ -1,4 +1,4 @@
-"""Metrics of the log, and who leads its group."""
+"""Metrics of the log, and the leader of its group as text."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ class LogMetrics:
 
 
 def leader_hint(engine: DLedgerServer | None, own_id: str) -> str:
-    """For remarks: who leads, and where clients find it, as far as this node knows."""
+    """Text for remarks: the leader and its address for clients, as far as this node knows."""
     if engine is None:
         return "this node is not writable now"
     leader_id = engine.leader_id

@@ -6,8 +6,8 @@ the same; each node does so once it no longer needs the file itself. A node whos
 its oldest files without the leader. Before a file is deleted, a checkpoint of the state is in a later part of
 the log. See docs/retention.md and docs/decisions/storage.md#retention-and-checkpoints-of-state.
 
-Age is measured by the wall clock, unless it was just set ahead: deleted files do not come back, and a clock
-that jumps by days is wrong more often than right.
+Age is measured by the wall clock, unless it was just set ahead: a deletion cannot be undone, and a clock that
+jumps by days is more often wrong than right.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ logger = logging.getLogger(__name__)
 
 
 class RetentionClock:
-    """Compares two clocks at each call, so it has to be called regularly. For a machine that was suspended
-    the wall clock looks as if it had been set.
+    """Compares two clocks at each call, so it has to be called regularly. After a suspension of the machine
+    the wall clock appears to have been set.
     """
 
     def __init__(self, wall_ms: Callable[[], int], monotonic_s: Callable[[], float]) -> None:
         self._wall_ms = wall_ms
         self._monotonic_s = monotonic_s
         self._last: tuple[int, float] | None = None
-        """What the two clocks said when it was asked last."""
+        """The two clocks' values at the last call."""
         self._doubt: tuple[int, float] | None = None
-        """The time to go on from, and when that was."""
+        """The time from which to continue, and the monotonic time of that moment."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
@@ -83,9 +83,9 @@ def _ms(seconds: float) -> int:
 FILES_PER_ROUND: Final = 10
 QUEUES_PER_TURN: Final = 200
 PARTS_PER_FILE: Final = 8
-"""A part of a checkpoint takes at most this share of a data file."""
+"""A part of a checkpoint is at most a data file's size divided by this."""
 CHECKPOINT_SHARE: Final = 8
-"""A checkpoint is written when the log has grown by so many times the size of the last one."""
+"""A checkpoint is written when the log has grown by this many times the size of the last checkpoint."""
 
 
 class Retention:
@@ -137,7 +137,7 @@ class Retention:
 
     async def delete_expired(self, force: bool = False) -> int:
         """DELETE_EXPIRED_COMMITLOG: delete the files whose time is over, whatever the hour; with `force` also
-        those that a follower still needs. How many files went here; other nodes follow.
+        those that a follower still needs. Returns the number of files deleted here; other nodes follow.
         """
         return await self.round(is_asked_for=True, is_forced=force)
 
@@ -147,7 +147,9 @@ class Retention:
             return await self._clean_queues()
 
     async def clean_unused_topics(self) -> int:
-        """On the leader: delete what is left of topics that are gone; of how many. CLEAN_UNUSED_TOPIC."""
+        """On the leader: delete what is left of deleted topics; returns of how many topics.
+        CLEAN_UNUSED_TOPIC.
+        """
         async with self._round_under_way:
             return await self._topics.delete_strays()
 
@@ -174,7 +176,9 @@ class Retention:
     # -- the leader ----------------------------------------------------------------------------------------
 
     async def _write_checkpoint_if_due(self) -> None:
-        """One for each data file, soon after it was begun: then all files before it can go."""
+        """Write one checkpoint for each data file, soon after the file was begun: then all earlier files can
+        be deleted.
+        """
         removal, state = self._removal, self._state
         file_bytes = removal.file_bytes
         begin = removal.position_of(state.base.covered_index + 1)
@@ -189,7 +193,7 @@ class Retention:
             logger.info("no checkpoint was written (%s), tried again", status.name)
 
     async def _decide(self, now_ms: int, is_asked_for: bool, is_forced: bool) -> None:
-        """Say to all nodes what may go because its time is over."""
+        """Write to the log which files may be deleted because they are older than the retention time."""
         config = self._config
         is_short = self._used_percent() >= config.disk_max_used_percent
         if not (is_short or is_asked_for or self._is_hour()):
@@ -270,7 +274,9 @@ KEEPS_ALL = "a plain log keeps everything: set enableDLegerCommitLog to have old
 
 
 class RetentionAdmin:
-    """What operators may have deleted at once. The remark of an answer says how much was deleted."""
+    """Requests by which operators delete files and topics at once. The answer's remark reports how much was
+    deleted.
+    """
 
     def __init__(self, retention: Retention | None) -> None:
         self._retention = retention
@@ -293,8 +299,9 @@ class RetentionAdmin:
         return success_response(request, remark=f"{queues} queues lose files")
 
     async def clean_topics(self, request: RemotingCommand, _connection: Connection) -> RemotingCommand:
-        """CLEAN_UNUSED_TOPIC. A deleted topic lost its configuration and offsets at once; its queues go when
-        no message of theirs is left: until then a topic created again continues at their offsets.
+        """CLEAN_UNUSED_TOPIC. A deleted topic lost its configuration and offsets at once; its queues are
+        deleted when none of their messages is left: until then a topic created again continues at their
+        offsets.
         """
         topics = 0 if self._retention is None else await self._retention.clean_unused_topics()
         return success_response(request, remark=f"{topics} topics forgotten")
@@ -306,7 +313,7 @@ class RetentionAdmin:
 
 
 def retention_feature(core: Core, others: Feature) -> Feature:
-    """`others`: what all features need of the log. A plain log keeps everything."""
+    """`others`: what all features together pin in the log. A log without replication is never trimmed."""
     removal = core.opened.removal
     if removal is None:
         return Feature(handlers=RetentionAdmin(None).handlers())

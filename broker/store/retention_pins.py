@@ -1,4 +1,6 @@
-"""What keeps old files of the log: records that are still needed, such as messages that wait for delivery."""
+"""Pins that prevent the deletion of old log files: records that are still needed, such as messages that wait
+for delivery.
+"""
 
 from collections.abc import Callable, Iterable
 

@@ -1,4 +1,6 @@
-"""Keeps a second process off a store: an advisory lock on `<root>/lock`, held while the process lives."""
+"""Prevents a second process from opening a store: an advisory lock on `<root>/lock`, held until the process
+ends.
+"""
 
 import contextlib
 from pathlib import Path

@@ -43,8 +43,8 @@ class TopicRetention:
         log.on_writable_change(lambda _: self.show())
 
     def show(self) -> None:
-        """Let this node's queues show what the replicated state says, unless they are ahead of it: one may
-        have been deleted and made again.
+        """Set the first shown offset of this node's queues from the replicated state, unless the queues are
+        ahead of the state: a topic may have been deleted and created again.
         """
         log = self._log
         if log.applied_index < log.queued_index:
@@ -83,9 +83,8 @@ class TopicRetention:
         return kept
 
     async def delete_strays(self) -> int:
-        """On the leader: delete the topics of which there is something left, though they are gone: messages
-        that came while they were being deleted, or that an earlier version left; late consumers' offsets. How
-        many topics.
+        """On the leader: delete the remains of deleted topics: messages that arrived during the deletion, or
+        that an earlier version left, and offsets of late consumers. Returns the number of topics.
         """
         log, state = self._log, self._state
         if not log.is_writable():
@@ -104,7 +103,9 @@ class TopicRetention:
         return sum(status is PutStatus.PUT_OK for status in await asyncio.gather(*deletions))
 
     async def drop_stale_offsets(self) -> None:
-        """On the leader: the offsets of groups that do not exist, once the messages they name are gone."""
+        """On the leader: drop the offsets of groups that do not exist, once the messages that they refer to
+        are deleted.
+        """
         log, state = self._log, self._state
         if not log.is_writable():
             return
@@ -114,7 +115,7 @@ class TopicRetention:
                 stale.append((group, topic))
             if number % LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        # Meanwhile a group may have come back, or a consumer have stored something else.
+        # Meanwhile a group may exist again, or a consumer may have stored another offset.
         rows = [(group, topic, state.offsets.queues(group, topic)) for group, topic in stale]
         drops = [
             DropOffsets(group, topic)

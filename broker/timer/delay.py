@@ -1,9 +1,9 @@
 """Delivers delayed messages when they are due (ScheduleMessageService), on the writable leader only.
 
-Each delay level is a queue of SCHEDULE_TOPIC_XXXX whose messages come due in their order. One timer is set
-for the earliest of all levels. The due messages of a level go to their real topics with one put, and when
-that is committed, the level's progress is proposed to the replicated state. A new leader continues from the
-last committed progress: a message may be delivered twice around a failover, but is never lost.
+Each delay level is a queue of SCHEDULE_TOPIC_XXXX whose messages become due in queue order. One timer is set
+for the earliest of all levels. The due messages of a level are written to their real topics with one put, and
+when that is committed, the level's progress is proposed to the replicated state. A new leader continues from
+the last committed progress: a message may be delivered twice around a failover, but is never lost.
 """
 
 import logging
@@ -26,7 +26,7 @@ from remoting.record_layout import STORE_HOST_V6
 BATCH_MESSAGES_MAX = 500
 BATCH_BYTES_MAX = 1024 * 1024
 DELIVERY_STEP_MS = 10
-"""Messages that come due within one step are put together."""
+"""Messages that become due within one step are written with one put."""
 
 _IN_THE_LOG = frozenset({PutStatus.PUT_OK, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH})
 """A batch that no majority acknowledged in time is still in the log, before the progress proposed after it:

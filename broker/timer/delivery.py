@@ -1,19 +1,13 @@
-"""Messages that were stored by a clock that was ahead: what counts from a time that is still to come.
+"""Delivers timer messages when they are due, on the writable leader only.
 
-A leader whose clock is ahead gives a delayed message a time that lies too far away for the others, and for
-itself once its clock is set. As with delay levels such a message is due when that is seen. What names its
-time itself (TIMER_DELIVER_MS) waits for that.
+One put writes a record of deliveries (records.py) and, directly behind it, the messages that it names. So
+each timer message is delivered once. Only one such put is in flight at a time: the next one is made after the
+index has read the record of the last one. When the last leader crashed during its put, only the first of
+these messages may be in the log: a new leader counts them (LogTail) and delivers the missing ones again.
 
-How many messages of the last deliveries are in the log, whose writer may have died while it wrote them.
-
-They were put together with the record that names them, so that they stand right behind it, as far as they are
-there at all.
-
-Delivers timer messages when they are due, on the writable leader only.
-
-What is due is put into the log with the record that says so in front of it (records.py): each timer message
-comes of it once. One such put is on its way at a time; the next one is made of an index that has read it. A
-new leader looks how much of the last put is in the log, and goes on from there.
+A leader whose clock is ahead stores a relative delay with an absolute time that is too late for the other
+nodes, and for itself once its clock is corrected. As with delay levels, such a message is due as soon as it
+is found (ClockSteps). A message whose sender named the absolute time (TIMER_DELIVER_MS) waits for that time.
 """
 
 import logging
@@ -48,31 +42,35 @@ from commitlog.log_machine import RETRY_MS, LogMachine, is_ahead
 from commitlog.record import Message, Record, decode_record
 
 RECORDS_MAX = 5_000
-"""Looked at, at once."""
+"""Most records read from the end of the timer queue in one check."""
 
 logger = logging.getLogger(__name__)
 
 
 class ClockSteps:
-    """Looks at the end of the timer queue when a node begins to lead, and when its clock was set back."""
+    """Finds timer messages whose store time is in the future. It checks the end of the timer queue when the
+    node becomes leader, and when its clock was set back.
+    """
 
     def __init__(self, journal: TimerJournal) -> None:
         self._journal = journal
         self._last_ms: int | None = None
         self._early: dict[int, None] = {}
         self._news_from: int | None = None
-        """Offset from which on records are looked at as they come: those that were under way when the clock
-        was set have the time it said before.
+        """Records from this offset on are checked when the index has read them: records that were being
+        written when the clock was set back carry the earlier, later time.
         """
 
     def forget(self) -> None:
-        """The node is no leader any more, or a leader again."""
+        """Drop everything found so far: the node has just become leader, or leads again."""
         self._last_ms = None
         self._early.clear()
         self._news_from = None
 
     def due(self, now_ms: int, most: int) -> list[Row]:
-        """Rows of what was stored at a time to come, as if they were due. Raises DamagedRecordError."""
+        """Rows of the messages whose store time is in the future, treated as due; at most `most`. Raises
+        DamagedRecordError.
+        """
         if self._last_ms is None or is_ahead(self._last_ms, now_ms):
             self._look(now_ms)
         else:
@@ -104,7 +102,7 @@ class ClockSteps:
         self._news_from = index.end
 
     def _look_at_news(self, now_ms: int) -> None:
-        """Until the first record comes that was stored since."""
+        """Check new records up to the first one that was stored after the clock was set."""
         while self._news_from is not None and self._news_from < self._journal.index.end:
             offset = self._news_from
             record = self._journal.record(offset)
@@ -119,7 +117,9 @@ class ClockSteps:
 
 
 class LogTail:
-    """Reads one log. `file_bytes`: of its data files, of which each begins with a record."""
+    """Reads the records that follow a given one in the log. `file_bytes`: size of a data file; each data file
+    begins with a record.
+    """
 
     def __init__(self, log: MessageLog, file_bytes: int, is_replicated: bool) -> None:
         self._log = log
@@ -127,8 +127,8 @@ class LogTail:
         self._header_bytes = HEADER_BYTES if is_replicated else 0
 
     def messages_behind(self, record: Record, origins: Sequence[int | None]) -> int:
-        """How many messages follow the record that come of the records at these positions, in this order;
-        None for one that is not known any more, of which any message may come.
+        """How many messages directly behind `record` were delivered from the records at these positions, in
+        this order. An origin of None is no longer known and matches any delivered message.
 
         Raises DamagedRecordError.
         """
@@ -156,19 +156,21 @@ class LogTail:
 BATCH_MESSAGES_MAX = 200
 BATCH_BYTES_MAX = 1024 * 1024
 _IN_THE_LOG = frozenset({PutStatus.PUT_OK, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH})
-"""What no majority acknowledged in time is still in the leader's log, and is committed in its turn."""
+"""A put that no majority acknowledged in time is still in the leader's log, and may be committed later."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What ends together; the messages come of the offsets in `delivered`, in this order."""
+    """Waiting messages that end with one put. `messages` are delivered from the offsets in `delivered`, in
+    this order.
+    """
 
     messages: list[Message] = field(default_factory=list)
     delivered: list[int] = field(default_factory=list)
     dropped: dict[int, None] = field(default_factory=dict)
     size_bytes: int = 0
     lost: int = 0
-    """Of the dropped ones, those that no recall asked for."""
+    """Number of dropped messages that no recall requested."""
     recalls: list[Recall] = field(default_factory=list)
 
 
@@ -229,7 +231,7 @@ class TimerDelivery(LogMachine):
             self._journal.rebuild(error)
 
     def late_ms(self) -> int:
-        """For how long the first message that waits has been due; 0 on a node that does not lead."""
+        """For how many ms the earliest waiting message has been due; 0 on a node that does not lead."""
         try:
             wake_ms = self._index.next_wake_ms() if self.is_leader else None
         except (DamagedRunError, OSError):
@@ -237,14 +239,16 @@ class TimerDelivery(LogMachine):
         return 0 if wake_ms is None else max(self._clock() - wake_ms - self._precision_ms, 0)
 
     def become_leader(self) -> None:
-        """What the last leader delivered is checked before the first delivery."""
+        """Before its first delivery the node checks which messages of the last leader's deliveries are in the
+        log.
+        """
         self._kept, self._in_flight, self._put_end = None, -1, -1
         self._clock_steps.forget()
         self._batch_max = self._most
         self._arm(self._clock())
 
     def become_follower(self) -> None:
-        """Recalls that wait are the new leader's."""
+        """Pending recalls are refused; clients send them again to the new leader."""
         self._recalls.refuse_all(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def _is_ready(self) -> bool:
@@ -259,7 +263,9 @@ class TimerDelivery(LogMachine):
         return self._kept is not None
 
     def _take_over(self) -> int:
-        """How many messages of the last deliveries there are; what is missing waits again."""
+        """Count the messages of the last deliveries that are in the log; the missing ones wait for delivery
+        again.
+        """
         journal, last = self._journal, self._journal.last_deliveries()
         record = journal.record(self._index.last_delivery) if last is not None else None
         if last is None or record is None:
@@ -320,7 +326,9 @@ class TimerDelivery(LogMachine):
         batch.size_bytes += len(message.body)
 
     def _compare(self, row: Row, record: Record | None) -> None:
-        """An index that was made of something else than this log would end what still waits."""
+        """Raise DamagedRunError when the row does not match its record: an index that was built from another
+        log would end messages that are still waiting.
+        """
         try:
             found = row_of(record, self._journal.roll_ms) if record is not None else row
         except TimerRecordError as error:
@@ -329,20 +337,22 @@ class TimerDelivery(LogMachine):
             raise DamagedRunError(f"the record {row.offset} is not the one that the index was made of")
 
     def _delivered(self, record: Record, now_ms: int) -> Message | None:
-        """None when its topic is gone."""
+        """The message to deliver; None when its topic does not exist."""
         place = real_place(record)
         if place is None or place[0] not in self._state.topics or place[0] == HALF_TOPIC:
             return None
         return delivered(record, *place, self._store_host, now_ms)
 
     def _drop_recalled(self, row: Row, record: Record, batch: _Batch) -> None:
-        """A recall that was sent as a message, of the same time as the one it is about."""
+        """Process a recall that was sent as a message; it has the same delivery time as the message that it
+        names.
+        """
         named = text(record, PROPERTY_RECALL_KEY)
         targets = self._recalls.targets(named, row.key, row.wake_ms, row.wake_ms + 1)
         batch.dropped.update(dict.fromkeys([row.offset, *targets]))
 
     def _recalled(self) -> _Batch | None:
-        """What is to be recalled now, if anything is."""
+        """The waiting messages that are recalled now; None when there are none."""
         batch = _Batch()
         for recall, targets in self._recalls.take(self._batch_max):
             batch.recalls.append(recall)

@@ -1,4 +1,5 @@
-"""Recall handles: what a sender of a timer message gets to take it back with (RecallMessageHandle). Pure.
+"""Recall handles: returned to the sender of a timer message, which can recall the message with it
+(RecallMessageHandle). Pure.
 
 base64url of "v1 TOPIC BROKER TIME UNIQ_KEY"; the time is one ms behind the message's own
 """

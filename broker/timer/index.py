@@ -52,7 +52,7 @@ class TimerIndex:
         self._news = 0
 
     def restore(self) -> None:
-        """Take over what was saved, if it can be used."""
+        """Load the saved checkpoint and runs, if they are usable."""
         found = self._store.load()
         if found is not None:
             checkpoint, self._runs = found

@@ -1,11 +1,13 @@
-"""Which offsets of the timer queue still wait: one bit each, in pieces that go with their last one. Pure.
+"""Which offsets of the timer queue are still waiting: one bit each, in pieces; a piece is freed with its last
+waiting offset. Pure.
 
-Sorted rows in files: what waits for later than the near future, on disk only.
+Runs: files of sorted rows. Messages that are not due in the near future are held on disk only.
 
-A run is written once and never changed. It is derived from the log and is not synced: its size and its
-checksum stand in the checkpoint (checkpoint.py), and when one does not fit, all are thrown away.
+A run is written once and never changed. It is derived from the log and is not synced: the checkpoint holds
+its size and its checksum, and when one run does not match, all runs are discarded.
 
-The checkpoint of a node's timer index: how far it is in the timer queue, what waits, and its runs. Pure.
+The checkpoint of a node's timer index: the offset up to which it has read the timer queue, the waiting
+offsets, and its runs. Pure.
 
     magic 8 | version 4 | crc 4 of all behind it | end 8 | position 8 | last delivery 8 | runs 4 | pieces 4
     runs: number 8 | rows 8 | crc 4; pieces: rows of PendingSet
@@ -33,7 +35,7 @@ PIECE_ROW_BYTES = 8 + PIECE_BYTES
 
 
 class PendingSet:
-    """A set of offsets. A single one takes a piece's 128 bytes at most."""
+    """A set of offsets. One offset needs at most one piece of 128 bytes."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -53,7 +55,7 @@ class PendingSet:
 
     @property
     def held_bytes(self) -> int:
-        """What the pieces take."""
+        """Memory of the pieces, in bytes."""
         return len(self._pieces) * PIECE_BYTES
 
     def add(self, offset: int) -> None:
@@ -76,7 +78,7 @@ class PendingSet:
         return True
 
     def drop_before(self, offset: int) -> None:
-        """Take out all that are lower."""
+        """Remove all lower offsets."""
         for number in [number for number in self._pieces if number * PIECE < offset]:
             bits = self._pieces.pop(number)
             gone = min(offset - number * PIECE, PIECE)
@@ -115,7 +117,7 @@ class DamagedRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunExtent:
-    """What a checkpoint says of a run."""
+    """A run's number, size and checksum, as a checkpoint holds them."""
 
     number: int
     rows: int
@@ -248,8 +250,9 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`end`: everything of the timer queue below it is in the runs. `position`: of the record before it, by
-    which it is known whose queue that was. `last_delivery`: offset of the last record of deliveries, or -1.
+    """`end`: every offset of the timer queue below it is in the runs. `position`: bytes, of the record before
+    `end`; it shows whether the index belongs to this queue. `last_delivery`: offset of the last record of
+    deliveries, or -1.
     """
 
     end: int

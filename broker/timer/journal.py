@@ -1,4 +1,4 @@
-"""Keeps a node's timer index up with the timer queue: on every node, so that a new leader has it at once.
+"""Reads the timer queue into a node's timer index, on every node, so that a new leader can use it at once.
 
 A task reads the queue, a few records at a time. What the index could not save (the disk is damaged or full)
 is read from the log again after a restart.
@@ -23,13 +23,13 @@ from commitlog.record import CorruptRecordError, Record, decode_record
 from dledger.fs import Fs
 
 READ_AT_ONCE = 200
-"""Records between two looks at what else the loop has to do."""
+"""Records read before the task yields to the event loop."""
 DAMAGE_WAIT_S = 0.2
 """A damaged record is being mended from the peers; then it is tried again."""
 TRIES_ALONE = 2
 """Where no peer can mend a record it is lost when it is given up: a disk may fail once."""
 SAVE_AGAIN_NEWS = 10_000
-"""Records between two tries to save, when the disk takes nothing."""
+"""Records between two attempts to save, while writes to the disk fail."""
 HOUR_MS = 3_600_000
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class TimerJournal(LogMachine):
         self._unsaved_end = 0
         self._last: tuple[int, Deliveries] | None = None
         self.placed = 0
-        """Timer messages that came into the index since the start, with those that were read again."""
+        """Timer messages added to the index since the start, including those that were read again."""
         self.delivered = 0
         """Those of them that the deliveries in the queue ended by a message."""
         self._has_peers = len(config.peers) > 1
@@ -111,7 +111,7 @@ class TimerJournal(LogMachine):
         return self._read(units[0][0], units[0][1]) if units else None
 
     def position(self, offset: int) -> int | None:
-        """Where a record of the queue stands; None when that is not known any more.
+        """Position (bytes) of the record at this offset of the timer queue; None when it is no longer known.
 
         Raises DamagedRecordError.
         """
@@ -169,7 +169,7 @@ class TimerJournal(LogMachine):
         if queue is None or not self._is_known:
             return False
         start = max(index.end, queue.min_offset)
-        if start > index.end:  # the log begins later: what waited, and how it ended, is gone
+        if start > index.end:  # the log begins later: the records in between were deleted
             index.pending.drop_before(start)
         units = queue.units(start, READ_AT_ONCE)
         for offset, (position, size, _) in enumerate(units, start):
@@ -180,7 +180,9 @@ class TimerJournal(LogMachine):
         return index.end < queue.max_offset
 
     def _recognize(self, queue: ConsumeQueue | None) -> bool:
-        """Whether the queue is there as far as the index goes; an index of another queue is cleared."""
+        """Whether the queue reaches the end of the index; an index that belongs to another queue is
+        cleared.
+        """
         end = self.index.end
         if end <= (queue.min_offset if queue is not None else 0):
             return True

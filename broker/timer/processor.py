@@ -1,7 +1,6 @@
 """The limits of waiting timer messages: timerPendingMax in all, timerCongestNumEachSlot of one time.
 
-Timer messages: what waits and is delivered (broker/timer), and RECALL_MESSAGE (370), by which a sender
-takes one back (RecallMessageProcessor).
+Also the request RECALL_MESSAGE (370), by which a sender cancels a waiting message (RecallMessageProcessor).
 """
 
 import asyncio
@@ -31,8 +30,8 @@ COUNTED_TIMES_MAX = 4_096
 
 
 class TimerLimits:
-    """Asked for each message that is taken. What is on its way into the log is not counted in all, and of a
-    time from when it was first asked for.
+    """Checked for each timer message before it is accepted. Messages that are not in the log yet are not
+    counted in the total; for one delivery time they are counted from the first check of that time on.
     """
 
     def __init__(self, config: BrokerConfig, index: TimerIndex) -> None:
@@ -57,7 +56,7 @@ class TimerLimits:
 
 
 class RecallProcessor:
-    """Takes the recalls of one broker."""
+    """Handles the recall requests of one broker."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
-"""Recalls of waiting messages: who asks, and which messages are meant (RecallMessageProcessor).
+"""Recalls of waiting messages: the pending requests, and the messages that each of them names
+(RecallMessageProcessor).
 
-A recall that is answered with success has taken the message out: the record that says so is committed, and
-the delivering side makes no message of it.
+A recall is answered with success only after the record that ends the waiting message is committed; the
+message is then never delivered.
 """
 
 import logging
@@ -25,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """`named`: topic+UNIQ_KEY of a message that was due at `out_ms`, and stands in the log before
-    `end_position`. `answer` is called once: with how the put ended, or with None when no such message waits.
+    """`named`: topic+UNIQ_KEY of a message that was due at `out_ms`, and is in the log before `end_position`.
+    `answer` is called once: with the status of the put, or with None when no such message is waiting.
     """
 
     named: str
@@ -69,8 +70,8 @@ class Recalls:
             callback()
 
     def _is_known(self, recall: Recall) -> bool:
-        """Whether the index has all that was acknowledged before. A leader whose own disk is slow shows later
-        than its followers what is committed.
+        """Whether the index includes every message acknowledged before the recall. A leader with a slow disk
+        can read committed entries later than its followers.
         """
         return self._log.max_position >= recall.end_position and not self._journal.behind
 

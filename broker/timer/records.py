@@ -5,9 +5,9 @@
 Big-endian, so that rows compare as bytes: by time; at one time recalls before messages; then in the order in
 which they were stored.
 
-The records of the timer queue, and the messages that come of them. Pure.
+The records of the timer queue, and the messages that are delivered from them. Pure.
 
-Two kinds stand in rmq_sys_wheel_timer, queue 0:
+rmq_sys_wheel_timer, queue 0, holds two kinds of records:
 
     a message that waits: the sender's, with TIMER_OUT_MS and where it is to go among its properties
     deliveries, tag LMQ_DELIVERED: what is over with this record
@@ -15,8 +15,8 @@ Two kinds stand in rmq_sys_wheel_timer, queue 0:
         version 1 | kept 4 | messages 4 | offsets 8 each                                       big-endian
 
 Of the offsets, the first `messages` ones are delivered: their messages are the next records of the log, in
-this order. The others end without one. A leader that dies may leave only some of the messages in the log;
-`kept` says how many there are of the record of deliveries before this one.
+this order. The others end without a message. After a leader's crash the log may hold only some of these
+messages; `kept` is the number that it holds of the previous record of deliveries.
 """
 
 import hashlib
@@ -72,8 +72,8 @@ def first_at(wake_ms: int) -> bytes:
 
 
 def recall_key(topic: str, unique_key: str) -> bytes:
-    """Stands for the text that names a message in a recall (TimerMessageStore.buildDeleteKey). Two messages
-    may have the same one: a row that is found must be compared with its message.
+    """Hash of the text that names a message in a recall (TimerMessageStore.buildDeleteKey). Two messages may
+    have the same hash: the caller must compare a row that it finds with the row's message.
     """
     return key_of(f"{topic}+{unique_key}")
 
@@ -85,11 +85,11 @@ def key_of(text: str) -> bytes:
 TAG_DELIVERED = "LMQ_DELIVERED"
 DELIVERIES_VERSION = 1
 ALL_KEPT = (1 << 32) - 1
-"""Says `kept` when there are none before, or none that can be read any more: those are complete, since a
-leader that finds some that are not puts the others at once.
+"""Value of `kept` when there is no previous record of deliveries, or it can no longer be read. Such
+deliveries are complete: a leader that finds incomplete ones writes the missing messages at once.
 """
 OWN_PROPERTIES_BYTES = 128
-"""Room that a waiting message keeps for what is added when it is delivered or rolled."""
+"""Bytes reserved in a waiting message for the properties that are added when it is delivered or rolled."""
 
 _HEAD = struct.Struct(">BII")
 
@@ -137,7 +137,8 @@ def read_deliveries(record: Record) -> Deliveries | None:
 
 
 def row_of(record: Record, roll_ms: int) -> Row:
-    """A message that waits; it is looked at `roll_ms` after it was stored, or when it is due.
+    """The row of a waiting message or recall. It is processed when it is due, but at the latest `roll_ms`
+    after it was stored.
 
     Raises TimerRecordError.
     """
@@ -175,7 +176,7 @@ def rolled(record: Record, host: bytes) -> Message:
 
 
 def real_place(record: Record) -> tuple[str, int] | None:
-    """Topic and queue that the message is meant for."""
+    """Topic and queue to which the message is delivered."""
     topic, queue_id = text(record, PROPERTY_REAL_TOPIC), text(record, PROPERTY_REAL_QUEUE_ID)
     return (topic, int(queue_id)) if topic and queue_id.isdecimal() else None
 
@@ -185,7 +186,9 @@ def text(record: Record, name: str) -> str:
 
 
 def _copy(record: Record, topic: str, queue_id: int, host: bytes, properties: bytes) -> Message:
-    """`prepared_transaction_offset` says which record it comes of: a new leader looks for that."""
+    """`prepared_transaction_offset` holds the position of the record that the message is made from: a new
+    leader searches for it.
+    """
     return Message(
         topic=topic,
         queue_id=queue_id,

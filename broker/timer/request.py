@@ -42,8 +42,8 @@ def is_timed(properties: Mapping[str, str]) -> bool:
 
 
 def due_ms(properties: Mapping[str, str], now_ms: int, delay_max_ms: int, precision_ms: int) -> int | None:
-    """When a timed message is due, as RocketMQ says it: the last step of `precision_ms` before the time that
-    was asked for, of which it is delivered at the end. None: at once.
+    """Due time of a timer message in ms, by RocketMQ's rule: the last multiple of `precision_ms` before the
+    requested time; the message is delivered `precision_ms` after it. None: at once.
 
     Raises TimerIllegalError.
     """

@@ -1,5 +1,5 @@
-"""What becomes of a message that is to be delivered at a time of its own, or refused for it, as it goes into
-the log (HookUtils.handleScheduleMessage, SendMessageProcessor.handlePutMessageResult).
+"""Prepares messages with a delivery time for the log, or refuses them (HookUtils.handleScheduleMessage,
+SendMessageProcessor.handlePutMessageResult).
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ NAME_START = "TIMER_D"
 """What the names by which a sender asks for a time begin with."""
 WAITING_PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - OWN_PROPERTIES_BYTES
 PENDING_APPENDS_MIN = 2
-"""What the log must take at once: a message, and the record that says that it is delivered."""
+"""Appends that the log must accept at once: a message, and the record of its delivery before it."""
 
 
 class TimerRules:
@@ -83,8 +83,8 @@ class TimerRules:
         self._out_ms(properties)
 
     def committed(self, message: Message, properties: Mapping[str, str]) -> Message:
-        """The message of a transaction, whose time was checked when it was prepared: a delay begins with its
-        commit. It is delivered at once when its time cannot be kept any more.
+        """A committed message of a transaction. Its time was checked when it was prepared; a delay counts
+        from the commit. It is delivered at once when its delivery time is no longer valid.
         """
         try:
             out_ms = self._out_ms(properties)

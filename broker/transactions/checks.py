@@ -1,10 +1,11 @@
 """Asks producers about transactions that stay open (TransactionalMessageServiceImpl.check,
 AbstractTransactionalMessageCheckListener), on the leader only.
 
-Each transactionCheckInterval a round goes over the open transactions that are older than transactionTimeOut,
-or than their messages themselves ask for. Each is counted as checked in the log, then one producer of its
-group is sent CHECK_TRANSACTION_STATE (39), and answers with an END_TRANSACTION. What was checked
-transactionCheckMax times, or is older than fileReservedTime, is put aside in TRANS_CHECK_MAX_TIME_TOPIC.
+At each transactionCheckInterval one round reads the open transactions that are older than transactionTimeOut,
+or than the time that their own messages ask for. Each is counted as checked in the log, then one producer of
+its group is sent CHECK_TRANSACTION_STATE (39), and answers with an END_TRANSACTION. A transaction that was
+checked transactionCheckMax times, or is older than fileReservedTime, is discarded: its message is moved to
+TRANS_CHECK_MAX_TIME_TOPIC.
 """
 
 import asyncio
@@ -43,10 +44,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Batch:
-    """What a stretch of the open transactions comes to."""
+    """What is to be done for some of the open transactions."""
 
     to_ask: list[tuple[Record, int, ClientConnection | None]] = field(default_factory=list)
-    """With which check it is, and whom to ask."""
+    """Half message, number of this check, and the producer's connection to send it to, if any."""
     discarded: list[Record] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     size: int = 0
@@ -114,7 +115,7 @@ class TransactionChecks:
                     await self._is_changed.wait()
 
     async def run_round(self) -> None:
-        """Look once at every open transaction that is due."""
+        """Check every open transaction that is due, once."""
         window = self._ledger.window
         if window is None or not window.open_count:
             self._ledger.snapshot()
@@ -130,13 +131,13 @@ class TransactionChecks:
             self._ledger.snapshot()
 
     def _gather(self, halves: Iterator[tuple[int, int]], batch: _Batch) -> bool:
-        """Fill the batch; whether all that is due was looked at."""
+        """Fill the batch; return whether all due transactions were read."""
         now_ms, timeout_ms = self._clock(), self._config.transaction_timeout_ms
         for offset, checks in halves:
             try:
                 record = self._ledger.half(offset)
             except DamagedRecordError:
-                continue  # a repair is on its way
+                continue  # it is being repaired
             batch.size += 1
             if record is None:
                 batch.lost.append(offset)
@@ -174,7 +175,7 @@ class TransactionChecks:
         return usable[turn % len(usable)]
 
     async def _carry_out(self, batch: _Batch) -> bool:
-        """Whether the log took it all."""
+        """Return whether the log accepted every record."""
         if batch.to_ask:
             status = self._ledger.check([record.queue_offset for record, _, _ in batch.to_ask])
             if status is not PutStatus.PUT_OK:
@@ -225,7 +226,7 @@ class TransactionChecks:
         return True
 
     def _end(self, decision: Decision) -> bool:
-        """End a transaction that may have ended meanwhile; whether the log could take it."""
+        """End a transaction, unless it has ended meanwhile; return whether the log accepted the record."""
         window = self._ledger.window
         if window is None or not window.is_open(decision.offset):
             return window is not None

@@ -1,10 +1,11 @@
-"""END_TRANSACTION (37): producers say how their transactions end (EndTransactionProcessor).
+"""END_TRANSACTION (37): producers commit or roll back their transactions (EndTransactionProcessor).
 
-All requests of a loop turn go into the log with one put. Clients send them oneway, or do not look at the
-answer: one that cannot be taken is lost, and the check makes up for it. While this node still reads which
-transactions are open, while the log is full, and until the node itself has what a majority has acknowledged,
-requests are held, at most HELD_MAX. A node that does not lead hands them on to the leader: producers end a
-transaction where they prepared it, and that node may have handed leadership over since.
+All requests of one turn of the event loop are written to the log with one put. Clients send them oneway, or
+ignore the answer: a request that cannot be accepted is lost, and the check of the transaction replaces it.
+Requests are held, at most HELD_MAX, while this node still reads which transactions are open, while the log is
+full, and until this node itself has every entry that a majority has acknowledged. A node that does not lead
+forwards them to the leader: producers end a transaction at the node where they prepared it, and that node may
+have lost the leadership since.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Turn:
-    """Decisions that go into the log together, and who asked for each."""
+    """Decisions that are written to the log with one put, and the requests that asked for each."""
 
     decisions_max: int
     decisions: dict[int, Decision] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class _Turn:
 
 
 class EndTransactions:
-    """Takes the requests of one broker; owns those that are held."""
+    """Handles the END_TRANSACTION requests of one broker, and owns the held ones."""
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class EndTransactions:
                 self._retry = asyncio.get_running_loop().call_later(0, self._flush)
 
     def _flush(self) -> None:
-        """Put what is held into the log, as far as it takes it."""
+        """Write the held requests to the log, as many as it accepts."""
         self._retry = None
         while self._held and self._ledger.window is not None:
             turn = _Turn(self._turn_max)
@@ -159,7 +160,7 @@ class EndTransactions:
                 return
 
     def _put(self, turn: _Turn) -> bool:
-        """Whether to go on with what else is held."""
+        """Return whether to continue with the other held requests."""
         if not turn.decisions:
             return True
         status = self._ledger.end(list(turn.decisions.values()), partial(self._done, turn))

@@ -1,4 +1,4 @@
-"""Half messages: how one is stored, and the messages that come of it (TransactionalMessageBridge,
+"""Half messages: how one is stored, and the messages that are made from it (TransactionalMessageBridge,
 EndTransactionProcessor). Pure.
 
 A half message is an ordinary message of RMQ_SYS_TRANS_HALF_TOPIC, queue 0, whose real topic and queue are
@@ -51,7 +51,9 @@ def is_half(sys_flag: int, properties: Mapping[str, str], reconsume_times: int) 
 def half_properties(
     properties: Mapping[str, str], topic: str, queue_id: int, producer_group: str, unique_key: str
 ) -> dict[str, str]:
-    """What a half message keeps of where it is to go, and of whom to ask about it."""
+    """Properties that keep the message's real topic and queue, and the producer group to ask for the
+    decision.
+    """
     return {
         PROPERTY_PRODUCER_GROUP: producer_group,
         **properties,
@@ -67,7 +69,7 @@ def producer_group_of(record: Record) -> str:
 
 
 def immunity_ms(record: Record, timeout_ms: int) -> int | None:
-    """For how long the message itself asks not to be checked; None when it says nothing."""
+    """For how many ms the message itself asks not to be checked; None when it has no such property."""
     text = _text(record, PROPERTY_IMMUNITY)
     if not text:
         return None
@@ -133,7 +135,7 @@ def check_body(record: Record, checks: int) -> bytes:
 
 
 def real_place(record: Record) -> tuple[str, int]:
-    """Topic and queue that the message is meant for. Raises ValueError."""
+    """Topic and queue to which the message is delivered. Raises ValueError."""
     properties = parse_properties(record.properties)
     topic = properties.get(PROPERTY_REAL_TOPIC, "")
     queue_id = properties.get(PROPERTY_REAL_QUEUE_ID, "")

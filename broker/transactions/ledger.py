@@ -1,8 +1,8 @@
-"""What the leader knows of open transactions, and the only way to change it: records of the op topic.
+"""The leader's table of open transactions. It is changed only by records of the op topic.
 
-The table is loaded when leadership begins and dropped when it ends (commitlog/log_machine.py). Within a
-leadership every change is written to the log and made in the table in one step, so that the table is never
-behind what the log may come to hold, and no transaction ends twice.
+The table is loaded when leadership begins and dropped when it ends (commitlog/log_machine.py). During a
+leadership every change is written to the log and applied to the table in one step. So the table is never
+behind the log, and no transaction ends twice.
 """
 
 import logging
@@ -35,7 +35,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A transaction ends; `message` is what comes of it, if anything does."""
+    """How one transaction ends; `message` is the message that its half message becomes, None for a
+    rollback.
+    """
 
     offset: int
     ending: Ending
@@ -100,7 +102,9 @@ class TransactionLedger(LoadedMachine[TransactionWindow]):
             return None
 
     def decision(self, record: Record, ending: Ending) -> Decision:
-        """How a transaction ends, with the message that comes of its half message. Raises ValueError."""
+        """The decision to end a transaction so, with the message made from its half message. Raises
+        ValueError.
+        """
         host = self._store_host
         if ending is Ending.COMMIT:
             message = committed(record, host, self._levels, self._rules)
@@ -110,8 +114,8 @@ class TransactionLedger(LoadedMachine[TransactionWindow]):
         return Decision(record.queue_offset, ending)
 
     def end(self, decisions: Sequence[Decision], on_done: Callable[[PutStatus], None] = ignore) -> PutStatus:
-        """End open transactions, all or none. When this is PUT_OK they have ended as far as this node goes,
-        and `on_done` is called once with how the put ended.
+        """End open transactions, all or none. With PUT_OK they have ended in this node's table, and `on_done`
+        is called once with the final status of the put.
         """
         window = self.window
         if window is None:
@@ -160,8 +164,8 @@ class TransactionLedger(LoadedMachine[TransactionWindow]):
             self._state.propose(CommitOffsets(GROUP, HALF_TOPIC, {HALF_QUEUE_ID: table.begin}))
 
     def _messages(self, decision: Decision) -> list[Message]:
-        """The record of the end comes before the message: in a log that ends between them the message is
-        seen to be missing.
+        """The record of the end is written before the message: when the log ends between them, a new leader
+        finds that the message is missing.
         """
         ended = self._writer.ended(decision.offset, decision.ending, self._clock())
         return [ended] if decision.message is None else [ended, decision.message]

@@ -86,8 +86,8 @@ class Loader:
         return None, 0
 
     def _is_complete(self, record: Record, ended: Ended, halves: ConsumeQueue | None) -> bool:
-        """Whether the message that comes of the half message follows the record which says so: they were put
-        together, but a leader that dies may leave the first alone.
+        """Whether the message made from the half message follows the record of the end. Both were written
+        with one put, but after a leader's crash the log may hold only the first.
         """
         units = halves.units(ended.offset, 1) if halves is not None else []
         if not units:

@@ -1,4 +1,5 @@
-"""The records of RMQ_SYS_TRANS_OP_HALF_TOPIC: what has become of half messages, by their offsets. Pure.
+"""The records of RMQ_SYS_TRANS_OP_HALF_TOPIC: how transactions ended, which were checked, and snapshots of
+the open ones; all by the offsets of their half messages. Pure.
 
     tag d  body "12,"          the transaction has ended, as the property LMQ_ENDING says; of a committed or
                                discarded one the message that comes of it is the next record of the log
@@ -78,7 +79,7 @@ class OpWriter:
         return self._message(TAG_CHECKED, b"".join(b"%d," % offset for offset in offsets), now_ms)
 
     def snapshot(self, window: TransactionWindow, now_ms: int) -> list[Message]:
-        """Everything that is open, in as many records as it takes."""
+        """All open transactions, in as many records as needed."""
         rows = window.rows()
         joined = list(iter(lambda: b"".join(islice(rows, PART_ROWS_MAX)), b"")) or [b""]
         heads = (_PART.pack(SNAPSHOT_VERSION, part, len(joined), window.end) for part in range(len(joined)))

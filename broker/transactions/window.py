@@ -1,5 +1,5 @@
-"""Which transactions are open, by the offsets of their half messages: one byte each, in pieces that go when
-all of a piece have ended. Pure.
+"""Which transactions are open, by the offsets of their half messages: one byte each, in pieces; a piece is
+freed when all its transactions have ended. Pure.
 """
 
 import enum
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 PIECE = 1_024
-"""Half messages of one piece; a single open one keeps so many bytes."""
+"""Half messages of one piece; a single open one needs a whole piece of as many bytes."""
 ROW_BYTES = 8 + PIECE
 CHECKS_MAX = 250
 """Most checks that are counted."""
@@ -16,7 +16,7 @@ _OPEN = re.compile(rb"[\x00-\xfa]")
 
 
 class Ending(enum.Enum):
-    """How a transaction ended; the value is what stands in the table."""
+    """How a transaction ended; the value is its byte in the table."""
 
     COMMIT = 255
     ROLLBACK = 254
@@ -29,7 +29,7 @@ class Ending(enum.Enum):
 
     @property
     def makes_message(self) -> bool:
-        """Whether a message comes of the half message."""
+        """Whether the half message becomes a message."""
         return self in (Ending.COMMIT, Ending.DISCARD)
 
 
@@ -67,7 +67,7 @@ class TransactionWindow:
 
     @property
     def held_bytes(self) -> int:
-        """What the pieces take."""
+        """Memory of the pieces, in bytes."""
         return len(self._pieces) * PIECE
 
     def extend(self, end: int) -> None:

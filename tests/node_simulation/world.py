@@ -119,6 +119,7 @@ class World:
                 "dLegerSelfId": f"n{number}",
                 "defaultTopicQueueNums": self.options.workload.queues,
                 "cleanFileForciblyEnable": False,
+                "slowPutMs": 0,  # measured in real time, which no seed decides
             }
         )
         return config.model_copy(update=self.options.config)  # smaller files than a real node may have

@@ -1,9 +1,11 @@
-"""Words that the pages do not use: each has a plainer one that names its subject and can be searched for.
+"""Words that neither the pages nor the code use: each has a plainer one that names its subject.
 
-The list grows by words whose number has become 0; a later list may hold the code to them, too.
+In the code docstrings, comments and printed texts are checked alike. The list grows by words whose number has
+become 0.
 """
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,22 +20,33 @@ PLAINER = {
     "whither": "to which",
     "thrice": "three times",
 }
-PRINTED = {"scenarios.md", "mutants.md"}
-"""Pages that are printed from catalogues of the tests."""
+PRINTED = {"mutants.md"}
+"""Pages that are printed from the tests, with names of them that stay."""
 PAGES = [
     *ROOT.glob("*.md"),
     *(page for page in ROOT.glob("docs/**/*.md") if page.name not in PRINTED),
     *ROOT.glob("examples/*.md"),
 ]
+PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
+CODE = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def uses(word: str, paths: list[Path]) -> list[str]:
+    """Each line of the files that has the word, with its place and the plainer word."""
+    pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {word}: {PLAINER[word]}"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if pattern.search(line)
+    ]
 
 
 @pytest.mark.parametrize("word", PLAINER)
 def test_pages_use_the_plainer_word(word: str) -> None:
-    pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
-    found = [
-        f"{page.relative_to(ROOT)}:{number}: {word}: {PLAINER[word]}"
-        for page in PAGES
-        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
-        if pattern.search(line)
-    ]
-    assert found == []
+    assert uses(word, PAGES) == []
+
+
+@pytest.mark.parametrize("word", PLAINER)
+def test_code_uses_the_plainer_word(word: str) -> None:
+    assert uses(word, CODE) == []

