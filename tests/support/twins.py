@@ -40,7 +40,7 @@ def covered_files() -> list[str]:
 
 
 def covered_tests() -> list[str]:
-    """The tests that are to take these branches: of the modules' own packages and of their compiled twins, and
+    """The tests that are to take these branches: of the modules' own packages and compiled twins, and
     the golden traces. A test counts as well when only a helper beside it imports the module.
     """
     files = covered_files()
