@@ -91,7 +91,7 @@ def constant(kind: Kind, value: Value, *, is_constant: bool = True) -> Operand:
 
 
 def property_of(name: str) -> Operand:
-    """The property of that name, with upper and lower case told apart."""
+    """The property of that name, case-sensitive."""
     key = name.encode()
 
     def evaluate(properties: bytes) -> str | None:
