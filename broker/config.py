@@ -74,7 +74,7 @@ def _parse_peer(text: str) -> Peer:
 
 
 class BrokerConfig(BaseModel):
-    """Everything one node can be told. Field aliases are the keys of the file; sizes are bytes unless the key
+    """The settings of one node. Field aliases are the keys of the file; sizes are bytes unless the key
     says otherwise, times are in the unit RocketMQ gives the key.
     """
 

@@ -77,7 +77,7 @@ async def get_cluster(request: Request) -> Response:
 async def watch_cluster(request: Request) -> StreamingResponse:
     """The whole picture at first, and again about every half second in which something changed."""
     actor = actor_of(request)
-    is_shared = request.app.policy.is_open  # everybody is the same client then
+    is_shared = request.app.policy.is_open  # all requests have the same client then
     client = None if is_shared else f"{actor.name}@{actor.remote}"
     return StreamingResponse(
         _events(feed_of(request).watch(client)),

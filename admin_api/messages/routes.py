@@ -171,7 +171,7 @@ async def get_message_trace(
 async def get_message_track(
     services: ServicesDep, message_id: MessageId, topic: MaybeTopic = None
 ) -> Response:
-    """Told from the offsets of the groups that consume its topic, or have."""
+    """Computed from the offsets of the groups that consume its topic, or did."""
     return answer(await services.messages.track(message_id, topic))
 
 

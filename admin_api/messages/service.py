@@ -211,8 +211,8 @@ class Messages:
     async def trace(
         self, message_id: str, topic: str | None = None, trace_topic: str = TRACE_TOPIC
     ) -> "MessageTrace":
-        """What clients told of a message with this client's id. An offset message id has it looked up
-        first.
+        """The trace that clients sent of a message with this client's id. For an offset message id the
+        client's id is read first.
         """
         from admin_api.messages.tracks import MessageTrace, spans_of
 

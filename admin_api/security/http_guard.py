@@ -48,7 +48,7 @@ _PROXIES: Final = frozenset({"forwarded", "via", "x-real-ip"})
 _PROXIES_PREFIX: Final = "x-forwarded-"
 """Headers by which a proxy reports that another machine may have sent what comes from this one."""
 _BEHIND_PROXY: Final = (
-    "This came through a proxy, behind which everybody would be an administrator: tokens are needed there "
+    "This came through a proxy, behind which every client would be an administrator: tokens are needed there "
     "(--tokens FILE)."
 )
 _HEADERS: Final = {

@@ -29,7 +29,7 @@ class Policy:
 
     @property
     def is_open(self) -> bool:
-        """Without tokens everybody who reaches the loopback address is an administrator."""
+        """Without tokens every client of the loopback address is an administrator."""
         return not self.tokens.known
 
     def is_called_by(self, host: str) -> bool:

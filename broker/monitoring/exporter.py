@@ -66,7 +66,7 @@ class HostFigures:
         yield gauge("clients", "Members of producer and consumer groups.", len(self._clients_known))
         yield gauge("topics", "Topics there are.", len(self._state.topics))
         rows: list[Row] = [((kind,), read()) for kind, read in sorted(self._waiting.items())]
-        yield gauges("waiting", "What waits, by kind; told where it is known.", ("kind",), rows)
+        yield gauges("waiting", "What waits, by kind; shown where it is known.", ("kind",), rows)
 
 
 class Exporter(Collector):

@@ -1,7 +1,7 @@
 """What is to happen at some time, by deadline. Pure: the time is an argument.
 
-Deadlines are rounded up to whole buckets, so that putting in and taking out cost the same however much waits,
-and nothing is left behind by what was fetched out before its time.
+Deadlines are rounded up to whole buckets, so that adding and removing have constant cost, independent of the
+number of items, and an item that is removed before its deadline leaves no entry behind.
 """
 
 import heapq
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 BUCKET_MS = 50
 EMPTY_MAX = 1_024
-"""Empty buckets that may lie about, besides as many as there are items."""
+"""Empty buckets that are kept at most, besides as many as there are items."""
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Deadlines(Generic[T]):
         return len(self._bucket_of)
 
     def add(self, item: T, deadline_ms: int) -> None:
-        """Have the item come due, at another time if it is there already."""
+        """Set the item's deadline; an item that is there already gets the new one."""
         self.discard(item)
         at = -(-deadline_ms // self._bucket_ms)
         bucket = self._buckets.get(at)
@@ -46,7 +46,7 @@ class Deadlines(Generic[T]):
                 self._order = sorted(self._buckets)
 
     def take_due(self, now_ms: int) -> list[T]:
-        """Take out what is due, the earliest first."""
+        """Remove and return the due items, the earliest first."""
         due: list[T] = []
         while self._order and self._order[0] * self._bucket_ms <= now_ms:
             due.extend(self._buckets.pop(heapq.heappop(self._order)))

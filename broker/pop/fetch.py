@@ -284,7 +284,7 @@ class Fetcher:
 
 
 def _places(body: bytes) -> list[tuple[int, int, int]]:
-    """Offset of each record, and from where to where it lies."""
+    """Offset of each record, with the begin and end of its bytes in `body`."""
     places = []
     begin = 0
     while begin < len(body):

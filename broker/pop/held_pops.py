@@ -16,8 +16,9 @@ T = TypeVar("T")
 
 
 class PopLongPolling(Generic[T]):
-    """Holds requests. `serve` tries to answer one, and says whether it did; those of a group are tried one
-    after the other until one finds nothing. `expired` gets those whose time is up.
+    """Holds requests. `serve` tries to answer one, and returns whether it did; the requests of a group are
+    tried one after the other until one finds nothing. `expired` is called with each request whose deadline
+    has passed.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class PopLongPolling(Generic[T]):
         return True
 
     def wake(self, group: str, topic: str, queue_id: int = -1) -> None:
-        """There may be something now for those of the group who wait at this queue, or at any; -1: at all."""
+        """Messages may have become available for the group's held requests at this queue, or at any queue of
+        the topic; -1: at all queues.
+        """
         self._awake.setdefault((group, topic), {})[queue_id] = None
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -73,7 +76,7 @@ class PopLongPolling(Generic[T]):
         self.wake(group, topic)
 
     def end_all(self, end: Callable[[T], None]) -> None:
-        """Give everyone who waits to `end`."""
+        """Remove all held requests and call `end` with each."""
         self._awake.clear()
         for timer in self._later.values():
             timer.cancel()

@@ -1,9 +1,9 @@
-"""What the leader knows of messages that are in flight, and the only way to change it: records of the log.
+"""The leader's table of in-flight messages. It is changed only by records of the log.
 
 The table is loaded when leadership begins and dropped when it ends (commitlog/log_machine.py). Within a
 leadership each op changes the table at once, and is written to the log with all others of the loop turn, in
-one record; the request that caused it is answered when that is committed. So the table is never behind what
-the log may come to hold, and a new leader knows everything that clients were answered.
+one record; the request that caused it is answered when that is committed. So the table is never behind the
+log, and a new leader has everything that clients were answered.
 """
 
 import asyncio
@@ -232,7 +232,7 @@ class PopLedger(LoadedMachine[PopTable]):
             self._on_topics_changed()
 
     def drop_lost(self) -> None:
-        """Drop the queues of topics and of groups that are gone."""
+        """Drop the queues of deleted topics and groups."""
         if self._table is None:
             return
         deleted, self._deleted_topics = self._deleted_topics, set()

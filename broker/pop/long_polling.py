@@ -26,7 +26,7 @@ class Held(Generic[T]):
 
 
 class HeldPops(Generic[T]):
-    """All that wait at a broker, those first who came first."""
+    """All held pops of a broker, in order of arrival."""
 
     def __init__(self, held_max: int = HELD_MAX, per_queue_max: int = HELD_PER_QUEUE_MAX) -> None:
         self._held_max = held_max
@@ -66,7 +66,7 @@ class HeldPops(Generic[T]):
         return True
 
     def discard(self, held: Held[T]) -> None:
-        """Forget it, if it is there still: its connection may have closed meanwhile."""
+        """Remove it, if it is still held: its connection may have closed meanwhile."""
         if held not in self._connections.get(held.connection_id, ()):
             return
         groups = self._topics[held.topic]
@@ -91,7 +91,7 @@ class HeldPops(Generic[T]):
         return len(self._topics.get(topic, {}).get(group, {}).get(queue_id, ()))
 
     def waiting_for(self, topic: str) -> list[tuple[str, str]]:
-        """(group, topic) of those to whom a message of this topic may go."""
+        """(group, topic) of the held pops that may receive a message of this topic."""
         origin = self._origins.get(topic)
         found = [(group, topic) for group in self._topics.get(topic, ())]
         return found if origin is None else [*found, (origin[1], origin[0])]
@@ -107,14 +107,14 @@ class HeldPops(Generic[T]):
         return [held for queue in self._topics.get(topic, {}).get(group, {}).values() for held in queue]
 
     def take_expired(self, now_ms: int) -> list[Held[T]]:
-        """Take out those whose time is up."""
+        """Remove and return the held pops whose deadline has passed."""
         return self._taken(self._deadlines.take_due(now_ms))
 
     def take_all(self) -> list[Held[T]]:
         return self._taken([held for of_one in self._connections.values() for held in of_one])
 
     def drop_connection(self, connection_id: int) -> None:
-        """Forget the requests of a closed connection."""
+        """Remove the requests of a closed connection."""
         self._taken(list(self._connections.get(connection_id, ())))
 
     def earliest_deadline_ms(self) -> int | None:

@@ -5,7 +5,7 @@ A handle names one message that was handed out, and the pop that did it:
 
     first offset of the pop | pop time | invisible time | revive queue | mark | broker | queue | offset
 
-separated by blanks. The mark says what kind of topic the message lies in.
+separated by blanks. The mark names the kind of topic that holds the message: normal or retry.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,9 @@ class HandleError(ValueError):
 
 
 def pop_retry_topic(topic: str, group: str, v2: bool = False) -> str:
-    """Where messages of a topic come back to a group that did not acknowledge them in time."""
+    """The retry topic through which a group receives messages of a topic again that it did not acknowledge in
+    time.
+    """
     return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 
 
@@ -39,7 +41,7 @@ def mark_of(topic: str) -> str:
 
 
 def marked_topic(topic: str, group: str, mark: str) -> str:
-    """The topic that a message of `topic` with this mark lies in. Raises HandleError."""
+    """The topic that holds a message of `topic` with this mark. Raises HandleError."""
     if mark == MARK_NORMAL:
         return topic
     if mark not in (MARK_RETRY, MARK_RETRY_V2):

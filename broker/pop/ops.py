@@ -1,4 +1,4 @@
-"""The records of rmq_sys_LEDGERMQ_POP: what became of the messages that were handed out. Pure.
+"""The records of rmq_sys_LEDGERMQ_POP: what happened to the messages that were handed out. Pure.
 
 A body is JSON: {"version": 1, "ops": [["p", group, topic, queue, …], …]}, in the order in which it happened:
 
@@ -7,8 +7,8 @@ A body is JSON: {"version": 1, "ops": [["p", group, topic, queue, …], …]}, i
     s  the group was moved to an offset: next                d  dropped with its topic or group
 
 Runs are [first, count, first, count, …]. Records with the tag s are parts of a snapshot instead: {"version":
-1, "part": 0, "parts": 2, "rows": [...]}, rows as of `PopTable.rows`; a reader needs nothing from before. A
-record is committed before any client is answered what it says.
+1, "part": 0, "parts": 2, "rows": [...]}, rows as of `PopTable.rows`; a reader needs no earlier records. A
+record is committed before the clients that caused it are answered.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,14 +71,14 @@ class PoppedInOrder(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Acknowledged, or come to lie elsewhere: these are not handed out again."""
+    """Acknowledged, or copied to another topic: these are not handed out again."""
 
     key: GroupQueueKey
     offsets: tuple[int, ...]
 
 
 class Changed(NamedTuple):
-    """One that is out stays invisible from this time on for so long."""
+    """An in-flight message stays invisible from this time on for this long (ms)."""
 
     key: GroupQueueKey
     offset: int
@@ -87,14 +87,14 @@ class Changed(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """The group goes on at this offset, and what it has out does not count any more."""
+    """The group continues at this offset, and its in-flight messages are dropped."""
 
     key: GroupQueueKey
     next_offset: int
 
 
 class Dropped(NamedTuple):
-    """Nothing is known of the queue any more: its topic or its group is gone."""
+    """The queue is removed from the table: its topic or its group was deleted."""
 
     key: GroupQueueKey
 
@@ -109,7 +109,7 @@ class SnapshotPart(NamedTuple):
 
 
 def encode_op(op: Op) -> bytes:
-    """One op as it stands in a record's list."""
+    """One op encoded as an element of a record's list (JSON)."""
     head = op.key
     match op:
         case Popped(_, offsets, next_offset, pop_time_ms, invisible_ms):
@@ -186,7 +186,7 @@ def whole(value: object) -> int:
 
 
 def read_key(row: Sequence[Any]) -> GroupQueueKey:
-    """The key that stands from the second place on in each row. Raises ValueError."""
+    """The key, from the row's second element on. Raises ValueError."""
     return GroupQueueKey(str(row[1]), str(row[2]), whole(row[3]))
 
 

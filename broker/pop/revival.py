@@ -1,10 +1,10 @@
-"""What becomes of a message that was not acknowledged in time: its copy in the group's pop retry topic
+"""The copy of a message that was not acknowledged in time, in the group's pop retry topic
 (PopReviveService.reviveRetry), or among its dead letters. Pure.
 
-Brings back what was not acknowledged in time (PopReviveService), on the leader only.
+Revives messages that were not acknowledged in time (PopReviveService), on the leader only.
 
-A message whose time is over is copied to the group's pop retry topic, where the group's next pop finds it, or
-after too many tries to its dead letters, and is finished in the same put.
+A message whose invisible time has ended is copied to the group's pop retry topic, where the group's next pop
+finds it, or after too many tries to its dead letters, and is finished in the same put.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ PROPERTY_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 
 def target_topic(record: Record, group: SubscriptionGroupConfig, is_v2: bool) -> TopicConfig:
-    """Where the message goes. One from a retry topic goes there again."""
+    """The topic of the message's copy. A message from a retry topic is copied to the same topic again."""
     if record.reconsume_times >= group.retry_max_times:
         return dlq_topic(group.name)
     if record.topic.startswith(RETRY_PREFIX):
@@ -69,7 +69,7 @@ def retry_copy(
 
 
 def _properties(record: Record, topic: TopicConfig, group: str, pop_time_ms: int) -> bytes:
-    """With what the copy says of its origin, as long as there is room for that."""
+    """The copy's properties: those of its origin are added as far as there is room."""
     properties = parse_properties(record.properties)
     if not record.reconsume_times or PROPERTY_FIRST_POP_TIME not in properties:
         properties[PROPERTY_FIRST_POP_TIME] = str(pop_time_ms)
@@ -190,7 +190,7 @@ class Revival:
             pass
 
     async def revive_due(self) -> None:
-        """Revive all whose time is over by now."""
+        """Revive all messages whose invisible time has ended."""
         table = self._ledger.table
         while table is not None and self._ledger.table is table:
             self._due += table.deadlines.take_due(self._now_ms())
@@ -206,7 +206,7 @@ class Revival:
             await asyncio.sleep(0)
 
     def _gather(self) -> _Batch:
-        """What is due now, as much as one put takes. Checkouts with nothing left out are dropped."""
+        """The due messages, as many as fit in one put. Batches without in-flight messages are dropped."""
         self._due = [in_flight_batch for in_flight_batch in self._due if in_flight_batch.left]
         batch = _Batch()
         for in_flight_batch in self._due:
@@ -238,7 +238,7 @@ class Revival:
         batch.finish(key, offset)
 
     def _record(self, key: GroupQueueKey, offset: int) -> Record | None:
-        """None for a message that is gone. Raises DamagedRecordError."""
+        """None for a deleted message. Raises DamagedRecordError."""
         queue = self._log.queues.get(key.topic, key.queue_id)
         units = queue.units(offset, 1) if queue is not None and offset >= queue.min_offset else []
         try:
@@ -267,7 +267,7 @@ class Revival:
                 table.deadlines.add(in_flight_batch, self._now_ms() + wait_ms)
 
     def _put(self, batch: _Batch) -> bool:
-        """Whether to go on at once."""
+        """Return whether to continue at once."""
         if not batch.finished:
             return True
         status = self._ledger.move(batch.messages, batch.ops())

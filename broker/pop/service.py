@@ -1,9 +1,10 @@
-"""POP_MESSAGE (200050), and what consumers say of what they popped, on the writable leader
+"""POP_MESSAGE (200050), and acknowledgements and changes of popped messages, on the writable leader
 (PopMessageProcessor).
 
 All requests of a loop turn share a record, and each is answered when that is committed: no consumer has a
-message unless every later leader knows it. A pop that finds nothing is held until a message comes, as long as
-it asks for. While a new leader loads the table of messages in flight, requests wait for it.
+message that a later leader does not have in its table. A pop that finds nothing is held until a message
+arrives, at most for the time that it asks for. While a new leader loads the table of messages in flight,
+requests wait for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

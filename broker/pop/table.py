@@ -37,8 +37,9 @@ class PopTable:
         self._is_ticking = False
 
     def start_clock(self, wall_ms: int, now_ms: int) -> None:
-        """Set the end of all that is out, on a monotonic clock that shows `now_ms`. The wall clock says how
-        much of its time each has had, and may be wrong: none ends later than its whole time from now.
+        """Set the end of every in-flight message's invisible time, on a monotonic clock that shows `now_ms`.
+        The elapsed part is computed from the wall clock, which may be wrong: no message ends later than its
+        whole invisible time from now.
         """
         self._is_ticking = True
         for group_queue in self.group_queues.values():

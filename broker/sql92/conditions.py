@@ -91,7 +91,7 @@ def constant(kind: Kind, value: Value, *, is_constant: bool = True) -> Operand:
 
 
 def property_of(name: str) -> Operand:
-    """The property of that name, with upper and lower case told apart."""
+    """The property of that name, case-sensitive."""
     key = name.encode()
 
     def evaluate(properties: bytes) -> str | None:
@@ -231,7 +231,9 @@ _READERS: Final[dict[Kind, _Convert]] = {
     Kind.INTEGER: integer_of,
     Kind.LONG: long_of,
     Kind.DOUBLE: double_of,
+    Kind.NONE: double_of,
 }
+"""How a text is read that is compared with a value of this kind. None has no value: nothing is read."""
 
 
 def ordered(answer: Answer, left: Operand, right: Operand) -> Operand:
@@ -313,10 +315,10 @@ def _meeting(left: Kind, right: Kind) -> _Meet:
     if left.is_text and right.is_text:
         return lambda one, other: compare_doubles(double_of(one), double_of(other))
     if left.is_text:
-        read, compare = _READERS.get(right, _no_number), _comparing(right, right)
+        read, compare = _READERS[right], _comparing(right, right)
         return lambda one, other: compare(read(one), other)
     if right.is_text:
-        read, compare = _READERS.get(left, _no_number), _comparing(left, left)
+        read, compare = _READERS[left], _comparing(left, left)
         return lambda one, other: compare(one, read(other))
     return _comparing(left, right)
 
@@ -343,7 +345,3 @@ def _sameness(left: Kind, right: Kind) -> _Same:
 def _cast_error(one: Any, other: Any) -> bool:
     """`TRUE = a`: RocketMQ's broker casts the wrong side, and fails at every message that has an a."""
     raise EvaluationError
-
-
-def _no_number(text: str) -> int:
-    raise NotANumberError

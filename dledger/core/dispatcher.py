@@ -325,12 +325,12 @@ class EntryDispatcher:
         if is_prefix(self._log, response):
             self._append_from(response.end_index, "its log is a prefix of ours")
             return
-        match next_step(self._log, response):
-            case CompareAt(index):
-                self._compare_index = index
-                self._request_sent_ms = LONG_AGO_MS
-            case TruncateAt() as step:
-                self._truncate_peer(step.index, step.is_reset, response, step.reason)
+        step = next_step(self._log, response)
+        if isinstance(step, CompareAt):
+            self._compare_index = step.index
+            self._request_sent_ms = LONG_AGO_MS
+        else:
+            self._truncate_peer(step.index, step.is_reset, response, step.reason)
 
     def on_truncate_response(self, response: TruncateResponse) -> None:
         truncate = self._truncate

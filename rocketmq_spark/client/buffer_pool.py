@@ -38,7 +38,7 @@ class BufferPool:
 
 
 def _is_unused(block: bytearray) -> bool:
-    """A bytearray cannot change its length while anybody holds a view of it."""
+    """A bytearray cannot change its length while a view of it exists."""
     try:
         block.append(block.pop())
     except BufferError:

@@ -66,7 +66,7 @@ SAFETY = (
     Scenario(
         "dledger#316",
         "The commit index is beyond the end after a truncation, and the node that is elected waits for ever",
-        "commit index ≤ end, always, and a new leader takes writes within a bound",
+        "commit index ≤ end, always, and a new leader accepts writes within a bound",
         ("dledger#316", "DLedgerRoleChangeHandler"),
         (
             *REPLICATION(
@@ -80,13 +80,13 @@ SAFETY = (
     Scenario(
         "rocketmq#2178",
         "A node whose log was behind is elected",
-        "nobody leads without every committed entry",
+        "no node leads without every committed entry",
         ("rocketmq#2178", "dledger#52"),
         (*golden("vote_refused_for_outdated_log"), *VOTES("can_grant_vote"), *SEEDS("base_seeds_hold")),
     ),
     Scenario(
         "dledger#278",
-        "A follower commits what it was told without looking at its own log",
+        "A follower commits up to the leader's commit index without checking its own log",
         "it commits only what was compared with the leader's log, and never goes back",
         ("dledger#278",),
         (
@@ -139,7 +139,7 @@ SAFETY = (
     ),
     Scenario(
         "crc-never-checked",
-        "The format has checksums that nobody computes or looks at",
+        "The format has checksums that are neither computed nor checked",
         "every flipped bit is found: at a start, in a push, in a read, by the scrubber",
         ("DLedgerEntryCoder and DLedgerMmapFileStore",),
         (
@@ -176,7 +176,7 @@ SAFETY = (
     ),
     Scenario(
         "rocketmq#7511",
-        "Two ways into the log: a lock is too fine in one, and its mend forgets the other",
+        "Two ways into the log: a lock is too fine in one, and its fix misses the other",
         "one way into the log gives positions and queue offsets, for every kind of message",
         ("rocketmq#7511", "rocketmq#8762", "rocketmq#8763"),
         (
@@ -202,7 +202,7 @@ SAFETY = (
     Scenario(
         "rocketmq#3168",
         "A broker is shown as master and slave at once",
-        "an address has one place in a route, and an earlier term never takes the leader's place back",
+        "an address has one place in a route, and a message of an earlier term never replaces the leader's",
         ("rocketmq#3168",),
         (
             *ROUTES(
@@ -240,7 +240,7 @@ REPLICATION_AND_DISK = (
     Scenario(
         "dledger#275",
         "A majority needs what the leader removed, and the cluster is out of service",
-        "the followers begin anew, and the group takes writes",
+        "the followers' logs begin again at the leader's first entry, and the group accepts writes",
         ("dledger#275",),
         (
             *GROUP_FAULTS("dl275_group_is_available_when_the_majority_needs_what_the_leader_removed"),
@@ -288,7 +288,7 @@ REPLICATION_AND_DISK = (
     ),
     Scenario(
         "dledger#320",
-        "After a time-out overlapping batches are sent again, and comparison begins anew",
+        "After a time-out overlapping batches are sent again, and comparison begins again",
         "a repeated push is acknowledged, not compared",
         ("dledger#320",),
         (
@@ -334,7 +334,7 @@ REPLICATION_AND_DISK = (
     Scenario(
         "slowest-follower-ignored",
         "Files are removed by time and disk use, whatever the slowest follower still needs",
-        "removal waits for slow followers up to a stated bound, and one beyond it begins anew",
+        "removal waits for slow followers up to a stated bound, and a follower beyond it begins again",
         ("DLedger's CleanSpaceService",),
         (
             *golden("reset_entry_removed_while_pushing"),

@@ -45,7 +45,7 @@ from tests.scenarios.scenario import (
 NAMED = (
     Scenario(
         "S1",
-        "Figure 8: an entry of an old term on a majority, the leader changes, another takes its place",
+        "Figure 8: an entry of an old term on a majority, the leader changes, another entry replaces it",
         "a committed entry is never replaced",
         ("Raft, section 5.4.2", "DLedger's MemberState, which commits by counting copies alone"),
         (
@@ -111,7 +111,7 @@ NAMED = (
     Scenario(
         "S5",
         "The log is cut below the commit index, then the node is elected",
-        "the commit index never passes the end; the leader takes writes within a bound",
+        "the commit index never passes the end; the leader accepts writes within a bound",
         ("dledger#316",),
         (
             *REPLICATION(
@@ -152,7 +152,7 @@ NAMED = (
     Scenario(
         "S8",
         "An isolated follower comes back with a high term",
-        "nobody is disturbed, and it follows again within a bound",
+        "no other node is disturbed, and it follows again within a bound",
         ("dledger#325", "Raft thesis 9.6"),
         (
             *ELECTIONS("s8_isolated_follower_comes_back_without_disturbing"),
@@ -163,7 +163,7 @@ NAMED = (
     Scenario(
         "S9",
         "Overlapping batches are sent again after time-outs",
-        "the follower takes each entry once, and there is no storm of COMPARE",
+        "the follower appends each entry once, and there is no storm of COMPARE",
         ("dledger#320",),
         (
             *REPLICATION(
@@ -177,7 +177,7 @@ NAMED = (
     Scenario(
         "S10",
         "A bit flips in, or bytes are cut from, any file of a minority",
-        "it is detected and repaired, and nobody is elected with it",
+        "it is detected and repaired, and no node is elected with it",
         ("jepsen.io/analyses/nats-2.12.1", "Alagappan et al., Protocol-aware recovery"),
         (
             *DAMAGE_TABLE("row_of_the_damage_table"),
@@ -217,7 +217,7 @@ NAMED = (
     Scenario(
         "S13",
         "One direction between the leader and the others is cut, with clients on both sides",
-        "the old leader steps down, acknowledges nothing and tells nothing that is old",
+        "the old leader steps down, acknowledges nothing and answers no reads with old data",
         ("rocketmq#6662", "rocketmq#4800"),
         (
             *ELECTIONS(
@@ -251,7 +251,7 @@ NAMED = (
     ),
     Scenario(
         "S15",
-        "Nobody uses the cluster for ten minutes",
+        "No client uses the cluster for ten minutes",
         "it uses next to no time, sends beats only, and keeps nothing that is over",
         ("dledger#122", "pull request dledger#309"),
         (

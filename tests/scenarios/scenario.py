@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`holds`: what must be true. `known_from`: where it happened, or who tells of it.
+    """`holds`: what must be true. `known_from`: where it happened, or the source that reports it.
     `tests`: pytest node ids. `waits_for`: the features without which it, or the rest of it, cannot be told.
     """
 

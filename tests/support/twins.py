@@ -40,13 +40,22 @@ def covered_files() -> list[str]:
 
 
 def covered_tests() -> list[str]:
-    """The tests that are to take these branches: of the modules' own packages, and the golden traces."""
+    """The tests that are to take these branches: of the modules' own packages and compiled twins, and
+    the golden traces. A test counts as well when only a helper beside it imports the module.
+    """
     files = covered_files()
-    folders = {f"tests/unit/{file.partition('/')[0]}/" for file in files} | {"tests/golden/"}
-    golden = [name for name in quick_tests() if name.startswith("tests/golden/")]
-    return [
-        name for name in dict.fromkeys([*nearest_tests(files), *golden]) if name.startswith(tuple(folders))
+    units = {f"tests/unit/{file.partition('/')[0]}" for file in files}
+    folders = {f"{unit}/" for unit in units} | {"tests/golden/", f"{COMPILED_ONLY}/"}
+    modules = {module_of(file) for file in files}
+    helpers = [
+        str(path.relative_to(ROOT))
+        for unit in sorted(units)
+        for path in (ROOT / unit).rglob("*.py")
+        if not path.name.startswith("test_") and modules & set(imported(path))
     ]
+    golden = [name for name in quick_tests() if name.startswith("tests/golden/")]
+    nearest = dict.fromkeys([*nearest_tests([*files, *helpers]), *golden])
+    return [name for name in nearest if name.startswith(tuple(folders))]
 
 
 if __name__ == "__main__":

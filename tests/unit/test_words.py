@@ -20,8 +20,13 @@ PLAINER = {
     "whither": "to which",
     "thrice": "three times",
 }
-PRINTED = {"scenarios.md", "mutants.md"}
-"""Pages that are printed from catalogues of the tests."""
+PLAINER_IN_CODE = PLAINER | {
+    "told": "sent, reported, notified",
+    "anybody": "any client, any node",
+    "everybody": "every client, every node",
+}
+PRINTED = {"mutants.md"}
+"""Pages that are printed from the tests, with names of them that stay."""
 PAGES = [
     *ROOT.glob("*.md"),
     *(page for page in ROOT.glob("docs/**/*.md") if page.name not in PRINTED),
@@ -35,7 +40,7 @@ def uses(word: str, paths: list[Path]) -> list[str]:
     """Each line of the files that has the word, with its place and the plainer word."""
     pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
     return [
-        f"{path.relative_to(ROOT)}:{number}: {word}: {PLAINER[word]}"
+        f"{path.relative_to(ROOT)}:{number}: {word}: {PLAINER_IN_CODE[word]}"
         for path in paths
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if pattern.search(line)
@@ -47,6 +52,6 @@ def test_pages_use_the_plainer_word(word: str) -> None:
     assert uses(word, PAGES) == []
 
 
-@pytest.mark.parametrize("word", PLAINER)
+@pytest.mark.parametrize("word", PLAINER_IN_CODE)
 def test_code_uses_the_plainer_word(word: str) -> None:
     assert uses(word, CODE) == []

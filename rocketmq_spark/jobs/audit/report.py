@@ -108,7 +108,7 @@ def seal(content: Mapping[str, Any], key: bytes | None) -> dict[str, Any]:
 
 
 def key_id(key: bytes) -> str:
-    """Tells keys apart without telling them."""
+    """A short id that identifies a key without revealing it: 16 hex characters."""
     return hashlib.sha256(b"ledgermq-audit-key:" + key).hexdigest()[:16]
 
 

@@ -12,6 +12,7 @@ from commitlog.entry import (
     encode_units,
     entry_position,
     entry_starts,
+    has_right_crcs,
     place_entry,
     verify_entries,
     write_physical_offset,
@@ -106,6 +107,35 @@ def test_verify_cut_range_is_corrupt(length: int) -> None:
 def test_verify_range_that_claims_something_else_is_corrupt(change: dict[str, int]) -> None:
     with pytest.raises(CorruptRangeError):
         verify_entries(dataclasses.replace(three_entries(), **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [0, HEADER_BYTES - 1, -1])
+def test_a_size_below_a_header_gives_no_units(size: int) -> None:
+    data = bytearray(three_entries().data)
+    data[4:8] = size.to_bytes(4, "big", signed=True)
+    with pytest.raises(CorruptRangeError, match=f"entry 10: size {size}"):
+        encode_units(bytes(data))
+
+
+def test_bytes_behind_the_last_entry_are_corrupt() -> None:
+    found = three_entries()
+    data = bytes(found.data) + bytes(HEADER_BYTES - 1)
+    with pytest.raises(CorruptRangeError, match="entry 13: 47 bytes are no header"):
+        verify_entries(dataclasses.replace(found, data=data))
+
+
+@pytest.mark.parametrize(
+    ("at", "is_right"), [(None, True), (8, False), (36, False), (40, False), (HEADER_BYTES, False)]
+)
+def test_crcs_are_right_until_a_byte_changes(at: int | None, is_right: bool) -> None:
+    data = bytearray(encode_entries([b"body"], 7, 2, 1000, None)[0])
+    if at is not None:
+        data[at] ^= 1
+    assert has_right_crcs(bytes(data), 0, len(data)) is is_right
+
+
+def test_an_entry_of_java_holds_no_crc_that_could_be_wrong() -> None:
+    assert has_right_crcs(ENTRY_VECTOR, 0, len(ENTRY_VECTOR))
 
 
 @pytest.mark.parametrize(

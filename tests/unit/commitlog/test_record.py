@@ -12,11 +12,14 @@ from commitlog.record import (
     get_property,
     host_bytes,
     offset_msg_id,
+    own_words,
     parse_properties,
+    properties_of,
     record_size,
     tags_code,
 )
-from remoting.record_layout import MAGIC_V2
+from remoting.record import decode_records
+from remoting.record_layout import MAGIC_V2, RECORD_BYTES_MIN
 
 VECTOR = bytes.fromhex(
     "0000006b daa320a7 3610a686 00000001 00000000 00000000 00000005 00000000"
@@ -180,6 +183,39 @@ def test_decode_damaged_record_says_what_is_wrong(at: int, damage: bytes, reason
 def test_decode_cut_record_is_corrupt(length: int) -> None:
     with pytest.raises(CorruptRecordError):
         decode_record(VECTOR[:length])
+
+
+@pytest.mark.parametrize(
+    ("at", "damage", "reason"),
+    [
+        (84, b"\x00\x00\x00\x7f", "body of 127"),
+        (84, b"\xff\xff\xff\xff", "body of -1"),
+        (93, b"\xff", "topic that does not end"),
+    ],
+)
+def test_properties_of_a_damaged_record_are_not_given(at: int, damage: bytes, reason: str) -> None:
+    data = VECTOR[:at] + damage + VECTOR[at + len(damage) :]
+    with pytest.raises(CorruptRecordError, match=reason):
+        properties_of(data, 0, len(data))
+
+
+def test_no_record_begins_before_the_bytes_or_at_their_end() -> None:
+    for start in (-1, len(VECTOR)):
+        with pytest.raises(CorruptRecordError, match="no record"):
+            record_size(VECTOR, start)
+
+
+def test_records_without_a_gap_are_decoded_one_by_one() -> None:
+    records = [encode_record(vector_message(), offset, STORED_MS) for offset in range(3)]
+    assert [one.queue_offset for one in decode_records(b"".join(records))] == [0, 1, 2]
+    assert decode_records(b"") == []
+    with pytest.raises(CorruptRecordError):
+        decode_records(records[0] + records[1][:-1])
+
+
+def test_size_and_position_are_read_from_whole_records_only() -> None:
+    assert own_words(VECTOR) == (len(VECTOR), int.from_bytes(VECTOR[28:36], "big"))
+    assert own_words(VECTOR[: RECORD_BYTES_MIN - 1]) == (0, -1)
 
 
 def test_parse_properties_drops_empty_names_and_values() -> None:

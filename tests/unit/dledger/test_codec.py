@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dledger.codec import (
     HEADER_BYTES_MAX,
+    INTEGER_MAX,
     TEXT_BYTES_MAX,
     FrameDecoder,
     Hello,
@@ -19,6 +20,7 @@ from dledger.codec import (
 )
 from dledger.core.messages import (
     AppendRequest,
+    AppendResponse,
     CompareResponse,
     FetchResponse,
     HeartbeatRequest,
@@ -162,6 +164,19 @@ def test_one_changed_byte_is_decoded_or_refused(message: Any, data: st.DataObjec
 def test_wrong_bytes_are_named(data: bytes, words: str) -> None:
     with pytest.raises(PeerProtocolError, match=words):
         decode(data)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AppendRequest(INTEGER_MAX + 1, 7, 2, EntryRange(8, 9, 3, b"two entries")),
+        AppendResponse(INTEGER_MAX + 1, ResponseCode.SUCCESS, 8, 9, 9),
+    ],
+)
+def test_number_of_more_than_63_bits_is_written_and_refused_by_the_reader(message: Any) -> None:
+    """The compiled code hands such a message back to Python, which writes it as msgpack does."""
+    with pytest.raises(PeerProtocolError, match="term is not a number"):
+        decode(frame(message))
 
 
 def test_too_long_frame_is_refused_before_it_arrives() -> None:

@@ -94,6 +94,15 @@ def test_compare_after_retention_begins_at_the_end_again() -> None:
     assert bench.pump(100) == [CompareRequest(TERM, -1, 3, 4)]
 
 
+def test_compare_of_an_entry_that_retention_leaves_goes_on() -> None:
+    bench = Bench(1, 1, 4, 4)
+    bench.start()
+    bench.log.truncate_before(2)
+    bench.dispatcher.log_begins_at(2)
+    assert bench.pump() == [], "nothing is sent again"
+    assert bench.dispatcher.state is PushState.COMPARE
+
+
 def test_truncate_that_speaks_of_removed_entries_is_void() -> None:
     bench = Bench(1, 1, 4, 4)
     bench.start()

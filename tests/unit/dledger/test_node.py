@@ -196,6 +196,14 @@ def test_round_is_lost_when_the_last_who_could_answer_disconnects() -> None:
     assert bench.node.deadline_ms() == 1500 + 25
 
 
+def test_connection_of_a_node_that_is_no_member_sends_nothing() -> None:
+    bench = Bench()
+    bench.win()
+    bench.node.peer_connected("n9", bench.now_ms)
+    bench.node.peer_disconnected("n9", bench.now_ms)
+    assert bench.take().send_now == ()
+
+
 def test_persisted_of_an_entry_that_no_longer_stands_is_ignored() -> None:
     bench = Bench(members=1)
     bench.tick(0)

@@ -175,6 +175,14 @@ def test_nobody_is_asked_any_more_once_healed() -> None:
     assert asked(bench.tick(250)) == []
 
 
+def test_peer_that_connects_after_healing_is_not_asked() -> None:
+    bench = Bench(LOG_LOST, entries=3)
+    bench.receive("n1", HeartbeatRequest(1, 2))
+    assert bench.receive("n1", answer(-1, is_leader=True)).is_healed
+    bench.node.peer_connected("n2", bench.now_ms)
+    assert asked(bench.take()) == []
+
+
 # ---- healing
 
 

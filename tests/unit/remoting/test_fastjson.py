@@ -17,6 +17,10 @@ def test_unquoted_integer_keys_become_text() -> None:
     assert loads(b'{0:"10.0.0.1:10911", -1 : {2:[]}}') == {"0": "10.0.0.1:10911", "-1": {"2": []}}
 
 
+def test_arrays_of_any_length_stand_below_unquoted_keys() -> None:
+    assert loads(b"{0:[],1:[5],2:[5,6]}") == {"0": [], "1": [5], "2": [5, 6]}
+
+
 def test_object_keys_become_their_sorted_text() -> None:
     text = b'{"offsetTable":{{"topic":"T","queueId":0,"brokerName":"b"}:123},"x":1}\n'
     assert loads(text) == {"offsetTable": {_QUEUE_TEXT: 123}, "x": 1}

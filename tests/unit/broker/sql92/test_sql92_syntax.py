@@ -10,6 +10,7 @@ from broker.consume.filters import EXPRESSION_CHARS_MAX, FilterError
 from broker.sql92.compiler import TOKENS_MAX, SqlCompiler
 from broker.sql92.conditions import DEPTH_MAX
 from commitlog.record import format_properties
+from tests.support.sql92_answers import answer_of
 
 FIVE = format_properties({"a": "5"})
 
@@ -57,6 +58,21 @@ def test_a_refusal_says_what_is_wrong(compiler: SqlCompiler, expression: str, wo
     with pytest.raises(FilterError) as refused:
         compiler.compile(expression)
     assert str(refused.value) == words
+
+
+@pytest.mark.parametrize(
+    ("expression", "properties", "answer"),
+    [
+        ("TRUE = a", {"a": "true"}, "error"),
+        ("TRUE = a", {"a": "5"}, "error"),
+        ("TRUE = a", {}, "false"),
+        ("a = TRUE", {"a": "true"}, "true"),
+    ],
+)
+def test_a_truth_value_on_the_left_of_a_property_has_no_answer(
+    compiler: SqlCompiler, expression: str, properties: dict[str, str], answer: str
+) -> None:
+    assert answer_of(compiler, expression, properties) == answer
 
 
 @pytest.mark.parametrize(
