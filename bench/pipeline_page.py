@@ -119,7 +119,7 @@ warmed up before its rounds ({rounds}); figures are medians, with the least and 
 brackets. The files that are read {files}.{from_disk} Bodies are random bytes after their number: nothing
 compresses them."""
 AIMS = """\
-"Reading" three replicas is taken in two ways: by our own reader, which checks and takes apart every
+"Reading" three replicas is measured in two ways: by our own reader, which checks and parses every
 entry, and by Spark's `binaryFile`, which only brings the bytes into memory. The bound of two cores
 against one leaves room for what is not divided: planning and the driver's work. `local[1]` alone would
 not be one core: its JVM compiles and collects, and the nodes answer, on the other. The archive is written
@@ -129,10 +129,10 @@ NOTES = {
 MB are those of the bodies. The loop and the Java consumer read one queue after the other in one thread.
 The Parquet files hold the same bodies alone, not compressed: what Spark needs to have them as rows
 without any cluster. "Rows from a Python source that does nothing else" are as many of the same sizes,
-whose bodies a task takes from these files: what Spark's transfer from Python and its work on rows cost.""",
+whose bodies a task reads from these files: what Spark's transfer from Python and its work on rows cost.""",
     "Reading the files": """\
 MB are those of the log, headers and properties included, of one replica with data files of 64 MiB.
-`binaryFile` brings each file into memory and looks at nothing in it (its files are counted with the
+`binaryFile` reads each file into memory and nothing more (its files are counted with the
 room that is reserved in the last one).""",
     "Audit": """\
 MB and messages are those of three replicas: CRC of each entry, order, epochs, and a hash of each range.""",
