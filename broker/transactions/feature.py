@@ -15,7 +15,10 @@ from remoting.codes import RequestCode
 
 
 def first_open_half(core: Core) -> int | None:
-    """Position of the first transaction that may be open, as the leader last wrote it."""
+    """Position of the first transaction that may be open, as the leader last wrote it.
+
+    The pin is read from replicated offsets, not from the leader's table: every node deletes the same files.
+    """
     offset = core.state.offsets.get(GROUP, HALF_TOPIC, HALF_QUEUE_ID) or 0
     return core.log.queues.position_at(HALF_TOPIC, HALF_QUEUE_ID, offset)
 
