@@ -181,7 +181,7 @@ class ConsumeQueues:
                     buffered[queue] = None
                     queue.put(request.queue_offset, request.position, request.size, request.tags_code)
             assert not deletions, deletions  # each is in a record of the batch
-        self._buffered_bytes += len(batch) * UNIT_BYTES
+        self._buffered_bytes += batch.message_count * UNIT_BYTES
 
     def delete(self, topic: str) -> None:
         """Drop the queues of a topic; their offsets begin at 0 again. The files go with the next flush."""
@@ -222,8 +222,9 @@ class ConsumeQueues:
     @property
     def wants_flush(self) -> bool:
         """Whether so much is buffered that a flush should not wait for its interval."""
-        least = max(self.config.flush_bytes, len(self._buffered) * self.config.flush_bytes_per_queue)
-        return self._buffered_bytes >= least
+        config = self.config
+        least = max(config.flush_bytes, len(self._buffered) * config.flush_bytes_per_queue)
+        return self._buffered_bytes >= min(least, config.buffered_bytes_max)
 
     def take_writes(self, applied: Applied) -> QueueWrites | None:
         """Loop thread: what a flush is to write; None when there is nothing new."""

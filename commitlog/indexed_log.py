@@ -87,6 +87,8 @@ class Reput:
         self._waits_for_index = NO_INDEX
         self.seconds = Histogram()
         """How long each stretch took, if nothing held it up."""
+        self.messages_most = 0
+        """In one stretch."""
         self._undelivered: list[tuple[DispatchListener, DispatchBatch]] = []
         self._behind: tuple[DispatchListener, Applied] | None = None
         """A listener that is given again what the others have had already, and how far it is."""
@@ -182,7 +184,8 @@ class Reput:
             self._queues.put_all(batch)
         self.applied = applied
         self._on_queued()
-        if batch:
+        if batch.message_count:
+            self.messages_most = max(self.messages_most, batch.message_count)
             topics = batch.topics
             self._undelivered = [
                 (listener, batch)
@@ -317,6 +320,11 @@ class IndexedLog(ABC):
         """How long each stretch took to reach the queues and the listeners."""
         return self._reput.seconds
 
+    @property
+    def dispatched_most(self) -> int:
+        """As MessageLog."""
+        return self._reput.messages_most
+
     def add_listener(self, listener: DispatchListener, topics: Collection[str] | None = None) -> None:
         """As MessageLog."""
         self._reput.add_listener(listener, topics)
@@ -354,7 +362,7 @@ class IndexedLog(ABC):
     def _after_queued(self) -> None:
         # Before the listeners are called: they may read the messages.
         self._readable_end = max(self._readable_end, self._reput.applied.position)
-        if self.queues.wants_flush or self.queues.is_full:
+        if self.queues.wants_flush:
             self._flusher.flush_soon()
 
     # -- reading -------------------------------------------------------------------------------------------
