@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from commitlog.batch_read import GAP_BYTES_MAX
 from commitlog.consume_queue import UNIT, UNIT_BYTES
 from commitlog.consume_queues import ConsumeQueueConfig, ConsumeQueues, QueueFlusher
 from commitlog.dispatch import Applied, DispatchBatch
@@ -32,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 STRETCH_ENTRIES_MAX: Final = 1024
 STRETCH_BYTES_MAX: Final = 512 * 1024
+GAP_BYTES_MAX: Final = 8 * 1024
+"""Records no farther apart than this are read from the files in one go."""
 DAMAGE_RETRY_S: Final = 0.5
 """Delay before a damaged stretch is read again: its repair was requested."""
 
@@ -345,10 +346,6 @@ class IndexedLog(ABC):
         """As MessageLog."""
         assert last_index <= self.applied_index, (last_index, self.applied_index)
         return self._read_batch(index, last_index)
-
-    def _dispatch_to(self, index: int) -> None:
-        """Everything up to `index` is committed and can be read: dispatch it."""
-        self._reput.advance_to(index)
 
     def _halt_dispatch(self) -> None:
         self._reput.stop()

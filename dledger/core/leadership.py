@@ -164,7 +164,7 @@ class Leadership:
     def pump(self, now_ms: int, commit_index: int) -> None:
         """Sends what is due to every peer; once in a turn, however many appends the turn brought."""
         if not self.dispatchers:
-            return  # a group of one: nobody to push to, to catch up, or to hand leadership to
+            return  # a group of one has no peer to push to, or to hand leadership to
         self._catch_up.end_window(now_ms, self.appends.oldest_wait_ms(now_ms))
         holders = 1  # this node itself
         for dispatcher in self.dispatchers.values():
