@@ -1,13 +1,17 @@
-"""Bounds of the transport, and what happens at each.
+"""Bounds of the transport, what happens at each, and how many connections the process may have open.
 
-How many connections the process may have open: each needs a file descriptor, and enough must remain for the
-node's own files.
+Each connection needs a file descriptor, and enough must remain for the node's own files.
 """
 
 import contextlib
 import resource
 from dataclasses import dataclass
 from typing import Final
+
+DESCRIPTORS_WANTED = 65_536
+FILES_MAX = 1_024
+"""Descriptors kept for files, pipes and outgoing connections, where there are enough."""
+BACKLOG_MAX = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,6 @@ class RemotingLimits:
 
 
 DEFAULT_LIMITS: Final = RemotingLimits()
-
-
-DESCRIPTORS_WANTED = 65_536
-FILES_MAX = 1_024
-"""Descriptors kept for files, pipes and outgoing connections, where there are enough."""
-BACKLOG_MAX = 1_024
 
 
 @dataclass(frozen=True, slots=True)

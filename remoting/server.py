@@ -5,10 +5,11 @@ import logging
 from collections.abc import Callable, Iterator
 from itertools import count, takewhile
 
+from remoting import limits
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.epoll_io import EpollIo
-from remoting.limits import DEFAULT_LIMITS, RemotingLimits, room
+from remoting.limits import DEFAULT_LIMITS, RemotingLimits
 from remoting.memory_limit import MemoryLimit
 from remoting.router import Inbox, Router
 from sockets.listening import listening
@@ -76,12 +77,10 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         self._inbox = Inbox(self._router)
         self._epoll = EpollIo(self._limits)
-        accepted = room(self._limits.connections_max)
-        self._connections_max = accepted.connections_max
+        room = limits.room(self._limits.connections_max)
+        self._connections_max = room.connections_max
         self._server = await listening(
-            lambda: loop.create_server(
-                self._make_connection, self._host, self._port, backlog=accepted.backlog
-            ),
+            lambda: loop.create_server(self._make_connection, self._host, self._port, backlog=room.backlog),
             self._host,
             self._port,
         )

@@ -16,20 +16,19 @@ import orjson
 from broker.background import Spawn
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection, ClientRegistry
-from broker.readiness import Readiness
+from broker.leadership import Readiness
 from broker.responses import put_error
 from broker.state.changes import SetRequestMode
 from broker.state.request_modes import POP, PULL, RequestMode
 from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX, ConfigFormatError
 from commitlog.log import PutStatus
-from remoting.client.aio import RemotingClient
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import RouteCache
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import ClientError, RequestError
-from remoting.fastjson import FastjsonError, loads
+from remoting.fastjson import FastjsonError, loads_request
 from remoting.route import PERM_READ
 from remoting.router import Handlers
 
@@ -274,7 +273,7 @@ def _json_answer(request: RemotingCommand, body: Mapping[str, Any]) -> RemotingC
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        data = loads(body)
+        data = loads_request(body)
     except FastjsonError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from error
     if not isinstance(data, dict):

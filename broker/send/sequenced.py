@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.readiness import Readiness
+from broker.leadership import Readiness
 from broker.responses import committed_answer, invalid
 from broker.send.admission import (
     PLAIN_SYS_FLAGS,
@@ -29,9 +29,8 @@ from broker.send.sequencing import Sequencing
 from broker.state.changes import EndWriter
 from broker.state.state import ReplicatedState
 from broker.state.writers import WRITERS_MAX
-from broker.timer.delay_levels import PROPERTY_DELAY, effective_level, to_scheduled
-from broker.timer.request import without_timer
-from broker.timer.rules import asks_for_time
+from broker.timer.admission import asks_for_time
+from broker.timer.scheduling import PROPERTY_DELAY, effective_level, to_scheduled, without_timer
 from commitlog.log import MessageLog
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
@@ -55,7 +54,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.headers.sequenced_send import BatchEnd, SequencedSendRequestHeader
+from remoting.headers.send import BatchEnd, SequencedSendRequestHeader
 
 FRAMING_BYTES_MAX: Final = 64 * 1024
 """What a send may have beyond maxMessageSize: one message of just that size fits, with its properties."""
