@@ -101,7 +101,7 @@ PLACES: Final = {
     "produce": "ledgermq.commands.traffic",
     "consume": "ledgermq.commands.traffic",
     "bench": "ledgermq.commands.traffic",
-    "spark": "ledgermq.commands.spark",
+    "spark": "rocketmq_spark.jobs.cli",
     "completion": "ledgermq.commands.local",
     "version": "ledgermq.commands.local",
 }

@@ -50,6 +50,6 @@ def main() -> None:
         errors = sys.modules.get("rocketmq_spark.errors")
         if errors is None or not isinstance(error, errors.RocketmqSparkError):
             raise
-        from rocketmq_spark.jobs.command_base import print_error
+        from rocketmq_spark.jobs.cli import print_error
 
         sys.exit(print_error(error))
