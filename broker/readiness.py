@@ -68,11 +68,11 @@ class Readiness:
         """For remarks: who leads, and where clients find it, as far as this node knows."""
         return leader_hint(self._engine, self._own_id)
 
-    def is_undisputed(self) -> bool:
+    def has_lease(self) -> bool:
         """Of a node that leads: no other node can lead by now. A leader that was cut off from its
         majority may not know yet that it was replaced.
         """
-        return self._engine is None or self._engine.is_undisputed()
+        return self._engine is None or self._engine.has_lease()
 
     def check(self) -> None:
         """Raises the refusal when this node is not the writable leader now."""

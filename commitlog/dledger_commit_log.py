@@ -122,7 +122,7 @@ class DLedgerCommitLog(IndexedLog):
 
     def shows_all_committed(self) -> bool:
         """As MessageLog."""
-        return self.applied_index >= self._engine.commit_index and self._engine.is_undisputed()
+        return self.applied_index >= self._engine.commit_index and self._engine.has_lease()
 
     def on_writable_change(self, callback: Callable[[bool], None]) -> None:
         """As MessageLog."""

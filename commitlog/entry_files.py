@@ -226,7 +226,7 @@ class EntryFiles:
             self.sync_data()
 
     def steps_of(self, ops: Sequence[Op], sync: bool) -> list[Any] | None:
-        """As `write`, but as steps that `native._log.Writer` carries out; then `stepped` is to be called.
+        """As `write`, but as steps that `native._log.Writer` carries out; then `steps_done` is to be called.
 
         None when more than an append to open files is needed, or the descriptors are not the system's own.
         """
@@ -259,7 +259,7 @@ class EntryFiles:
             steps.append(mark)
         return steps
 
-    def stepped(self, ops: Sequence[Op], sync: bool) -> None:
+    def steps_done(self, ops: Sequence[Op], sync: bool) -> None:
         """The steps of these operations are done."""
         first, last = ops[0], ops[-1]
         assert isinstance(first, AppendOp), first

@@ -272,10 +272,10 @@ class EntryStore:
             return None
         return self._files.steps_of(writes.ops, sync)
 
-    def stepped(self, writes: Writes, sync: bool, error: OSError | None) -> None:
+    def steps_done(self, writes: Writes, sync: bool, error: OSError | None) -> None:
         """As LogStore."""
         if error is None:
-            self._files.stepped(writes.ops, sync)
+            self._files.steps_done(writes.ops, sync)
         else:
             self._has_failed = True
 

@@ -12,7 +12,7 @@ from dledger.writer import DiskWriter
 _CHECKPOINT_INTERVAL_MS = 3_000
 _INTERVAL_S = 1.0
 _SCRUB_STEP_BYTES = 256 * 1024
-"""Read in one piece on the writer thread, so that no batch waits long behind it."""
+"""Bytes read in one job of the writer thread: batches wait behind a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ class Maintenance:
 
         Returns how many files were deleted. Raises OSError; the node stops then.
         """
+        # First in memory, so that no reader or push asks for an entry whose file is being deleted.
         self._store.begin_at(begin_index)
         self._node.log_begins_at(begin_index)
         try:
@@ -77,7 +78,7 @@ class Maintenance:
     async def save_checkpoint(self) -> None:
         """Stores end and commit index, so that the next start need not read the whole log.
 
-        Never more than this node's own disk has: the commit index may be ahead of it.
+        At most what this node's own disk has: the commit index may be ahead of it.
         """
         committed = min(self._node.commit_index, self._node.persisted_index)
         if committed == self._checkpointed_index:
@@ -90,7 +91,7 @@ class Maintenance:
             self._fail(error)
 
     async def _scrub(self) -> None:
-        """Reads the bytes of one second."""
+        """Reads as many bytes as the limit allows in one second."""
         left_bytes = self._limits.bytes_per_s
         while left_bytes > 0:
             step_bytes = min(left_bytes, _SCRUB_STEP_BYTES)

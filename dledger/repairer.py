@@ -1,8 +1,8 @@
-"""In-place repair: entries of this node's log that can't be read any more are fetched from the peers.
+"""In-place repair: fetches damaged entries of this node's log from the peers.
 
-Index and term name an entry (Raft 5.3, Log Matching), so any peer that can read it has the same bytes,
-whether it leads or not. The answer is checked, written over the old bytes and synced on the writer thread;
-the node goes on meanwhile.
+Index and term identify an entry (Raft 5.3, Log Matching), so any peer that can read it has the same bytes,
+leader or follower. The writer thread writes the checked bytes over the damaged ones and syncs them, while the
+node continues to work.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from dledger.core.types import UNKNOWN_TERM, CorruptRangeError, DamagedEntryErro
 logger = logging.getLogger(__name__)
 
 DAMAGES_MAX = 1024
-"""Damaged ranges kept at most; the scrubber finds the others again."""
+"""Bounds the memory when a whole disk is damaged; the scrubber finds the other ranges again."""
 _ANSWER_TIMEOUT_S = 2.0
 _PAUSE_S = 1.0
-"""Between two rounds in which no peer could help."""
+"""Pause after a round in which no peer had the entries."""
 
 
 class Repairer:
@@ -73,7 +73,7 @@ class Repairer:
         if through_index < last_index:
             self._damaged[through_index + 1] = max(last_index, self._damaged.get(through_index + 1, -1))
         if not self._damaged:
-            logger.info("[%s] repaired all that was damaged", self._config.self_id)
+            logger.info("[%s] all damaged entries are repaired", self._config.self_id)
         self._report_damage()
 
     # -- requests --------------------------------------------------------------------------------------------
@@ -125,11 +125,12 @@ class Repairer:
         try:
             self._store.verify_range(entries)
         except CorruptRangeError as error:
-            logger.warning("[%s] %s gives damaged entries: %s", self._config.self_id, peer, error)
+            logger.warning("[%s] %s sent damaged entries: %s", self._config.self_id, peer, error)
             return None
         return entries
 
     def _is_asked_for(self, entries: EntryRange, request: FetchRequest) -> bool:
+        # The log may have been truncated since the request: then these entries are another log's.
         return (
             entries.term == request.term
             and entries.first_index == request.first_index

@@ -185,7 +185,7 @@ class LockProcessor:
         """41: answers the queues that are the client's now. During an election the request is held for a
         moment.
         """
-        if self._leads and self._readiness.is_undisputed():
+        if self._leads and self._readiness.has_lease():
             return self._lock(request)
         return self._wait_and_lock(request)
 
@@ -237,7 +237,7 @@ class LockProcessor:
     async def _wait_and_lock(self, request: RemotingCommand) -> RemotingCommand | None:
         end_ms = self._now_ms() + ELECTION_WAIT_MS
         while await self._readiness.wait(max(0, end_ms - self._now_ms())):
-            if self._leads and self._readiness.is_undisputed():
+            if self._leads and self._readiness.has_lease():
                 result = self._lock(request)
                 return result if isinstance(result, RemotingCommand) else await result
             if self._now_ms() >= end_ms:

@@ -1,4 +1,4 @@
-"""A range that several peers get is read and checked once, and is one message, which is encoded once."""
+"""The cache of the last push: a range that several peers get is read, checked and encoded once."""
 
 from dledger.core.config import Config
 from dledger.core.epochs import EpochCache
@@ -21,7 +21,9 @@ class PushCache:
         self._request: AppendRequest | None = None
 
     def clear(self) -> None:
-        """After each pump: appends may follow before the next, and the bytes must not be kept alive."""
+        """Called after each pump: the range may be longer at the next one, and its bytes must not be kept
+        alive.
+        """
         self._asked = self._request = None
 
     def request(self, first_index: int, last_index: int, commit_index: int) -> AppendRequest:

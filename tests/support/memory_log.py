@@ -195,7 +195,7 @@ class MemoryLog:
     def steps_of(self, writes: object, sync: bool) -> None:
         """There are no descriptors."""
 
-    def stepped(self, writes: object, sync: bool, error: OSError | None) -> None:
+    def steps_done(self, writes: object, sync: bool, error: OSError | None) -> None:
         raise AssertionError("nobody was given steps")
 
     def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:
