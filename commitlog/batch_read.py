@@ -1,11 +1,10 @@
-"""The body of a pull answer in one step: a compiled function finds, checks and joins the records of all its
-units. Without the compiled module, or when anything does not agree with the units, the caller reads record by
-record, and its error names what is wrong.
+"""Reads the body of a pull answer in one step: a compiled function finds, checks and joins the records of all
+its units. Without the compiled module, or when a record does not agree with its unit, the caller reads record
+by record, and its error names the wrong record.
 
 Consumers of a topic read its queues in parallel, so one pull skips the records that the next pulls need.
-Stretches of the files that pulls read densely are kept for a while in blocks. A block holds only bytes before
-the readable end: these are committed and never change again, so a block needs no invalidation when the log
-behind them is truncated.
+Parts of the files that pulls read densely are cached in blocks. A block holds only bytes before the readable
+end: they are committed and never change again, so a block stays valid when the log behind it is truncated.
 """
 
 from bisect import bisect_left
@@ -21,16 +20,16 @@ from commitlog.errors import CorruptLogError
 from native import function
 
 GAP_BYTES_MAX: Final = 8 * 1024
-"""Records no farther apart than this are read from the files in one go."""
+"""Records no farther apart than this are read from the files with one call."""
 BLOCK_BYTES: Final = 256 * 1024
 OVERLAP_BYTES: Final = 16 * 1024
 """How far a block reaches into the next one: every smaller record is whole in one of the two."""
 BLOCKS_MAX: Final = 32
 SPREAD_MAX: Final = 16
-"""Blocks are used for records that are at least one in so many of the bytes between them."""
+"""Blocks are used when at least one of so many bytes between the first and the last record is needed."""
 RUN_BYTES_MIN: Final = 64 * 1024
-"""When the wanted records are in runs of at least this average length, as of producers that send batches, the
-runs are read themselves, without blocks.
+"""When the requested records are in runs of at least this average length, as from producers that send
+batches, the runs are read directly, without blocks.
 """
 
 _spans_of = function("_remoting", "spans_of")
@@ -49,7 +48,7 @@ class BatchReader:
         self._cache = cache
         self._cold = cold
         self._blocks: dict[int, bytes] = {}
-        """By number, the one used last at the end."""
+        """By number, the least recently used first."""
 
     def read(self, units: bytes, readable_end: int) -> bytes | None:
         """The records of a consume queue's units, which ascend, back to back; None when Python has to read
@@ -123,7 +122,7 @@ def _position(units: bytes, at: int) -> int:
 
 
 def _bytes_before(position: int, units: bytes, start: int = 0) -> int:
-    """How many bytes of `units` belong to records before a position; the first `start` are known to."""
+    """How many bytes of `units` belong to records before a position; the first `start` bytes do."""
     if start < len(units) and _position(units, len(units) - UNIT_BYTES) < position:
         return len(units)  # the usual answer
     numbers = range(start, len(units), UNIT_BYTES)
@@ -131,6 +130,6 @@ def _bytes_before(position: int, units: bytes, start: int = 0) -> int:
 
 
 def _are_runs(spans: Sequence[Span], wanted_bytes: int) -> bool:
-    """Whether the spans are long and hold little else than what is wanted."""
+    """Whether the spans are long and have few bytes besides the requested records."""
     read_bytes = sum(end - start for start, end in spans)
     return len(spans) * RUN_BYTES_MIN <= wanted_bytes and read_bytes * 3 <= wanted_bytes * 4

@@ -1,8 +1,8 @@
 """The commit log of a replica group: each message one entry of a DLedger log, served on its leader.
 
 As RocketMQ's DLedgerCommitLog. A put checks, assigns queue offsets, encodes and appends in one synchronous
-step, so that an offset is only assigned when the append cannot fail any more. A message's position is that
-of its entry plus 48.
+step, so that an offset is only assigned when the append has succeeded. A message's position is that of its
+entry plus 48, the size of the entry's header.
 """
 
 import logging
@@ -17,8 +17,8 @@ from commitlog.entry import HEADER_BYTES, Buffer, entry_position, write_physical
 from commitlog.entry_store import EntryStore
 from commitlog.errors import DamagedRecordError
 from commitlog.indexed_log import (
-    STRETCH_BYTES_MAX,
-    STRETCH_ENTRIES_MAX,
+    RANGE_BYTES_MAX,
+    RANGE_ENTRIES_MAX,
     IndexedLog,
     MessageLogConfig,
 )
@@ -47,7 +47,7 @@ PUT_STATUS: Final = {
     ResponseCode.LEADER_PENDING_FULL: PutStatus.OS_PAGE_CACHE_BUSY,
     ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
 }
-"""How an append ended, for the broker; what is not named here is UNKNOWN_ERROR."""
+"""The status of a put by the code of its append; every other code is UNKNOWN_ERROR."""
 
 
 def store_directory(store: Path, self_id: str) -> Path:
@@ -56,8 +56,8 @@ def store_directory(store: Path, self_id: str) -> Path:
 
 
 def term_start_record(term: int, leader_id: str, store_host: bytes, now_ms: int) -> bytes:
-    """The body of the entry that a leader writes first in its term: a record that no reader shows to
-    anyone.
+    """The body of the first entry of a term: a record that is in no consume queue, so that no client gets
+    it.
     """
     message = Message(
         topic=TERM_TOPIC,
@@ -98,7 +98,7 @@ class DLedgerCommitLog(IndexedLog):
         self._on_damaged: Callable[[DamagedEntryError], None] = _log_damage
         self._clock = clock
         self._writable_term: int | None = None
-        self._is_held_back = False
+        self._is_suspended = False
         self._writable_callbacks: list[Callable[[bool], None]] = []
         end = Applied(entries.end_index, entries.end_position)
         super().__init__(fs or OsFs(), store, config, end, self._update_writable, self.on_fatal)
@@ -128,9 +128,9 @@ class DLedgerCommitLog(IndexedLog):
         """As MessageLog."""
         self._writable_callbacks.append(callback)
 
-    def hold_back(self, is_held_back: bool) -> None:
+    def suspend_writes(self, is_suspended: bool) -> None:
         """As MessageLog."""
-        self._is_held_back = is_held_back
+        self._is_suspended = is_suspended
         self._update_writable()
 
     def put(
@@ -143,8 +143,8 @@ class DLedgerCommitLog(IndexedLog):
         assert messages, "a put without a message"
         if deleted_topics:
             stamp_deletions(messages[-1], deleted_topics)
-        # Only the log knows whether it has applied all that earlier leaders wrote: before that it would give
-        # their queue offsets out a second time. Everything else about an append is the core's decision.
+        # Before this log has applied all entries of earlier leaders, it would assign their queue offsets a
+        # second time. Everything else about an append is the core's decision.
         if not self.is_writable():
             return _refused(PutStatus.SERVICE_NOT_AVAILABLE)
         now_ms = self._clock()
@@ -152,8 +152,8 @@ class DLedgerCommitLog(IndexedLog):
             batch = self._offsets.encode(messages, now_ms)
         except MessageIllegalError:
             return _refused(PutStatus.MESSAGE_ILLEGAL)
-        # From here to `assign` nothing else runs. The offsets in the records count as assigned only after the
-        # append succeeded: a refused put uses none up, and no other put can be given the same ones.
+        # No await from here to `assign`. The offsets in the records count as assigned only after the append
+        # succeeded: a refused put uses none, and no other put can get the same ones.
         result = self.handle_append(batch.bodies, lambda code: on_done(put_status(code)))
         if result.code is not ResponseCode.SUCCESS:
             return _refused(put_status(result.code))
@@ -224,11 +224,11 @@ class DLedgerCommitLog(IndexedLog):
     def _read_batch(self, index: int, last_index: int) -> tuple[DispatchBatch, Applied]:
         index = max(index, self._entries.begin_index)
         if last_index < index:
-            # The log was reset to a begin behind all that was committed here.
+            # The log was reset to a begin behind everything that was committed here.
             return DispatchBatch.of([]), Applied(last_index, self._entries.begin_position)
-        last_index = min(last_index, index + STRETCH_ENTRIES_MAX - 1)
+        last_index = min(last_index, index + RANGE_ENTRIES_MAX - 1)
         try:
-            found = self._entries.read_range(index, last_index, STRETCH_BYTES_MAX)
+            found = self._entries.read_range(index, last_index, RANGE_BYTES_MAX)
         except DamagedEntryError as error:
             raise self._reported(error) from error
         position = entry_position(found.data)
@@ -250,7 +250,7 @@ class DLedgerCommitLog(IndexedLog):
         self._update_writable()
 
     def on_fatal(self, error: BaseException) -> None:
-        """The node must stop: accept nothing more and report it."""
+        """The node must stop: refuse further puts, and report the error."""
         self._halt_dispatch()
         self._set_writable(None)
         self._on_fatal(error)
@@ -258,7 +258,9 @@ class DLedgerCommitLog(IndexedLog):
     def _update_writable(self) -> None:
         engine = self._engine
         is_ready = engine.role is Role.LEADER and 0 <= engine.term_start_index <= self.applied_index
-        is_ready = is_ready and not self._is_held_back
+        is_ready = is_ready and not self._is_suspended
+        # By term, not as a flag: a leader that lost and won an election within one turn is in a new term,
+        # whose first entry it must apply before it accepts puts.
         self._set_writable(engine.term if is_ready else None)
 
     def _set_writable(self, term: int | None) -> None:
@@ -274,7 +276,7 @@ class DLedgerCommitLog(IndexedLog):
 
 
 def put_status(code: ResponseCode) -> PutStatus:
-    """How the broker names the end of an append."""
+    """The status of a put whose append ended with this code."""
     return PUT_STATUS.get(code, PutStatus.UNKNOWN_ERROR)
 
 

@@ -20,7 +20,7 @@ CHECKPOINT_VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class QueueExtent:
-    """What the files hold of one queue; never of an empty one."""
+    """The range of offsets that the files of one queue have; never empty."""
 
     topic: str
     queue_id: int
@@ -32,7 +32,7 @@ class QueueExtent:
 
 @dataclass(frozen=True, slots=True)
 class QueueCheckpoint:
-    """All that a start needs to know. Messages behind `applied` may be in the queues as well."""
+    """The content of the checkpoint. The queues may also have messages behind `applied`."""
 
     applied: Applied
     extents: tuple[QueueExtent, ...] = ()
@@ -80,7 +80,7 @@ VERSION = 2
 
 
 def read_version_2(fs: Fs, root: Path, files: UnitFiles, content: bytes | None) -> QueueCheckpoint | None:
-    """None when it is another version's, damaged, or not what the files hold. Raises OSError."""
+    """None when it is of another version, damaged, or does not agree with the files. Raises OSError."""
     fields = unseal(content)
     if fields is None or fields.get("version") != VERSION:
         return None
@@ -97,6 +97,7 @@ def read_version_2(fs: Fs, root: Path, files: UnitFiles, content: bytes | None) 
         if name.isdecimal() and (extent := _find(root, files, topic, int(name), applied)) is not None
     ]
     files.close()
+    # The sums show whether files of any queue were lost or cut since the checkpoint.
     begins, ends = sum(each.begin_offset for each in extents), sum(each.end_offset for each in extents)
     return QueueCheckpoint(applied, tuple(extents)) if sums == [len(extents), begins, ends] else None
 
