@@ -1,4 +1,4 @@
-"""A cluster of real processes in which everybody speaks through proxies: node to node, node to name server,
+"""A cluster of real processes that are connected through proxies: node to node, node to name server,
 and clients to node.
 
 A node tells the world an address of its own of the loopback network (`127.0.0.11` for n0), where its proxy
@@ -236,7 +236,7 @@ class ChaosCluster:
         await self.wait_ended(node_id)
 
     async def wait_ended(self, node_id: str, limit_s: float = STOP_LIMIT_S) -> int:
-        """The exit code of a node that ends by itself, or was told to."""
+        """The exit code of a node that stopped by itself or by a signal."""
         process = self.nodes[node_id].process
         assert process is not None
 
@@ -365,7 +365,7 @@ class ChaosCluster:
         await eventually(f"{node_id} leads", leads, limit_s, 0.2)
 
     async def transfer(self, to: str) -> bool:
-        """Ask the leader to hand over. False when nobody leads or it refuses."""
+        """Request a transfer of leadership. False when there is no leader, or when it refuses."""
         leader = await self.leader()
         if leader is None:
             return False

@@ -68,7 +68,7 @@ class Workload:
     _broker: str | None = None
 
     async def start(self) -> None:
-        """Create the topic by a first message, then let everybody work."""
+        """Create the topic by a first message, then start all clients."""
         self._client = RemotingClient()
         first = Producer(self, "first", 0)
         async with asyncio.timeout(30.0):
@@ -82,7 +82,7 @@ class Workload:
             self._tasks.append(asyncio.create_task(consumer.run()))
 
     async def stop(self) -> None:
-        """Everybody ends what it is at. Raises what a task raised."""
+        """All clients finish their current operation. Raises the error of a client's task."""
         self._is_stopping = True
         await asyncio.gather(*self._tasks)
 
@@ -321,5 +321,5 @@ class Consumer:
             offset, end = found
         load.history.write(Drain(self._name, begun, now_us(), self._queue, 0, end))
         while await self._fetch() is None:
-            assert time.monotonic() < end_s, f"nobody tells the group's offset of {self._queue}"
+            assert time.monotonic() < end_s, f"no node answers with the group's offset of {self._queue}"
             await asyncio.sleep(PAUSE_S)

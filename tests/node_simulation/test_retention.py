@@ -1,4 +1,4 @@
-"""Whole nodes that delete the begin of their log: whoever was away, died in the midst of it or lost its
+"""Whole nodes that delete the begin of their log: a node that was away, died in the middle of it or lost its
 derived files comes back with the state and the queue offsets of what is gone.
 
 The world's checker holds every queue's offsets against those that were ever committed: one that is given

@@ -58,7 +58,7 @@ class Checkpoint:
 
 
 class TryGivenUpError(Exception):
-    """The task fails; it is begun anew."""
+    """The task fails; it is started again."""
 
 
 class SequencedWorkload:

@@ -196,7 +196,7 @@ class MemoryLog:
         """There are no descriptors."""
 
     def steps_done(self, writes: object, sync: bool, error: OSError | None) -> None:
-        raise AssertionError("nobody was given steps")
+        raise AssertionError("steps_of returned no steps")
 
     def append_bodies(self, first_index: int, term: int, bodies: Sequence[bytes]) -> list[int]:
         assert first_index == self.end_index + 1, (first_index, self.end_index)

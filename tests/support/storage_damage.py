@@ -1,4 +1,4 @@
-"""One entry store, what can happen to its files, and what opening it then must make of that."""
+"""An entry store, the damage that can happen to its files, and how the next start must handle it."""
 
 import copy
 import enum
