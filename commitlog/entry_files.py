@@ -70,20 +70,16 @@ class EntryStoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class AppendOp:
-    """Write entries and their units; without units, a blank."""
+    """Write entries and their units; without units, a blank, whose indexes are NO_INDEX."""
 
     position: int
     data: Buffer
     first_index: int
+    last_index: int
     units: Buffer
     is_replica: bool = False
     """They came from the leader: clients read them there, so this node's page cache does not need them.
     """
-
-    @property
-    def last_index(self) -> int:
-        """NO_INDEX for a blank."""
-        return self.first_index + len(self.units) // UNIT_BYTES - 1 if self.units else NO_INDEX
 
 
 @dataclass(frozen=True, slots=True)

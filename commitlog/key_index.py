@@ -98,16 +98,17 @@ class KeyIndex:
             live = self._live_for(records)
         if live is None:
             return
-        if not self.fits(live, records):
+        end_position = records.end_position
+        if not self.fits(live, end_position):
             self.roll()
             live = self.live = OpenSegment(records.begin_index, records.position)
-        live.add(records.last_index, records.end_position, key_units(records))
+        live.add(records.last_index, end_position, key_units(records))
 
-    def fits(self, segment: OpenSegment, records: RecordRange) -> bool:
-        """Whether a segment has room for these records. An empty one always has."""
+    def fits(self, segment: OpenSegment, end_position: int) -> bool:
+        """Whether a segment has room for records that end there. An empty one always has."""
         if segment.last_index < segment.begin_index:
             return True
-        is_near = records.end_position - segment.begin_position <= self.config.span_bytes_max
+        is_near = end_position - segment.begin_position <= self.config.span_bytes_max
         return is_near and segment.unit_count < self.config.units_max
 
     def roll(self) -> None:
@@ -340,7 +341,7 @@ class KeyMaintenance:
             began_s = loop.time()
             batch, applied = index.log.batch_from(begin_index, last_index)
             records = batch.records
-            if segment is not None and records is not None and not index.fits(segment, records):
+            if segment is not None and records is not None and not index.fits(segment, records.end_position):
                 await self._write(segment)
                 segment = None
             position = applied.position if records is None else records.position

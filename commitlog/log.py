@@ -75,6 +75,10 @@ class MessageLog(Protocol):
     def queued_index(self) -> int:
         """Every entry up to here is in the queues; during a replay it is ahead of `applied_index`."""
 
+    @property
+    def dispatched_most(self) -> int:
+        """The most messages that were dispatched at once since the start."""
+
     def put(
         self,
         messages: Sequence[Message],

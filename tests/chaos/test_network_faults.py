@@ -45,8 +45,8 @@ async def test_isolated_leader_is_deposed_and_comes_back(tmp_path: Path, seed: i
 
 
 async def test_directions_that_stop_alone(tmp_path: Path, seed: int) -> None:
-    """A leader whose messages reach no node is deposed. One that gets no messages cannot commit, and must not keep the rest
-    from electing another.
+    """A leader whose messages reach no node is deposed. One that gets no messages cannot commit, and must not
+    keep the others from an election.
     """
     async with start_run(tmp_path, seed) as run:
         await run.load.wait_acknowledged(SENDS)

@@ -40,7 +40,7 @@ TOPIC = "T"
 QUEUES = 2
 TIMEOUT_S = 1.0
 PAUSE_S = 0.02
-Program = Callable[["Client"], Awaitable[object]]
+ClientProgram = Callable[["Client"], Awaitable[object]]
 
 
 class NoWorkload:
@@ -183,14 +183,14 @@ class Script:
 
     # -- clients
 
-    def start_client(self, name: str, program: Program) -> Client:
+    def start_client(self, name: str, work: ClientProgram) -> Client:
         """A client on a machine of its own begins; `Client.is_done` says when its program is over."""
         clients: list[Client] = []
 
         async def program(process: Process) -> int:
             client = Client(name, process, self.world.history)
             clients.append(client)
-            client.result = await program(client)
+            client.result = await work(client)
             client.is_done = True
             await asyncio.get_running_loop().create_future()
             return 0
@@ -201,9 +201,9 @@ class Script:
         self.world.run_until(lambda: bool(clients), f"{name} runs")
         return clients[0]
 
-    def client(self, name: str, program: Program) -> Any:
+    def client(self, name: str, work: ClientProgram) -> Any:
         """A client's program from begin to end; what it returned."""
-        client = self.start_client(name, program)
+        client = self.start_client(name, work)
         self.until(lambda: client.is_done, f"{name} is done")
         return client.result
 

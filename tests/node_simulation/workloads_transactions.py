@@ -171,7 +171,7 @@ class TransactionWorkload:
                 await _end(client, answer, how)
 
     def _checked(self, request: RemotingCommand, connection: Connection) -> None:
-        """39: a transaction without a decision, since the answer to its half message was lost, is decided now."""
+        """39: decides a transaction that had no decision, since the answer to its half message was lost."""
         if request.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
         self.asked += 1

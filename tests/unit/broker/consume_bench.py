@@ -47,12 +47,12 @@ class ConsumeBench:
             query_feature(core),
         )
         now_ms = lambda: self.now_ms  # noqa: E731
-        steps_done = replace(
+        stepped = replace(
             core,
             environment=replace(core.environment, monotonic_ms=now_ms),
             readiness=Readiness(log, engine, core.config.dledger_self_id, now_ms),
         )
-        parts.add(client_feature(steps_done, consumers), lock_feature(steps_done))
+        parts.add(client_feature(stepped, consumers), lock_feature(stepped))
         log.set_writable(log.is_writable())
         self.connection = FakeConnection()
 

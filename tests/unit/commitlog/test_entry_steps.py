@@ -51,29 +51,27 @@ def contents(fs: MemoryFs) -> dict[str, bytes]:
 def test_steps_leave_the_files_that_write_leaves(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     stepped_fs, written_fs = MemoryFs(), MemoryFs()
-    steps_done, written = open_stepping(stepped_fs, monkeypatch), open_small(written_fs, CONFIG)
+    stepped, written = open_stepping(stepped_fs, monkeypatch), open_small(written_fs, CONFIG)
     steps = 0
     term = 1
     for _ in range(80):
         bodies = [bytes(rng.randrange(120)) for _ in range(rng.randrange(1, 5))]
         sync = rng.random() < 0.8
         cut_at = (
-            rng.randrange(steps_done.end_index + 1)
-            if steps_done.end_index > 0 and rng.random() < 0.1
-            else None
+            rng.randrange(stepped.end_index + 1) if stepped.end_index > 0 and rng.random() < 0.1 else None
         )
         term += rng.random() < 0.05
-        for store in (steps_done, written):
+        for store in (stepped, written):
             if cut_at is not None:
                 store.truncate_from(cut_at)
             store.append_bodies(store.end_index + 1, term, bodies)
-        steps += step_all(stepped_fs, steps_done, sync)
+        steps += step_all(stepped_fs, stepped, sync)
         write_all(written, sync)
         if rng.random() < 0.05:
-            for store in (steps_done, written):
+            for store in (stepped, written):
                 store.save_checkpoint(store.end_index, store.end_index)
         assert contents(stepped_fs) == contents(written_fs)
-        assert read_all(steps_done) == read_all(written)
+        assert read_all(stepped) == read_all(written)
     assert steps > 30
     stepped_fs.end_process()
     assert read_all(open_small(stepped_fs, CONFIG)) == read_all(written)

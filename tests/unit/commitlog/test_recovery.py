@@ -124,7 +124,7 @@ def test_find_epochs_finds_every_change_of_term(steps: list[int], first_index: i
     assert all(terms.index(term) == first - first_index for term, first in found)
 
 
-def test_judge_stop_tells_torn_from_damaged() -> None:
+def test_torn_tail_is_distinguished_from_damage() -> None:
     check_torn_tail("file 7: position 8", "no entry", False, None)
     with pytest.raises(CorruptLogError, match="file 7: position 8: no entry; it was on the disk"):
         check_torn_tail("file 7: position 8", "no entry", True, None)
