@@ -132,7 +132,7 @@ ELECTION_WAIT_MS = 700
 """Java's and C++'s clients wait 1 s for their locks, and close the connection, held pulls and all, when they
 get no answer.
 """
-LOOK_INTERVAL_S = 0.02
+POLL_INTERVAL_S = 0.02
 """Until a leader has heard from its majority again; it does with every heartbeat."""
 EXPIRY_INTERVAL_S = 10.0
 _NOT_IN_THE_LOG = (
@@ -242,7 +242,7 @@ class LockProcessor:
                 return result if isinstance(result, RemotingCommand) else await result
             if self._now_ms() >= end_ms:
                 break
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         answer = await self._ask_leader(request)
         if answer is None:
             raise self._readiness.refusal()

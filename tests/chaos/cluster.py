@@ -33,7 +33,7 @@ from tests.integration.client_runs import ROOT
 from tests.integration.cluster import REPLICATION_PORT_OFFSET, free_ports
 
 T = TypeVar("T")
-LOOK_INTERVAL_S = 0.02
+POLL_INTERVAL_S = 0.02
 START_LIMIT_S = 40.0
 STOP_LIMIT_S = 20.0
 STATUS_LIMIT_S = 1.0
@@ -46,7 +46,7 @@ async def eventually(
     what: str,
     probe: Callable[[], Awaitable[T | None]],
     limit_s: float,
-    interval_s: float = LOOK_INTERVAL_S,
+    interval_s: float = POLL_INTERVAL_S,
 ) -> T:
     """Call `probe` till it gives something true. Raises AssertionError with the last value at the limit."""
     end_s = time.monotonic() + limit_s
@@ -219,7 +219,7 @@ class ChaosCluster:
             process.send_signal(signal.SIGTERM)
         end_s = time.monotonic() + STOP_LIMIT_S
         while time.monotonic() < end_s and any(process.poll() is None for process in running):
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         for process in running:
             if process.poll() is None:
                 process.kill()

@@ -29,7 +29,7 @@ SUBSCRIPTION_GIVEN = 4
 SUSPEND_MS = 500
 GROUP = "ChaosReaders"
 POLLS_OF_A_LIFE = 150
-"""On average a consumer is started anew after so many polls."""
+"""On average a consumer is started again after so many polls."""
 POLLS_PER_COMMIT = 10
 SENDS_PER_KEPT = 50
 LOOKED_FOR_MAX = 40
@@ -124,7 +124,7 @@ class Workload:
         return self._broker
 
     async def invoke(self, request: RemotingCommand) -> RemotingCommand:
-        """Ask the broker that the name server names. Raises RemotingError; the next one asks it anew."""
+        """Ask the broker that the name server names. Raises RemotingError; the next one asks it again."""
         assert self._client is not None
         broker = await self.find_broker()
         if broker is None:
@@ -216,7 +216,7 @@ class Producer:
 
 
 class Consumer:
-    """Reads one queue and commits how far it is; now and then it starts anew where the group stands."""
+    """Reads one queue and commits how far it is; now and then it starts again at the group's offset."""
 
     def __init__(self, load: Workload, queue: Queue, name: str = "c") -> None:
         self._load = load
