@@ -200,7 +200,7 @@ class ConfigProcessor:
         return success_response(request, body=orjson.dumps({"table": dict(items)}))
 
     def update_config(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """318 UPDATE_NAMESRV_CONFIG: changes the two switches; another name is refused, and nothing changes."""
+        """318 UPDATE_NAMESRV_CONFIG: changes the two switches. With any other name nothing changes."""
         try:
             changes = parse_properties_text(request.body)
         except PropertiesTextError as error:

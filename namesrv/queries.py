@@ -97,8 +97,8 @@ class QueryProcessor:
         return _topic_list(request, self._tables.topics_of_cluster(cluster))
 
     def system_topics(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        """304 GET_SYSTEM_TOPIC_LIST_FROM_NS: cluster and broker names, which are topics too, and a broker that
-        has the other ones.
+        """304 GET_SYSTEM_TOPIC_LIST_FROM_NS: cluster and broker names, which are topics too, and a broker
+        with the other ones.
         """
         info = self._tables.cluster_info()
         addrs = [addr for broker in info.brokers.values() for addr in broker.broker_addrs.values()]
