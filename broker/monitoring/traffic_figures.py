@@ -89,6 +89,7 @@ class TopTotals:
             is_new = count < old_count
             messages += count if is_new else count - old_count
             size_bytes += count_bytes if is_new else count_bytes - old_bytes
+        assert messages >= self._other[0], f"a counter goes back from {self._other[0]} to {messages}"
         self._other = messages, size_bytes
 
 

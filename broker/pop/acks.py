@@ -2,8 +2,8 @@
 (AckMessageProcessor, ChangeInvisibleTimeProcessor).
 
 Each is answered when its record is committed: after SUCCESS, every later leader knows it. A handle that is
-not valid any more, because the message's time is over or it was acknowledged before, is answered NO_MESSAGE;
-RocketMQ's broker answers SUCCESS and delivers the message again.
+not valid any more, because the invisible time has ended or the message was acknowledged before, is answered
+NO_MESSAGE; RocketMQ's broker answers SUCCESS and delivers the message again.
 """
 
 import base64
@@ -32,7 +32,7 @@ from remoting.router import Router
 BATCH_ACKS_MAX = 4_096
 BATCH_OFFSETS_MAX = 65_536
 BITS_BYTES_MAX = 4_096
-STALE = "the handle is not valid: the message's time is over, or it was acknowledged or changed before"
+STALE = "the handle is not valid: its invisible time has ended, or it was acknowledged or changed before"
 BUSY = "[OVERLOAD]the log accepts no records now"
 
 
@@ -103,13 +103,16 @@ class PopAcks:
             remark = f"invisibleTime {invisible_ms} is not between 0 and {INVISIBLE_MAX_MS} ms"
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         self._check_room()
-        group_queue = self._group_queue(key)
+        group_queue = self._ledger.group_queue(key)
         if group_queue is None or not _is_out(group_queue, header.offset, handle):
             raise RequestError(ResponseCode.NO_MESSAGE, STALE)
         now_ms = self._clock()
         self._ledger.record(Changed(key, header.offset, now_ms, invisible_ms))
         pop_time_ms = now_ms
         if header.offset not in group_queue.out:  # in order: the batch keeps its pop time
+            order = group_queue.order
+            assert order is not None, f"{header.offset} of {key} is in flight in no batch"
+            assert header.offset in order.pending, f"{header.offset} of {key} is not in flight any more"
             pop_time_ms = handle.pop_time_ms
             invisible_ms += max(now_ms - pop_time_ms, 0)  # the wall clock may have been set back
             self._on_free(key)
@@ -122,7 +125,7 @@ class PopAcks:
 
     def _finish(self, acked: _Acked) -> bool:
         """Whether all of it was in flight."""
-        group_queue = self._group_queue(acked.key)
+        group_queue = self._ledger.group_queue(acked.key)
         out = tuple(
             offset
             for offset in acked.offsets
@@ -130,6 +133,7 @@ class PopAcks:
         )
         if out and group_queue is not None:
             self._ledger.record(Finished(acked.key, out))
+            assert group_queue.out.keys().isdisjoint(out), f"{acked.key} still has {out} in flight"
             if group_queue.order is not None and not group_queue.order.pending:
                 self._on_free(acked.key)
         if len(out) == len(acked.offsets):
@@ -168,10 +172,6 @@ class PopAcks:
         if status is not PutStatus.PUT_OK:
             answer = put_answer(request, status)
         self._router.answer(request, connection, answer)
-
-    def _group_queue(self, key: GroupQueueKey) -> GroupQueue | None:
-        table = self._ledger.table
-        return table.group_queues.get(key) if table is not None else None
 
     def _check_room(self) -> None:
         if not self._ledger.may_record():

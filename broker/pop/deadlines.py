@@ -45,7 +45,7 @@ class Deadlines(Generic[T]):
                 self._buckets = {at: bucket for at, bucket in self._buckets.items() if bucket}
                 self._order = sorted(self._buckets)
 
-    def take_due(self, now_ms: int) -> list[T]:
+    def pop_due(self, now_ms: int) -> list[T]:
         """Remove and return the due items, the earliest first."""
         due: list[T] = []
         while self._order and self._order[0] * self._bucket_ms <= now_ms:

@@ -20,21 +20,19 @@ from broker.pop.table import InFlightBatch
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import RETRY_PREFIX, TopicConfig, dlq_topic
-from commitlog.errors import DamagedRecordError, PositionError
+from broker.store.redelivery import copy_of, stored_message
+from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import RETRY_MS
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
-    CorruptRecordError,
     Message,
     MessageIllegalError,
     Record,
-    decode_record,
     format_properties,
     offset_msg_id,
     parse_properties,
 )
-from remoting.record_layout import STORE_HOST_V6
 
 PROPERTY_FIRST_POP_TIME = "1ST_POP_TIME"
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"
@@ -54,18 +52,9 @@ def retry_copy(
     record: Record, topic: TopicConfig, group: str, pop_time_ms: int, store_host: bytes
 ) -> Message:
     """The message as its next try: same body, birth and key, one more in reconsumeTimes."""
-    return Message(
-        topic=topic.name,
-        queue_id=0,
-        body=bytes(record.body),
-        properties=_properties(record, topic, group, pop_time_ms),
-        flag=record.flag,
-        sys_flag=record.sys_flag & ~STORE_HOST_V6,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host,
-        store_host=store_host,
-        reconsume_times=record.reconsume_times + 1,
-    )
+    message = copy_of(record, topic.name, 0, store_host, _properties(record, topic, group, pop_time_ms))
+    message.reconsume_times += 1
+    return message
 
 
 def _properties(record: Record, topic: TopicConfig, group: str, pop_time_ms: int) -> bytes:
@@ -138,7 +127,7 @@ class Revival:
         self._now_ms = now_ms
         self._batch_max = max(1, min(BATCH_MESSAGES_MAX, config.pending_appends_max // 2))
         self._messages_max = self._batch_max
-        self._news = asyncio.Event()
+        self._earlier = asyncio.Event()
         self._wakes_at_ms: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._due: list[InFlightBatch] = []
@@ -150,12 +139,12 @@ class Revival:
     async def stop(self) -> None:
         self._on_ready(False)
 
-    def look(self) -> None:
-        """Something was handed out: it may be due before everything else."""
+    def wake_if_earlier(self) -> None:
+        """Messages were handed out, which may be due before all others: then wait no longer than for them."""
         table = self._ledger.table
         earliest = table.deadlines.earliest_ms() if table is not None else None
         if earliest is not None and (self._wakes_at_ms is None or earliest < self._wakes_at_ms):
-            self._news.set()
+            self._earlier.set()
 
     def _on_ready(self, is_ready: bool) -> None:
         if self._task is not None:
@@ -182,10 +171,10 @@ class Revival:
         wait_s = WAIT_MAX_S if earliest is None else min(max(earliest - now_ms, 0) / 1_000, WAIT_MAX_S)
         wait_s = min(wait_s, SNAPSHOT_INTERVAL_S)
         self._wakes_at_ms = now_ms + round(wait_s * 1_000)
-        self._news.clear()
+        self._earlier.clear()
         try:
             async with asyncio.timeout(wait_s):
-                await self._news.wait()
+                await self._earlier.wait()
         except TimeoutError:
             pass
 
@@ -193,7 +182,7 @@ class Revival:
         """Revive all messages whose invisible time has ended."""
         table = self._ledger.table
         while table is not None and self._ledger.table is table:
-            self._due += table.deadlines.take_due(self._now_ms())
+            self._due += table.deadlines.pop_due(self._now_ms())
             batch = self._gather()
             if not self._due:
                 return
@@ -220,9 +209,9 @@ class Revival:
         key = in_flight_batch.group_queue.key
         group = self._state.groups.get(key.group)
         try:
-            record = self._record(key, offset) if group is not None else None
+            record = stored_message(self._log, *key[1:], offset) if group is not None else None
         except DamagedRecordError:
-            batch.damaged[in_flight_batch] = None  # it is being repaired
+            batch.damaged[in_flight_batch] = None  # the scrubber fetches it from the peers: tried again later
             return
         if record is None or group is None:
             batch.finish(key, offset)
@@ -236,15 +225,6 @@ class Revival:
         batch.messages.append(retry_copy(record, topic, key.group, in_flight_batch.pop_time_ms, host))
         batch.size_bytes += record.size
         batch.finish(key, offset)
-
-    def _record(self, key: GroupQueueKey, offset: int) -> Record | None:
-        """None for a deleted message. Raises DamagedRecordError."""
-        queue = self._log.queues.get(key.topic, key.queue_id)
-        units = queue.units(offset, 1) if queue is not None and offset >= queue.min_offset else []
-        try:
-            return decode_record(self._log.read(*units[0][:2])) if units and units[0][1] else None
-        except (PositionError, CorruptRecordError):
-            return None
 
     async def _create(self, missing: dict[str, TopicConfig]) -> bool:
         """Whether all of them are there now."""
@@ -270,6 +250,7 @@ class Revival:
         """Return whether to continue at once."""
         if not batch.finished:
             return True
+        assert len(batch.messages) <= batch.size, f"{len(batch.messages)} copies of {batch.size} messages"
         status = self._ledger.move(batch.messages, batch.ops())
         if status is PutStatus.PUT_OK:
             self._messages_max = self._batch_max

@@ -105,16 +105,17 @@ class PopService:
         self.long_polling.waits.drop_connection(connection.connection_id)
 
     async def start(self) -> None:
-        """The first request arms what there is to arm."""
+        """Nothing runs until the first request."""
 
     async def stop(self) -> None:
         self.long_polling.stop()
         self._refuse_deferred()
 
     def _end_turn(self) -> None:
+        """Write what this turn recorded in one record; its answers leave when that is committed."""
         if self._ledger.table is not None:
             self._ledger.flush()
-            self._revival.look()
+            self._revival.wake_if_earlier()
 
     def _admit(self, request: RemotingCommand, connection: ClientConnection) -> None:
         if self._ledger.table is None:
@@ -223,7 +224,7 @@ class PopService:
         if self._answers_bytes >= ANSWERS_BYTES_MAX:
             self._answer(pop, Fetched(self._clock()), ResponseCode.POLLING_FULL, TOO_MUCH_OUT)
             return True
-        fetched = self.fetcher.take(pop)
+        fetched = self.fetcher.fetch(pop)
         if fetched.count:
             self._answers_bytes += fetched.size_bytes
             self._ledger.when_committed(partial(self._on_committed, pop, fetched))
@@ -240,7 +241,7 @@ class PopService:
     def _wake_later(self, pop: Pop, fetched: Fetched) -> None:
         header = pop.header
         wake = partial(self.long_polling.wake, header.consumer_group, header.topic)
-        if fetched.goes_on:
+        if fetched.has_more:
             wake()
         elif fetched.free_in_ms is not None:
             self.long_polling.wake_at(header.consumer_group, header.topic, fetched.free_in_ms)
@@ -265,6 +266,7 @@ class PopService:
 
     def _on_committed(self, pop: Pop, fetched: Fetched, status: PutStatus) -> None:
         self._answers_bytes -= fetched.size_bytes
+        assert self._answers_bytes >= 0, f"{self._answers_bytes} bytes of answers wait"
         if status is PutStatus.PUT_OK:
             self._answer(pop, fetched, ResponseCode.SUCCESS, "FOUND")
         else:
