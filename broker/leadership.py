@@ -38,13 +38,13 @@ ELECTION_WAIT_MS = 2_000
 """An election ends within this time. A group without a majority stays without a leader: after this time
 requests are not held any more, or a client with many queues would wait this long for each.
 """
-LEADER_POLL_MS = 100
+POLL_INTERVAL_MS = 100
 """Interval at which a waiting request checks whether another node leads, which nothing notifies."""
 OUTAGE_MEMORY_S = 30.0
 """After this long without a request, a leader may have been elected and lost since the last one."""
 FORWARDS_MAX = 1_000
 FORWARD_BYTES_MAX = 64 * 1024 * 1024
-LEADER_POLL_S = 0.1
+POLL_INTERVAL_S = 0.1
 """Interval of the check whether a leader is known."""
 MARK = "LEDGERMQ_FORWARDED"
 """Ext field of a request that came from another node."""
@@ -96,11 +96,11 @@ class Readiness:
         """For remarks: who leads, and where clients find it, as far as this node knows."""
         return leader_hint(self._engine, self._own_id)
 
-    def is_undisputed(self) -> bool:
+    def has_lease(self) -> bool:
         """Of a node that leads: no other node can lead by now. A leader that was cut off from its
         majority may not know yet that it was replaced.
         """
-        return self._engine is None or self._engine.is_undisputed()
+        return self._engine is None or self._engine.has_lease()
 
     def check(self) -> None:
         """Raises the refusal when this node is not the writable leader now."""
@@ -118,7 +118,7 @@ class Readiness:
             if left_s <= 0:
                 return False
             try:
-                async with asyncio.timeout(min(left_s, LEADER_POLL_MS / 1000)):
+                async with asyncio.timeout(min(left_s, POLL_INTERVAL_MS / 1000)):
                     await self._writable.wait()
             except TimeoutError:
                 continue
@@ -220,7 +220,7 @@ class Forwarder:
             while self._is_leader_open() and not self._log.is_writable():
                 if loop.time() >= end_s:
                     return None
-                await asyncio.sleep(LEADER_POLL_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
         address = self.leader_address
         return None if address is None else await self.ask(address, request, timeout_s)
 
