@@ -46,8 +46,8 @@ class _Acked:
 
 
 class PopAcks:
-    """Serves the requests of one broker, while there is a table. `on_free` is called with the key of a queue
-    that is consumed in order when it may be popped again.
+    """Handles the requests of one broker while its table is loaded. `on_free` is called with the key of a
+    queue that is consumed in order as soon as it may be popped again.
     """
 
     def __init__(
@@ -88,12 +88,13 @@ class PopAcks:
         if finished == len(entries):
             self._answer_later(request, connection, success_response(request))
             return
-        remark = f"of {len(entries)} entries {len(entries) - finished} hold none or only some: {STALE}"
+        refused = len(entries) - finished
+        remark = f"{refused} of {len(entries)} entries were not acknowledged as a whole: {STALE}"
         answer = error_response(request, ResponseCode.NO_MESSAGE, remark)
         self._answer_later(request, connection, answer)
 
     def change_invisible_time(self, request: RemotingCommand, connection: ClientConnection) -> None:
-        """200053: the message stays invisible from now on for so long; for no time at all is a `nack`."""
+        """200053: the message stays invisible for `invisibleTime` from now on; 0: it is visible at once."""
         header = ChangeInvisibleTimeRequestHeader.parse(request.ext_fields)
         key = self._key(header.consumer_group, header.topic, header.queue_id)
         handle = _handle(header.extra_info)
@@ -156,7 +157,7 @@ class PopAcks:
     def _answer_later(
         self, request: RemotingCommand, connection: ClientConnection, answer: RemotingCommand
     ) -> None:
-        """With the commit of what was recorded in this turn; at once when that is nothing."""
+        """Answer when the ops of this turn are committed; at once when there are none."""
         if self._ledger.has_recorded:
             self._ledger.when_committed(partial(self._answer, request, connection, answer))
         else:
@@ -258,7 +259,7 @@ def _handle(text: str) -> Handle:
 
 
 def _is_out(group_queue: GroupQueue, offset: int, handle: Handle) -> bool:
-    """Whether the message is in flight by this very handle."""
+    """Whether the message is in flight by the pop that this handle names."""
     in_flight_batch = group_queue.out.get(offset)
     if in_flight_batch is not None:
         return (

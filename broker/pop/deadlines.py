@@ -1,4 +1,4 @@
-"""What is to happen at some time, by deadline. Pure: the time is an argument.
+"""Items by deadline, for timers of many items. Pure: the time is an argument.
 
 Deadlines are rounded up to whole buckets, so that adding and removing have constant cost, independent of the
 number of items, and an item that is removed before its deadline leaves no entry behind.
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 BUCKET_MS = 50
 EMPTY_MAX = 1_024
-"""Empty buckets that are kept at most, besides as many as there are items."""
+"""More empty buckets than this, and than items, are removed."""
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from remoting.headers.pop import PopMessageRequestHeader
 RETRY_FIRST_EVERY = 5
 """How often a pop reads retries first (popFromRetryProbability 20)."""
 READS_MAX = 4
-"""Of one queue by one pop, past messages that are not wanted."""
+"""Reads of one queue for one pop: each skips messages that its filter does not match."""
 ANSWER_BYTES_MAX = 256 * 1024
 INIT_MODE_MIN = 0
 
@@ -48,7 +48,7 @@ class Pop:
 
 @dataclass(slots=True)
 class Fetched:
-    """What a pop got, and the parts of its answer. `rest` counts what is left in those queues."""
+    """The messages of a pop, and the parts of its answer. `rest` counts the messages left in its queues."""
 
     pop_time_ms: int
     count: int = 0
@@ -62,7 +62,7 @@ class Fetched:
     """Too much is in flight already."""
     is_damaged: bool = False
     has_more: bool = False
-    """There is more after messages that are not wanted."""
+    """More messages follow those that the filter did not match."""
     free_in_ms: int | None = None
     """In how long messages in flight in order may be handed out again."""
 
@@ -83,7 +83,7 @@ class _Read:
 
 
 class Fetcher:
-    """Serves the pops of one broker. Only while there is a table."""
+    """Reads messages for the pops of one broker, while its table is loaded."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Fetcher:
         self._turn = 0
 
     def fetch(self, pop: Pop) -> Fetched:
-        """Hand out what there is for the pop; recorded, but not flushed."""
+        """Hand out messages to the pop: recorded in the ledger, which the caller has to flush."""
         fetched = Fetched(self._clock())
         for key in self._group_queues(pop.header):
             queue = self._log.queues.get(key.topic, key.queue_id)
@@ -175,7 +175,7 @@ class Fetcher:
     def _fetch_from(self, pop: Pop, key: GroupQueueKey, queue: ConsumeQueue, fetched: Fetched) -> None:
         header = pop.header
         if self._resets:
-            # The ledger moved already; a consumer that pulls the queue later must not be sent back.
+            # The ledger moved already; a consumer that pulls the queue later must not be set back.
             self._resets.take(*key)
         group_queue = self._ledger.group_queue(key)
         start = self.next_offset(key, queue, header.init_mode)
@@ -241,8 +241,8 @@ class Fetcher:
     def _pass_over(
         self, key: GroupQueueKey, group_queue: GroupQueue | None, start: int, next_offset: int
     ) -> None:
-        """Nothing up to here is wanted. That needs no record: the next leader finds the same. A queue that
-        began behind the log's end goes back.
+        """The filter matches nothing up to here. That needs no record: the next leader finds the same. A
+        queue that began behind the log's end is set back.
         """
         if group_queue is None:
             if next_offset < start:

@@ -39,7 +39,7 @@ from commitlog.log_machine import REQUEST_RETRY_MS, Changelog, LoadedMachine, ig
 from commitlog.record import Message, Record, decode_record, format_properties
 
 GROUP_QUEUES_MAX = 100_000
-"""Queues, each once for every group that pops it, of which more is known than an offset."""
+"""Group queues in the table: each queue counts once for every group that pops it."""
 WAITING_OPS_MAX = 20_000
 """Ops that the log has not accepted yet. Beyond that, requests are refused."""
 FLOORS_INTERVAL_MS = 500
@@ -64,7 +64,7 @@ async def load(log: MessageLog, deleted_at: Mapping[str, int]) -> tuple[PopTable
         table.apply(Dropped(key))
     async for record in ops_log.records(start, ops_log.max_offset):
         ops = decode_record_body(bytes(record.body))
-        if not isinstance(ops, SnapshotPart):  # of a snapshot that was not written to its end
+        if not isinstance(ops, SnapshotPart):  # a part of an incomplete snapshot
             changes += len(ops)
             for op in ops:
                 if deleted_at.get(op.key.topic, -1) < record.physical_offset:
@@ -165,11 +165,11 @@ class PopLedger(LoadedMachine[PopTable]):
         return self._table
 
     def group_queue(self, key: GroupQueueKey) -> GroupQueue | None:
-        """What the group has of the queue; None when its replicated offset says all, or there is no table."""
+        """The group's entry for the queue; None when it has none, or the table is not loaded."""
         return self._table.group_queues.get(key) if self._table is not None else None
 
     def may_record(self) -> bool:
-        """Whether ops may be recorded; not while the log has accepted none for long."""
+        """Whether ops may be recorded: not while too many wait for a log that refuses them."""
         return len(self._ops) < WAITING_OPS_MAX
 
     def may_add(self, key: GroupQueueKey) -> bool:
@@ -287,7 +287,7 @@ class PopLedger(LoadedMachine[PopTable]):
         return group_queue.is_idle() and self._state.offsets.get(*group_queue.key) == group_queue.next_offset
 
     def _note_floors(self) -> None:
-        """Let the groups' offsets follow, for tools, and for consumers that pull the queue later."""
+        """Advance the groups' offsets, for tools, and for consumers that pull the queue later."""
         touched, self._touched = self._touched, {}
         for key in touched:
             group_queue = self._table.group_queues.get(key) if self._table is not None else None
@@ -360,7 +360,7 @@ class PopLedger(LoadedMachine[PopTable]):
         self.snapshot()
 
     def become_follower(self) -> None:
-        """Whether the log still commits what was recorded is open: the requests are refused."""
+        """Refuse the requests that wait: it is unknown whether the next leader commits their records."""
         self._touched.clear()
         self._sought.clear()
         self._deleted_topics.clear()

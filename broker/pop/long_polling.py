@@ -107,7 +107,7 @@ class HeldPops(Generic[T]):
         return found if origin is None else [*found, (origin[1], origin[0])]
 
     def queue_ids(self, group: str, topic: str) -> list[int]:
-        """The queue ids that the group waits at."""
+        """The queue ids for which the group has held pops."""
         return list(self._topics.get(topic, {}).get(group, ()))
 
     def first(self, group: str, topic: str, queue_id: int) -> Held[T] | None:
@@ -186,7 +186,7 @@ class PopLongPolling(Generic[T]):
             asyncio.get_running_loop().call_soon(self._turn)
 
     def wake_at(self, group: str, topic: str, wait_ms: int) -> None:
-        """Wake the group in so long, or earlier if it is to be woken earlier already."""
+        """Wake the group after `wait_ms`, unless it will be woken earlier anyway."""
         loop = asyncio.get_running_loop()
         due_s = loop.time() + wait_ms / 1_000
         known = self._later.get((group, topic))
@@ -254,7 +254,7 @@ class PopLongPolling(Generic[T]):
         self._turn_ends()
 
     def _expire(self) -> None:
-        """A timer that is earlier than need be finds nothing, and arms the next."""
+        """Time out the overdue pops. After an early timer there are none: pops were answered meanwhile."""
         self._timer = None
         for held in self.waits.remove_expired(self._now_ms()):
             self._expired(held.request)

@@ -40,7 +40,7 @@ class _Notice:
 
 
 class PopPeeks:
-    """The requests of one broker; owns the notifications that wait."""
+    """Handles the requests of one broker; holds notifications until a message arrives."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class PopPeeks:
         self._long_polling.stop()
 
     async def peek(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand:
-        """200052: the messages that a pop would get, which stay where they are."""
+        """200052: the messages that a pop would get, without handing them out."""
         header = PeekMessageRequestHeader.parse(request.ext_fields)
         await self._check(header.consumer_group, header.topic, header.queue_id)
         if not 0 < header.max_msg_nums <= MESSAGES_MAX:

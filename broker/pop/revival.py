@@ -1,10 +1,7 @@
-"""The copy of a message that was not acknowledged in time, in the group's pop retry topic
-(PopReviveService.reviveRetry), or among its dead letters. Pure.
+"""Revives messages that were not acknowledged in time (PopReviveService), on the leader only.
 
-Revives messages that were not acknowledged in time (PopReviveService), on the leader only.
-
-A message whose invisible time has ended is copied to the group's pop retry topic, where the group's next pop
-finds it, or after too many tries to its dead letters, and is finished in the same put.
+A message whose invisible time has ended is copied to the group's pop retry topic (reviveRetry), where the
+group's next pop finds it, or after too many tries to its dead letters, and is finished in the same put.
 """
 
 import asyncio
@@ -37,6 +34,15 @@ from commitlog.record import (
 PROPERTY_FIRST_POP_TIME = "1ST_POP_TIME"
 PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"
 PROPERTY_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+BATCH_MESSAGES_MAX = 200
+BATCH_BYTES_MAX = 1024 * 1024
+DAMAGE_WAIT_MS = 500
+CREATE_WAIT_MS = 2_000
+WAIT_MAX_S = 3_600.0
+SNAPSHOT_INTERVAL_S = 1_800.0
+"""A snapshot is written at least this often, so that retention may delete the records before it."""
+
+logger = logging.getLogger(__name__)
 
 
 def target_topic(record: Record, group: SubscriptionGroupConfig, is_v2: bool) -> TopicConfig:
@@ -73,17 +79,6 @@ def _properties(record: Record, topic: TopicConfig, group: str, pop_time_ms: int
     return data if len(data) <= PROPERTIES_BYTES_MAX else record.properties
 
 
-BATCH_MESSAGES_MAX = 200
-BATCH_BYTES_MAX = 1024 * 1024
-DAMAGE_WAIT_MS = 500
-CREATE_WAIT_MS = 2_000
-WAIT_MAX_S = 3_600.0
-SNAPSHOT_INTERVAL_S = 1_800.0
-"""A snapshot is written at least this often, so that retention may delete the records before it."""
-
-logger = logging.getLogger(__name__)
-
-
 @dataclass(slots=True)
 class _Batch:
     messages: list[Message] = field(default_factory=list)
@@ -91,7 +86,7 @@ class _Batch:
     missing: dict[str, TopicConfig] = field(default_factory=dict)
     """Topics to be created first."""
     held_back: dict[InFlightBatch, None] = field(default_factory=dict)
-    """With messages for those topics."""
+    """Batches with messages for those topics."""
     damaged: dict[InFlightBatch, None] = field(default_factory=dict)
     size: int = 0
     size_bytes: int = 0
@@ -108,7 +103,7 @@ class _Batch:
 
 
 class Revival:
-    """The one task of a broker that revives; none runs without the table."""
+    """The task that revives messages; it runs while the table is loaded."""
 
     def __init__(
         self,
@@ -134,7 +129,7 @@ class Revival:
         ledger.on_ready(self._on_ready)
 
     async def start(self) -> None:
-        """It runs when the table is there."""
+        """The task begins when the table is loaded."""
 
     async def stop(self) -> None:
         self._on_ready(False)

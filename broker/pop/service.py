@@ -36,7 +36,7 @@ POLL_TIME_MAX_MS = 60_000
 DEFERRED_MAX = 10_000
 """Requests that wait for a leader, for its table, or for their group to be made."""
 ANSWERS_BYTES_MAX = 64 * 1024 * 1024
-"""Of messages that wait for the commit of their pop."""
+"""Bytes of messages whose pops are not committed yet; beyond it pops are answered POLLING_FULL."""
 TOO_MUCH_OUT = (
     "[OVERLOAD]too many messages are in flight (popInflightMessageThreshold of a queue, "
     "popInflightTotal), or the log accepts no records now"
@@ -49,7 +49,7 @@ _Handler = Callable[[RemotingCommand, ClientConnection], None]
 
 
 class PopService:
-    """The requests of one broker; owns those that wait."""
+    """Handles the requests of one broker; holds pops, and requests that wait for the table."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class PopService:
                 self._spawn(self._wait_for_leader())
 
     async def _wait_for_leader(self) -> None:
-        """An election that this node may win is worth a wait."""
+        """Wait for an election that this node may win, then handle or refuse the deferred requests."""
         try:
             is_leader = await self._readiness.wait()
         finally:
@@ -215,7 +215,7 @@ class PopService:
         self._end_turn()
 
     def _serve(self, pop: Pop) -> bool:
-        """Answer the pop, if there is anything to answer; else it is to be held."""
+        """Answer the pop; False when it found nothing and has to be held."""
         if not pop.connection.is_open:
             return True
         if self._ledger.table is None:
@@ -273,7 +273,7 @@ class PopService:
             self._refuse(pop.request, pop.connection, *put_error(status))
 
     def _answer(self, pop: Pop, fetched: Fetched, code: ResponseCode, remark: str) -> None:
-        """All number fields on every answer: the client reads the header of those without messages, too."""
+        """Every answer has all number fields: clients parse them in answers without messages, too."""
         if not pop.connection.is_open:
             return
         header = pop.header

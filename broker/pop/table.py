@@ -63,8 +63,8 @@ class Pending:
 
 
 def left_ms(since_ms: int, invisible_ms: int, wall_ms: int) -> int:
-    """How much of its time a message has left when the wall clock, which may be wrong, shows this: never more
-    than all of it.
+    """The rest of a message's invisible time at this wall-clock time: never more than the whole of it, since
+    the clock may have been set back.
     """
     return min(max(since_ms + invisible_ms - wall_ms, 0), invisible_ms)
 
@@ -133,7 +133,7 @@ class GroupQueue:
         return min(lowest, next(iter(self.out), lowest), self.next_offset)
 
     def is_idle(self) -> bool:
-        """Whether its next offset is all that is known of it."""
+        """Whether nothing is in flight: then the next offset is its whole state."""
         return not self.out and (self.order is None or not self.order.pending)
 
 

@@ -269,7 +269,7 @@ class Retention:
             except Exception:
                 logger.exception("retention failed, tried again")
 
-    # -- what operators ask for ----------------------------------------------------------------------------
+    # -- requests of operators ------------------------------------------------------------------------------
 
     async def delete_expired(self, force: bool = False) -> int:
         """DELETE_EXPIRED_COMMITLOG: delete the expired files, whatever the hour; with `force` also

@@ -24,7 +24,7 @@ from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 
 NAME_START = "TIMER_D"
-"""What the names by which a sender asks for a time begin with."""
+"""Common prefix of the property names by which a sender asks for a time."""
 WAITING_PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - OWN_PROPERTIES_BYTES
 PENDING_APPENDS_MIN = 2
 """Appends that the log must accept at once: a message, and the record of its delivery before it."""

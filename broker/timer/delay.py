@@ -109,7 +109,7 @@ class DelayDelivery(LogMachine):
         self._arm()
 
     def apply(self, batch: DispatchBatch) -> None:
-        """New delayed messages: a level that was read to its end has a next one."""
+        """New delayed messages: a level that was read to its end has a next message."""
         if not self.is_leader:
             return
         is_new = False
@@ -196,7 +196,7 @@ class DelayDelivery(LogMachine):
             try:
                 record = stored_record(self._log, position, size)
             except DamagedRecordError:
-                break  # it is being repaired
+                break  # repaired from the peers; a level keeps its order, so it waits for this one
             if record is not None and (room <= 0 or _due_ms(record, level, now_ms) > now_ms):
                 break
             message = self._delivered(record) if record is not None else None
@@ -235,6 +235,6 @@ def _is_due(level: _Level, due_ms: int, now_ms: int) -> bool:
 
 
 def _due_ms(record: Record, level: _Level, now_ms: int) -> int:
-    """A message that was stored by a clock that was ahead is due now."""
+    """Due time of a message; now for one with a store time in the future: its leader's clock was ahead."""
     stored_ms = record.store_timestamp_ms
     return now_ms if is_ahead(stored_ms, now_ms) else stored_ms + level.delay_ms

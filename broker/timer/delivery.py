@@ -168,7 +168,7 @@ class TimerDelivery(LogMachine):
         self._kept: int | None = None
         """How many messages of the last deliveries are in the log; None until this leader checked it."""
         self._life = 0
-        """Of the index, when that was checked."""
+        """The index's `life` at that check: an index that is built again needs another one."""
         self._in_flight = -1
         """Offset of the deliveries that were written and are not in the index yet."""
         self._put_end = -1
@@ -213,7 +213,7 @@ class TimerDelivery(LogMachine):
         self._recalls.refuse_all(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def _is_ready(self) -> bool:
-        """Whether it is known what earlier leaders delivered."""
+        """Whether this leader has checked which messages the last leader delivered."""
         journal = self._journal
         if self._kept is None or self._life != journal.index.life:
             self._kept = None

@@ -1,4 +1,4 @@
-"""What waits on one node, by time: derived from the timer queue, the same on every node, and disposable.
+"""Index of waiting timer messages by time: derived from the timer queue, and built again when it is lost.
 
 The newest rows are in memory, at most ROWS_IN_MEMORY_MAX; then they become a run on the disk. Of what is on
 the disk, memory holds a block of each run and one bit a row (PendingSet). Runs are joined when there are

@@ -42,7 +42,7 @@ _REASONS_MAX: Final = 4
 DEFAULT_QUEUES_MAX: Final = 4
 """Queues requested for a topic that is created by its first message, as stock clients do."""
 SILENCE_S: Final = 15.0
-"""A name server that did not answer is not asked for so long, while another one answers."""
+"""A name server that did not answer is skipped for this time, while another one answers."""
 CACHED_MAX: Final = 2_000
 T = TypeVar("T")
 
