@@ -62,7 +62,7 @@ class HostFigures:
     def _clients(self) -> Iterator[Metric]:
         server = self._server
         yield gauge("connections", "Connections of clients.", server.connection_count)
-        yield counter("connections_refused", "Connections turned away at the bound.", server.turned_away)
+        yield counter("connections_refused", "Turned away at the bound, or closed there.", server.turned_away)
         yield gauge("clients", "Members of producer and consumer groups.", len(self._clients_known))
         yield gauge("topics", "Topics there are.", len(self._state.topics))
         rows: list[Row] = [((kind,), read()) for kind, read in sorted(self._waiting.items())]
