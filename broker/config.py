@@ -91,7 +91,7 @@ class BrokerConfig(BaseModel):
     broker_name: str = Field(default="broker-a", alias="brokerName")
     """Name all nodes of the group share."""
     broker_ip: str = Field(default="127.0.0.1", alias="brokerIP1")
-    """IPv4 address that clients are told; also in every message id."""
+    """IPv4 address that clients get with routes; also in every message id."""
     bind_address: str = Field(default="127.0.0.1", alias="bindAddress")
     """Address listened on, for clients and replication."""
     listen_port: Port = Field(default=10911, alias="listenPort")
@@ -188,7 +188,7 @@ class BrokerConfig(BaseModel):
     store_replies: bool = Field(default=True, alias="storeReplyMessageEnable")
     """Replies are also stored in `<cluster>_REPLY_TOPIC`; see docs/consuming.md#request-and-reply."""
     broker_permission: Runtime[int] = Field(default=6, alias="brokerPermission", ge=0, le=7)
-    """4: may only be read, 2: only be written; told to clients with every topic's route."""
+    """4: may only be read, 2: only be written; goes to clients with every topic's route."""
     enable_property_filter: Runtime[bool] = Field(default=False, alias="enablePropertyFilter")
     """Consumers may filter by SQL92 expressions over properties; as in RocketMQ not by default."""
     filter_support_retry: Runtime[bool] = Field(default=False, alias="filterSupportRetry")
