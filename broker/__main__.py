@@ -17,7 +17,7 @@ from typing import Final
 import native
 from broker.app import Broker
 from broker.config import BrokerConfig, ConfigError, load_config
-from broker.store.store_lock import StoreLockedError
+from broker.store.message_log import StoreLockedError
 from commitlog.errors import CorruptLogError
 from dledger.durable_state import CorruptHardStateError
 from dledger.environment import Environment

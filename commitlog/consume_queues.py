@@ -161,6 +161,12 @@ class ConsumeQueues:
         queue = self.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
+    def position_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Position of the queue's first message at `offset` or after it; None when there is none."""
+        queue = self.get(topic, queue_id)
+        units = queue.units(max(offset, queue.min_offset), 1) if queue is not None else []
+        return units[0][0] if units else None
+
     def put_all(self, batch: DispatchBatch) -> None:
         """Add the units of dispatched messages, in log order, and drop the queues of the topics that are
         deleted between them.

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from namesrv.config import NameServerConfig
-from namesrv.kv_config import KvConfigError
+from namesrv.config import KvConfigError, NameServerConfig
 from namesrv.server import NameServer
 from remoting.loop import run
 from telemetry.log_lines import FORMATS, LEVELS, Whereabouts, log_to_stderr

@@ -10,7 +10,7 @@ from broker.admin.attributes import GROUP_ATTRIBUTES, altered
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry, Member
 from broker.consume.offset_commits import OffsetCommits
-from broker.forwarding import OnLeader
+from broker.leadership import OnLeader
 from broker.monitoring.statistics import GROUP_GET, BrokerStatistics
 from broker.responses import committed_answer, invalid, json_answer, message_queue, progress
 from broker.state.changes import DeleteGroup, PutGroup
@@ -24,9 +24,12 @@ from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import FastjsonError, loads, object_key_map
-from remoting.headers.clients import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
-from remoting.headers.groups import DeleteSubscriptionGroupRequestHeader, GroupRequestHeader
-from remoting.headers.offsets import ConsumeStatsRequestHeader
+from remoting.headers.admin import (
+    ConsumeStatsRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    GroupRequestHeader,
+)
+from remoting.headers.consume import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
 from remoting.router import HandlerResult, Handlers
 
 

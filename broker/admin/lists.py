@@ -11,7 +11,7 @@ from typing import Any, Final
 from broker.admin.attributes import TOPIC_ATTRIBUTES, altered
 from broker.admin.groups import with_attributes
 from broker.admin.topics import system_topic_error
-from broker.forwarding import OnLeader
+from broker.leadership import OnLeader
 from broker.responses import invalid, json_answer, put_error
 from broker.state.changes import Change, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig

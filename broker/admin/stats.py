@@ -11,7 +11,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.headers.brokers import ViewBrokerStatsRequestHeader
+from remoting.headers.admin import ViewBrokerStatsRequestHeader
 from remoting.router import Handlers
 
 

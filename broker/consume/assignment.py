@@ -15,7 +15,7 @@ import orjson
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection, ClientRegistry
 from broker.consume.topic_routes import TopicRoutes
-from broker.readiness import Readiness
+from broker.leadership import Readiness
 from broker.responses import put_error
 from broker.state.changes import SetRequestMode
 from broker.state.request_modes import POP, PULL, RequestMode

@@ -19,8 +19,8 @@ from broker.consume.long_polling import HeldPull
 from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadResult, ReadStatus, transfer_limits
 from broker.consume.read_advice import LEADER_ID, ReadAdvice, machine_memory_bytes
 from broker.consume.subscriptions import PullSubscriptions
+from broker.leadership import Readiness
 from broker.monitoring.statistics import BrokerStatistics
-from broker.readiness import Readiness
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import PERM_READ

@@ -23,8 +23,7 @@ import orjson
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
 from broker.consume.heartbeats import HeartbeatError, client_id_of
-from broker.forwarding import Forwarder
-from broker.readiness import Readiness
+from broker.leadership import Forwarder, Readiness
 from broker.state.changes import LockQueues
 from broker.state.groups import GROUP_CHARS_MAX
 from broker.state.locks import QUEUE_LOCKS_MAX, LockKey, QueueKey

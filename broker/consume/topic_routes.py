@@ -6,8 +6,7 @@ from typing import Final
 from broker.background import Spawn
 from broker.config import BrokerConfig
 from broker.state.state import ReplicatedState
-from remoting.client.aio import RemotingClient
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import RouteCache
 from remoting.errors import ClientError
 from remoting.route import PERM_READ

@@ -21,10 +21,16 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.consume.queue_reader import ReadMetrics
 from broker.monitoring.put_metrics import PutMetrics
-from broker.monitoring.rates import RateMeter
-from broker.monitoring.statistics import BROKER_GET, BROKER_PUT, USER_GET, USER_PUT, BrokerStatistics
+from broker.monitoring.statistics import (
+    BROKER_GET,
+    BROKER_PUT,
+    USER_GET,
+    USER_PUT,
+    BrokerStatistics,
+    RateMeter,
+)
 from broker.state.state import ReplicatedState
-from broker.timer.delay_levels import SCHEDULE_TOPIC
+from broker.timer.scheduling import SCHEDULE_TOPIC
 from commitlog.dispatch import DispatchBatch
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError

@@ -15,10 +15,10 @@ from typing import Any
 
 from broker.consume.clients import ClientConnection
 from broker.pop.checks import INVISIBLE_MAX_MS
-from broker.pop.group_queue import GroupQueue
 from broker.pop.ledger import PopLedger
 from broker.pop.names import ORDER_REVIVE_QUEUE, Handle, HandleError, marked_topic, parse_handle
 from broker.pop.ops import Changed, Finished, GroupQueueKey, whole
+from broker.pop.table import GroupQueue
 from broker.responses import put_answer
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog, PutStatus

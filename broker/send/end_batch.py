@@ -6,7 +6,7 @@ longer exist, are seen only by the driver, which knows the whole batch once all 
 
 from itertools import islice
 
-from broker.readiness import Readiness
+from broker.leadership import Readiness
 from broker.responses import committed_answer, invalid
 from broker.send.sequencing import Sequencing
 from broker.state.changes import EndWriter
@@ -18,7 +18,7 @@ from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.headers.sequenced_send import BatchEnd
+from remoting.headers.send import BatchEnd
 
 SENTENCES_MAX = 3
 """In an answer, about what differs."""

@@ -18,9 +18,8 @@ from broker.send.admission import (
     split_batch,
     sub_messages,
 )
-from broker.timer.delay_levels import PROPERTY_DELAY, effective_level, to_scheduled
-from broker.timer.request import without_timer
-from broker.timer.rules import asks_for_time
+from broker.timer.admission import asks_for_time
+from broker.timer.scheduling import PROPERTY_DELAY, effective_level, to_scheduled, without_timer
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
     Message,
@@ -39,7 +38,7 @@ from commitlog.sequences import (
 )
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
-from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SequencedSendRequestHeader
 
 FRAMING_BYTES_MAX: Final = 64 * 1024
 """What a send may have beyond maxMessageSize: one message of just that size fits, with its properties."""

@@ -90,6 +90,11 @@ class FakeQueues:
         queue = self.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
+    def position_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        queue = self.by_key.get((topic, queue_id))
+        units = queue.units(max(offset, queue.min_offset), 1) if queue is not None else []
+        return units[0][0] if units else None
+
     def __iter__(self) -> Iterator[FakeQueue]:
         """Those with files: none has any."""
         return iter(())
