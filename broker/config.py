@@ -105,7 +105,7 @@ class BrokerConfig(BaseModel):
     )
     """Time between registrations."""
     region_id: str = Field(default="DefaultRegion", alias="regionId", pattern=r"^[A-Za-z0-9_-]{1,64}$")
-    """Told to producers with every answer, and in every message (MSG_REGION)."""
+    """Given to producers with every answer, and in every message (MSG_REGION)."""
     trace_on: Runtime[bool] = Field(default=True, alias="traceOn")
     """Likewise (TRACE_ON): a consumer that traces leaves out messages without it."""
     trace_topic_enable: bool = Field(default=False, alias="traceTopicEnable")
