@@ -4,10 +4,8 @@ A configuration is a TOML file of plain `key = value` pairs, and `KEY=VALUE` ove
 that means nothing here is refused, with the nearest known keys named, so that a misspelt limit is not
 silently the default.
 
-Which keys of the configuration may change while a broker runs, and how such a change gets into force.
-
-The settings are part of the replicated state: every node of the group takes them over when it applies their
-record or loads its snapshot, and a new leader has them. They lie over what its own file says.
+Settings changed while the broker runs are part of the replicated state: every node of the group takes them
+over when it applies their record or loads its snapshot. They lie over what its own file says.
 """
 
 import difflib
@@ -19,11 +17,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from broker.timer.scheduling import parse_delay_levels
 
-MIB = 1024 * 1024
+KIB, MIB = 1024, 1024 * 1024
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 MESSAGE_BYTES_MAX = 4 * MIB
 """The largest body that maxMessageSize can allow, and that the log takes from the broker itself: a copy for
 a retry is written also after maxMessageSize went down. Its entry is larger by headers, topic and properties.
@@ -34,9 +41,9 @@ _NODE_ID = re.compile(r"[A-Za-z]\d{1,9}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,127}\Z")
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-_RUNTIME: Final = "runtime"
+_LIVE: Final = "live"
 _T = TypeVar("_T")
-Runtime = Annotated[_T, _RUNTIME]
+Live = Annotated[_T, _LIVE]
 """A key that may change while the broker runs: read at each use, or taken over by who made something of it
 (ReplicatedState.on_settings_changed). All others are read once, when what they rule is made.
 """
@@ -100,13 +107,11 @@ class BrokerConfig(BaseModel):
     """Name servers, separated by `;`; empty: none."""
     store_path_root_dir: Path = Field(default=Path("store"), alias="storePathRootDir")
     """Folder of everything the node keeps; one process at a time."""
-    register_name_server_period_ms: int = Field(
-        default=30_000, alias="registerNameServerPeriod", ge=1_000, le=60_000
-    )
+    register_period_ms: int = Field(default=30_000, alias="registerNameServerPeriod", ge=1_000, le=60_000)
     """Time between registrations."""
     region_id: str = Field(default="DefaultRegion", alias="regionId", pattern=r"^[A-Za-z0-9_-]{1,64}$")
     """Given to producers with every answer, and in every message (MSG_REGION)."""
-    trace_on: Runtime[bool] = Field(default=True, alias="traceOn")
+    trace_on: Live[bool] = Field(default=True, alias="traceOn")
     """Likewise (TRACE_ON): a consumer that traces leaves out messages without it."""
     trace_topic_enable: bool = Field(default=False, alias="traceTopicEnable")
     """RMQ_SYS_TRACE_TOPIC is there from the start; otherwise its first message creates it."""
@@ -121,7 +126,7 @@ class BrokerConfig(BaseModel):
     """Members and replication addresses: `n0-host:port;…`; empty: this node alone, at `listenPort` + 3."""
     dledger_self_id: str = Field(default="n0", alias="dLegerSelfId")
     """This member; one letter and a number."""
-    preferred_leader_id: Runtime[str | None] = Field(default=None, alias="preferredLeaderId")
+    preferred_leader_id: Live[str | None] = Field(default=None, alias="preferredLeaderId")
     """Member that leadership is handed to when it can be; empty: none."""
     durability: Literal["persisted", "replicated"] = Field(default="persisted", alias="durability")
     """`persisted`: acknowledged = on a majority's disks; `replicated`: in its page caches."""
@@ -133,16 +138,16 @@ class BrokerConfig(BaseModel):
     """Most of it: each follower draws its own."""
     wait_ack_timeout_ms: int = Field(default=2_500, alias="maxWaitAckTimeMs", ge=100, le=60_000)
     """A send without a majority after this is answered with an error."""
-    pending_appends_max: int = Field(default=10_000, alias="maxPendingRequestsNum", ge=1, le=1_000_000)
+    pending_appends_max: int = Field(default=10_000, alias="maxPendingRequestsNum", ge=1, le=10**6)
     """Messages that may wait for their majority."""
     peer_push_quota: int = Field(default=0, alias="peerPushQuota", ge=0, le=1 << 40)
     """Bytes a second for a member that is far behind; 0: what the producers leave free, at least 20 MiB."""
     peer_push_throttle_point: int = Field(default=300 * MIB, alias="peerPushThrottlePoint", ge=1, le=1 << 50)
     """With a quota: how many bytes behind is far."""
 
-    auto_create_topic_enable: Runtime[bool] = Field(default=True, alias="autoCreateTopicEnable")
+    auto_create_topic_enable: Live[bool] = Field(default=True, alias="autoCreateTopicEnable")
     """A send may create its topic."""
-    auto_create_subscription_group: Runtime[bool] = Field(default=True, alias="autoCreateSubscriptionGroup")
+    auto_create_subscription_group: Live[bool] = Field(default=True, alias="autoCreateSubscriptionGroup")
     """A heartbeat may create its group."""
     cluster_topic_enable: bool = Field(default=True, alias="clusterTopicEnable")
     """The topic named like the cluster can be read and written."""
@@ -150,20 +155,20 @@ class BrokerConfig(BaseModel):
     """The topic named like the broker can be read and written."""
     default_topic_queue_nums: int = Field(default=8, alias="defaultTopicQueueNums", ge=1, le=1_024)
     """Queues of TBW102, and so the most a created topic gets."""
-    topics_max: Runtime[int] = Field(default=20_000, alias="topicsMax", ge=1, le=1_000_000)
+    topics_max: Live[int] = Field(default=20_000, alias="topicsMax", ge=1, le=10**6)
     """Topics there may be; a new one beyond them is refused with 13."""
-    groups_max: Runtime[int] = Field(default=20_000, alias="groupsMax", ge=1, le=1_000_000)
+    groups_max: Live[int] = Field(default=20_000, alias="groupsMax", ge=1, le=10**6)
     """Subscription groups there may be; likewise."""
-    offsets_max: Runtime[int] = Field(default=1_000_000, alias="offsetsMax", ge=1, le=100_000_000)
+    offsets_max: Live[int] = Field(default=1_000_000, alias="offsetsMax", ge=1, le=100_000_000)
     """Offsets of groups in queues there may be; likewise."""
-    reset_marks_max: Runtime[int] = Field(default=100_000, alias="offsetResetMarksMax", ge=1, le=1_000_000)
+    reset_marks_max: Live[int] = Field(default=100_000, alias="offsetResetMarksMax", ge=1, le=10**6)
     """Queues in which groups may wait to hear of an offset reset; one beyond them is refused with 1."""
 
-    max_message_bytes: Runtime[int] = Field(
+    max_message_bytes: Live[int] = Field(
         default=MESSAGE_BYTES_MAX, alias="maxMessageSize", ge=1, le=MESSAGE_BYTES_MAX
     )
     """Bytes of a body as sent, also of a whole batch, without headers, topic and properties."""
-    held_sends_max: Runtime[int] = Field(default=10_000, alias="heldSendsMax", ge=1, le=1_000_000)
+    held_sends_max: Live[int] = Field(default=10_000, alias="heldSendsMax", ge=1, le=10**6)
     """Sends that may wait for the creation of their topics."""
     message_delay_level: str = Field(
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", alias="messageDelayLevel"
@@ -177,9 +182,7 @@ class BrokerConfig(BaseModel):
     """Furthest time ahead, in seconds."""
     timer_roll_window_slots: int = Field(default=2 * 86_400, alias="timerRollWindowSlot", ge=2, le=1 << 31)
     """Times `timerPrecisionMs`: a message that waits longer is written again, as old files are deleted."""
-    timer_congest_num_each_slot: int = Field(
-        default=(1 << 31) - 1, alias="timerCongestNumEachSlot", ge=1, le=(1 << 31) - 1
-    )
+    timer_slot_max: int = Field(default=2**31 - 1, alias="timerCongestNumEachSlot", ge=1, le=2**31 - 1)
     """Timer messages that may wait for the same time."""
     timer_pending_max: int = Field(default=2_000_000, alias="timerPendingMax", ge=1, le=1 << 31)
     """Timer messages that may wait; a further one is answered 1."""
@@ -187,76 +190,70 @@ class BrokerConfig(BaseModel):
     """Senders may take a waiting timer message back (370)."""
     store_replies: bool = Field(default=True, alias="storeReplyMessageEnable")
     """Replies are also stored in `<cluster>_REPLY_TOPIC`; see docs/consuming.md#request-and-reply."""
-    broker_permission: Runtime[int] = Field(default=6, alias="brokerPermission", ge=0, le=7)
+    broker_permission: Live[int] = Field(default=6, alias="brokerPermission", ge=0, le=7)
     """4: may only be read, 2: only be written; goes to clients with every topic's route."""
-    enable_property_filter: Runtime[bool] = Field(default=False, alias="enablePropertyFilter")
+    enable_property_filter: Live[bool] = Field(default=False, alias="enablePropertyFilter")
     """Consumers may filter by SQL92 expressions over properties; as in RocketMQ not by default."""
-    filter_support_retry: Runtime[bool] = Field(default=False, alias="filterSupportRetry")
+    filter_support_retry: Live[bool] = Field(default=False, alias="filterSupportRetry")
     """An SQL92 subscription of a retry topic filters by the topic each message comes from."""
     slave_read_enable: bool = Field(default=False, alias="slaveReadEnable")
     """Consumers that are far behind are sent to a follower; see docs/consuming.md."""
     memory_ratio_percent: int = Field(default=40, alias="accessMessageInMemoryMaxRatio", ge=0, le=100)
     """Percent of the machine's memory: the log's last bytes that are taken to be in it."""
-    memory_messages_max: Runtime[int] = Field(
-        default=1_024, alias="maxTransferCountOnMessageInMemory", ge=1, le=1_000_000
+    memory_messages_max: Live[int] = Field(
+        default=1_024, alias="maxTransferCountOnMessageInMemory", ge=1, le=10**6
     )
     """Messages of one answer to a pull or POP, at most."""
-    memory_bytes_max: Runtime[int] = Field(
-        default=256 * 1024, alias="maxTransferBytesOnMessageInMemory", ge=1, le=4 * MIB
+    memory_bytes_max: Live[int] = Field(
+        default=256 * KIB, alias="maxTransferBytesOnMessageInMemory", ge=1, le=4 * MIB
     )
     """Their bytes; a client that names a maximum itself gets up to twice as many."""
-    disk_messages_max: Runtime[int] = Field(
-        default=1_024, alias="maxTransferCountOnMessageInDisk", ge=1, le=1_000_000
+    disk_messages_max: Live[int] = Field(
+        default=1_024, alias="maxTransferCountOnMessageInDisk", ge=1, le=10**6
     )
     """Messages of an answer that begins before what `accessMessageInMemoryMaxRatio` reaches."""
-    disk_bytes_max: Runtime[int] = Field(
-        default=256 * 1024, alias="maxTransferBytesOnMessageInDisk", ge=1, le=4 * MIB
+    disk_bytes_max: Live[int] = Field(
+        default=256 * KIB, alias="maxTransferBytesOnMessageInDisk", ge=1, le=4 * MIB
     )
     """Their bytes."""
-    long_polling_enable: Runtime[bool] = Field(default=True, alias="longPollingEnable")
+    long_polling_enable: Live[bool] = Field(default=True, alias="longPollingEnable")
     """A pull without messages is held as long as the client says."""
-    short_polling_time_ms: Runtime[int] = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
+    short_polling_time_ms: Live[int] = Field(default=1_000, alias="shortPollingTimeMills", ge=1, le=60_000)
     """With `longPollingEnable = false`: how long it is held."""
-    pop_in_flight_max: int = Field(default=10_000, alias="popInflightMessageThreshold", ge=1, le=1_000_000)
+    pop_in_flight_max: int = Field(default=10_000, alias="popInflightMessageThreshold", ge=1, le=10**6)
     """Messages of one queue that one group may have out by POP; beyond 209. See docs/pop.md."""
     pop_in_flight_total_max: int = Field(default=100_000, alias="popInflightTotal", ge=1, le=10_000_000)
     """Messages that all groups may have out by POP."""
     enable_retry_topic_v2: bool = Field(default=False, alias="enableRetryTopicV2")
     """Messages that come back lie in `%RETRY%group+topic`, not `%RETRY%group_topic`."""
-    default_message_request_mode: Literal["PULL", "POP"] = Field(
-        default="PULL", alias="defaultMessageRequestMode"
-    )
+    default_request_mode: Literal["PULL", "POP"] = Field(default="PULL", alias="defaultMessageRequestMode")
     """How groups consume whose queues the broker assigns, where it is not set."""
-    default_pop_share_queue_num: int = Field(default=-1, alias="defaultPopShareQueueNum", ge=-1, le=1_000_000)
+    default_pop_share_queue_num: int = Field(default=-1, alias="defaultPopShareQueueNum", ge=-1, le=10**6)
     """With POP: the share number of such groups; -1: all members pop all queues. See docs/pop.md."""
-    transaction_timeout_ms: Runtime[int] = Field(
-        default=6_000, alias="transactionTimeOut", ge=1, le=86_400_000
-    )
+    transaction_timeout_ms: Live[int] = Field(default=6_000, alias="transactionTimeOut", ge=1, le=DAY_MS)
     """Age from which the producer of an open transaction is asked about it."""
-    transaction_check_interval_ms: Runtime[int] = Field(
-        default=30_000, alias="transactionCheckInterval", ge=10, le=86_400_000
+    transaction_check_ms: Live[int] = Field(
+        default=30_000, alias="transactionCheckInterval", ge=10, le=DAY_MS
     )
     """Time between two rounds of asking."""
-    transaction_check_max: Runtime[int] = Field(default=15, alias="transactionCheckMax", ge=0, le=250)
+    transaction_check_max: Live[int] = Field(default=15, alias="transactionCheckMax", ge=0, le=250)
     """How often it is asked before the message is put aside."""
-    reject_transactions: Runtime[bool] = Field(default=False, alias="rejectTransactionMessage")
+    reject_transactions: Live[bool] = Field(default=False, alias="rejectTransactionMessage")
     """true: half messages are answered 16 NO_PERMISSION."""
 
-    file_reserved_hours: Runtime[int] = Field(default=72, alias="fileReservedTime", ge=1, le=24 * 3650)
+    file_reserved_hours: Live[int] = Field(default=72, alias="fileReservedTime", ge=1, le=24 * 3650)
     """Hours that messages are kept at least; see docs/retention.md."""
-    delete_when: Runtime[str] = Field(default="04", alias="deleteWhen", pattern=_HOURS)
+    delete_when: Live[str] = Field(default="04", alias="deleteWhen", pattern=_HOURS)
     """Hours of the day, separated by `;`, at which old files are deleted."""
-    clean_interval_ms: Runtime[int] = Field(
-        default=10_000, alias="cleanResourceInterval", ge=100, le=3_600_000
-    )
+    clean_interval_ms: Live[int] = Field(default=10_000, alias="cleanResourceInterval", ge=100, le=HOUR_MS)
     """Time between two looks at what may be deleted."""
-    disk_max_used_percent: Runtime[int] = Field(default=75, alias="diskMaxUsedSpaceRatio", ge=10, le=95)
+    disk_max_used_percent: Live[int] = Field(default=75, alias="diskMaxUsedSpaceRatio", ge=10, le=95)
     """Percent; on a fuller disk old files are deleted at any hour, whether followers have them or not."""
-    disk_clean_percent: Runtime[int] = Field(default=85, alias="diskSpaceCleanForciblyRatio", ge=10, le=99)
+    disk_clean_percent: Live[int] = Field(default=85, alias="diskSpaceCleanForciblyRatio", ge=10, le=99)
     """Percent; on a fuller disk a node deletes its oldest files, old or not."""
     disk_full_percent: int = Field(default=90, alias="diskSpaceWarningLevelRatio", ge=10, le=99)
     """Percent; a node with a fuller disk takes no messages."""
-    clean_forcibly_enable: Runtime[bool] = Field(default=True, alias="cleanFileForciblyEnable")
+    clean_forcibly_enable: Live[bool] = Field(default=True, alias="cleanFileForciblyEnable")
     """false: files that are not old are never deleted."""
     data_file_bytes: int = Field(default=1024 * MIB, alias="mappedFileSizeCommitLog", ge=8 * MIB, le=2**40)
     """Bytes of a data file; the same on all nodes."""
@@ -270,8 +267,8 @@ class BrokerConfig(BaseModel):
     """Bytes of a consume queue file: 300,000 units of 20."""
     entry_cache_bytes: int = Field(default=16 * MIB, alias="entryCacheBytes", ge=0, le=2**40)
     """Newest entries of a group's log kept in memory."""
-    state_snapshot_interval_ms: Runtime[int] = Field(
-        default=10_000, alias="stateSnapshotIntervalMs", ge=100, le=3_600_000
+    state_snapshot_interval_ms: Live[int] = Field(
+        default=10_000, alias="stateSnapshotIntervalMs", ge=100, le=HOUR_MS
     )
     """Time between snapshots of a changed state."""
     metrics_port: int = Field(default=0, alias="metricsPort", ge=0, le=65535)
@@ -280,7 +277,7 @@ class BrokerConfig(BaseModel):
     """Address of that port; every client that reaches it can read names of topics and groups."""
     metrics_topics_max: int = Field(default=100, alias="metricsTopicsMax", ge=1, le=10_000)
     """Topics, and (topic, group) pairs, that are shown by name there; the others as one."""
-    slow_put_ms: int = Field(default=500, alias="slowPutMs", ge=0, le=3_600_000)
+    slow_put_ms: int = Field(default=500, alias="slowPutMs", ge=0, le=HOUR_MS)
     """A put that takes so long is logged, with its steps; 0: none is."""
     log_format: Literal["text", "json"] = Field(default="text", alias="logFormat")
     """`json`: each line of the log is an object; `--log-format` wins. See docs/monitoring.md#logs."""
@@ -306,16 +303,10 @@ class BrokerConfig(BaseModel):
         """An empty one is none: so a preference set while the broker runs can be taken back."""
         return value or None
 
-    @field_validator("dledger_peers")
+    @field_validator("dledger_peers", "message_delay_level")
     @classmethod
-    def _check_peers(cls, value: str) -> str:
-        parse_peers(value)
-        return value
-
-    @field_validator("message_delay_level")
-    @classmethod
-    def _check_delay_levels(cls, value: str) -> str:
-        parse_delay_levels(value)
+    def _check_list(cls, value: str, info: ValidationInfo) -> str:
+        (parse_peers if info.field_name == "dledger_peers" else parse_delay_levels)(value)
         return value
 
     @field_validator("namesrv_addr")
@@ -409,7 +400,7 @@ def _property_text(value: object) -> str:
 _FIELD_OF: Final = {field.alias: name for name, field in BrokerConfig.model_fields.items() if field.alias}
 KNOWN_KEYS: Final = tuple(sorted(_FIELD_OF))
 RUNTIME_KEYS: Final = frozenset(
-    key for key, name in _FIELD_OF.items() if _RUNTIME in BrokerConfig.model_fields[name].metadata
+    key for key, name in _FIELD_OF.items() if _LIVE in BrokerConfig.model_fields[name].metadata
 )
 
 

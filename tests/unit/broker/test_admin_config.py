@@ -101,7 +101,7 @@ async def test_what_cannot_change_changes_nothing(
     [
         (b"transactionCheckMax=3", "transaction_check_max", 3),
         (b"transactionTimeOut=7000", "transaction_timeout_ms", 7_000),
-        (b"transactionCheckInterval=500", "transaction_check_interval_ms", 500),
+        (b"transactionCheckInterval=500", "transaction_check_ms", 500),
         (b"autoCreateTopicEnable=false", "auto_create_topic_enable", False),
         (b"brokerPermission=4", "broker_permission", 4),
         (b"traceOn=false", "trace_on", False),
