@@ -17,15 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from broker.timer.scheduling import parse_delay_levels
 
@@ -305,7 +297,7 @@ class BrokerConfig(BaseModel):
 
     @field_validator("dledger_peers", "message_delay_level")
     @classmethod
-    def _check_list(cls, value: str, info: ValidationInfo) -> str:
+    def _check_list(cls, value: str, info: Any) -> str:
         (parse_peers if info.field_name == "dledger_peers" else parse_delay_levels)(value)
         return value
 
