@@ -14,7 +14,7 @@ import uvicorn
 
 from admin_api.app import AdminApp
 from admin_api.settings import Settings
-from remoting.descriptors import raise_limit, room
+from remoting.limits import raise_limit, room
 
 HEAD_BYTES_MAX: Final = 32 * 1024
 """Of a request line with its headers: the longest cursor fits (`admin_api.messages.window`), twice."""

@@ -28,10 +28,10 @@ from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
+from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.consume import QueryConsumerOffsetRequestHeader
 from remoting.headers.fields import RequestHeader
 from remoting.headers.send import SendMessageRequestHeader
-from remoting.headers.topics import CreateTopicRequestHeader
 from tests.integration.cluster import Cluster
 
 GROUP = "BenchManyTopics"

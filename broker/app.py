@@ -25,10 +25,9 @@ from broker.pop.feature import pop_feature
 from broker.registration import Registration
 from broker.send.feature import send_feature
 from broker.state.state import ReplicatedState
-from broker.store.message_log import open_log
+from broker.store.message_log import StoreLock, open_log
 from broker.store.queries import query_feature
 from broker.store.retention import retention_feature
-from broker.store.store_lock import StoreLock
 from broker.timer.feature import delay_feature, timer_feature
 from broker.transactions.feature import transaction_feature
 from commitlog.record import host_bytes

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from broker.timer.delay_levels import parse_delay_levels
+from broker.timer.scheduling import parse_delay_levels
 
 MIB = 1024 * 1024
 MESSAGE_BYTES_MAX = 4 * MIB

@@ -13,10 +13,9 @@ from broker.background import BackgroundTasks
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry
 from broker.consume.queue_reader import ReadMetrics
-from broker.forwarding import Forwarder, LeaderRequests, OnLeader
+from broker.leadership import Forwarder, LeaderRequests, OnLeader, Readiness
 from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import BrokerStatistics
-from broker.readiness import Readiness
 from broker.state.state import ReplicatedState
 from broker.store.message_log import OpenedLog
 from commitlog.log import MessageLog

@@ -1,9 +1,31 @@
-"""The configuration of a name server at its start, and the switches that an administrator may change while it
-runs.
+"""The configuration of a name server, and the requests by which administrators show and change it.
+
+`NameServerConfig` is fixed at the start. The two switches may change while it runs. The key-value table by
+namespace is kept in a file (`KVConfigManager`, `kvConfig.json` of RocketMQ).
 """
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import orjson
+
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, error_response, success_response
+from remoting.connection import Connection
+from remoting.errors import RequestError
+from remoting.headers.namesrv import KvItemRequestHeader, KvKeyRequestHeader, KvNamespaceRequestHeader
+from remoting.properties_text import PropertiesTextError, format_properties_text, parse_properties_text
+from remoting.router import Router
+
+ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
+_SWITCH_NAMES = {
+    "orderMessageEnable": "order_message_enable",
+    "returnOrderTopicConfigToBroker": "return_order_topic_config_to_broker",
+}
+_BOOLEANS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +62,166 @@ class NameServerSwitches:
 
     order_message_enable: bool = False
     return_order_topic_config_to_broker: bool = True
+
+
+class KvConfigError(Exception):
+    """The file cannot be read as a table, or the table is full."""
+
+
+class KvConfig:
+    """Every change is on disk before it is answered; a change that cannot be written is not made."""
+
+    def __init__(self, path: Path | None, items_max: int = 10_000) -> None:
+        """Read the table.
+
+        Raises:
+            KvConfigError: the file is there but holds no table.
+        """
+        self._path = path
+        self._items_max = items_max
+        self._table: dict[str, dict[str, str]] = _load(path) if path is not None else {}
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """The value, or None."""
+        return self._table.get(namespace, {}).get(key)
+
+    def namespace(self, namespace: str) -> Mapping[str, str] | None:
+        """All items of a namespace, or None if it has never had any."""
+        return self._table.get(namespace)
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Set a value.
+
+        Raises:
+            KvConfigError: the table is full.
+            OSError: the file cannot be written.
+        """
+        is_new = self.get(namespace, key) is None
+        if is_new and sum(map(len, self._table.values())) >= self._items_max:
+            raise KvConfigError(f"the table holds {self._items_max} items, the bound")
+        self._change({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Remove a value; nothing happens if there is none.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if self.get(namespace, key) is None:
+            return
+        rest = {k: v for k, v in self._table[namespace].items() if k != key}
+        self._change({**self._table, namespace: rest})
+
+    def _change(self, table: dict[str, dict[str, str]]) -> None:
+        if self._path is not None:
+            _save(self._path, orjson.dumps({"configTable": table}, option=orjson.OPT_INDENT_2))
+        self._table = table
+
+
+def _load(path: Path) -> dict[str, dict[str, str]]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    try:
+        table: dict[str, dict[str, Any]] = orjson.loads(data)["configTable"]
+        return {str(n): {str(k): str(v) for k, v in items.items()} for n, items in table.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KvConfigError(f"{path} holds no table of namespaces: {error!r}") from None
+
+
+def _save(path: Path, data: bytes) -> None:
+    """Write a file beside it, then rename that one: a crash leaves the old table or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".tmp")
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class ConfigProcessor:
+    """Answers 100, 101, 102, 219, 318 and 319."""
+
+    def __init__(self, kv_config: KvConfig, config: NameServerConfig, switches: NameServerSwitches) -> None:
+        self._kv_config = kv_config
+        self._config = config
+        self._switches = switches
+
+    def register(self, router: Router) -> None:
+        """Enter the handlers."""
+        router.register(RequestCode.PUT_KV_CONFIG, self.put)
+        router.register(RequestCode.GET_KV_CONFIG, self.get)
+        router.register(RequestCode.DELETE_KV_CONFIG, self.delete)
+        router.register(RequestCode.GET_KVLIST_BY_NAMESPACE, self.namespace)
+        router.register(RequestCode.UPDATE_NAMESRV_CONFIG, self.update_config)
+        router.register(RequestCode.GET_NAMESRV_CONFIG, self.show_config)
+
+    def put(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+        """100."""
+        header = KvItemRequestHeader.parse(request.ext_fields)
+        try:
+            self._kv_config.put(header.namespace, header.key, header.value)
+        except (KvConfigError, OSError) as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return success_response(request)
+
+    def get(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+        """101."""
+        header = KvKeyRequestHeader.parse(request.ext_fields)
+        value = self._kv_config.get(header.namespace, header.key)
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            return error_response(request, ResponseCode.QUERY_NOT_FOUND, remark)
+        return success_response(request, {"value": value})
+
+    def delete(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+        """102."""
+        header = KvKeyRequestHeader.parse(request.ext_fields)
+        try:
+            self._kv_config.delete(header.namespace, header.key)
+        except OSError as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return success_response(request)
+
+    def namespace(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+        """219."""
+        namespace = KvNamespaceRequestHeader.parse(request.ext_fields).namespace
+        items = self._kv_config.namespace(namespace)
+        if items is None:
+            remark = f"No config item, Namespace: {namespace}"
+            return error_response(request, ResponseCode.QUERY_NOT_FOUND, remark)
+        return success_response(request, body=orjson.dumps({"table": dict(items)}))
+
+    def update_config(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+        """318: the two switches can be turned; every other name is refused, and then nothing changes."""
+        try:
+            changes = parse_properties_text(request.body)
+        except PropertiesTextError as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        for name, text in changes.items():
+            if name not in _SWITCH_NAMES:
+                raise RequestError(ResponseCode.NO_PERMISSION, f"Can not update config {name} while running")
+            if text not in _BOOLEANS:
+                raise RequestError(ResponseCode.SYSTEM_ERROR, f"{name} is {text[:40]!r}, not true or false")
+        for name, text in changes.items():
+            setattr(self._switches, _SWITCH_NAMES[name], _BOOLEANS[text])
+        return success_response(request)
+
+    def show_config(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+        """319."""
+        values = {
+            "bindAddress": self._config.host,
+            "listenPort": str(self._config.port),
+            "kvConfigPath": str(self._config.kv_config or ""),
+            "scanNotActiveBrokerInterval": str(self._config.expiry_check_interval_ms),
+        }
+        for name, attribute in _SWITCH_NAMES.items():
+            values[name] = str(getattr(self._switches, attribute)).lower()
+        return success_response(request, body=format_properties_text(values))

@@ -10,10 +10,11 @@ Pure: time and connections come as numbers. Three tables, one rule each:
 * topics come from id 0 only, and no registration deletes any.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from namesrv.registration import DataVersion, Registration
+import orjson
+
 from remoting.route import (
     MASTER_ID,
     PERM_READ,
@@ -26,6 +27,41 @@ from remoting.route import (
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """The version of a broker's topics. `state_version` is the term of its leader; counter and time follow
+    it.
+    """
+
+    state_version: int = 0
+    timestamp_ms: int = 0
+    counter: int = 0
+
+    def to_json(self) -> bytes:
+        """As sent on the wire."""
+        return orjson.dumps(
+            {
+                "counter": self.counter,
+                "stateVersion": self.state_version,
+                "timestamp": self.timestamp_ms,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One broker node as it presents itself. `topics` are ignored unless `broker_id` is 0."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    addr: str
+    ha_server_addr: str
+    timeout_ms: int
+    data_version: DataVersion
+    topics: Mapping[str, QueueData]
 
 
 class TablesFullError(Exception):

@@ -5,11 +5,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from namesrv.broker_processor import BrokerProcessor
-from namesrv.config import NameServerConfig, NameServerSwitches
-from namesrv.config_processor import ConfigProcessor
-from namesrv.kv_config import KvConfig
-from namesrv.query_processor import QueryProcessor
+from namesrv.config import ConfigProcessor, KvConfig, NameServerConfig, NameServerSwitches
+from namesrv.queries import QueryProcessor
+from namesrv.registration import BrokerProcessor
 from namesrv.route_info import RouteInfoManager
 from remoting.connection import Connection
 from remoting.router import Router

@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from remoting.descriptors import raise_limit
+from remoting.limits import raise_limit
 
 _T = TypeVar("_T")
 

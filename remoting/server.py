@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterator
 from itertools import count, takewhile
 
-from remoting import descriptors
+from remoting import limits
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.epoll_io import EpollIo
@@ -77,7 +77,7 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         self._inbox = Inbox(self._router)
         self._epoll = EpollIo(self._limits)
-        room = descriptors.room(self._limits.connections_max)
+        room = limits.room(self._limits.connections_max)
         self._connections_max = room.connections_max
         self._server = await listening(
             lambda: loop.create_server(self._make_connection, self._host, self._port, backlog=room.backlog),

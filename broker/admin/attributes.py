@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from broker.responses import invalid
-from broker.store.topic_retention import RETENTION_ATTRIBUTE
+from broker.store.retention import RETENTION_ATTRIBUTE
 from remoting.codes import ResponseCode
 from remoting.errors import RequestError
 

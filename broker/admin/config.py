@@ -7,7 +7,7 @@ to all nodes of the group, also to those that are down now, and after a restart.
 import orjson
 
 from broker.config import RUNTIME_KEYS, BrokerConfig, ConfigError, FixedKeyError, check_settings
-from broker.forwarding import OnLeader
+from broker.leadership import OnLeader
 from broker.registration import LEADER_BROKER_ID
 from broker.responses import committed_answer, invalid
 from broker.state.changes import PutSettings

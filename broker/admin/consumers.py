@@ -21,10 +21,8 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import CommandError, RemotingError, RequestError, RequestTimeoutError
 from remoting.fastjson import FastjsonError, loads, object_key_map
-from remoting.headers.clients import CallConsumerRequestHeader, ConsumerStatusRequestHeader
-from remoting.headers.groups import GroupRequestHeader
-from remoting.headers.offsets import GroupTopicRequestHeader
-from remoting.headers.topics import TopicRequestHeader
+from remoting.headers.admin import GroupRequestHeader, GroupTopicRequestHeader, TopicRequestHeader
+from remoting.headers.consume import CallConsumerRequestHeader, ConsumerStatusRequestHeader
 from remoting.router import Handlers
 
 STATUS_LIMIT_S: Final = 5.0

@@ -18,7 +18,7 @@ from broker.admin.topics import TopicAdmin
 from broker.consume.consumers import Consumers
 from broker.feature import Core, Feature
 from broker.monitoring.runtime_info import RuntimeInfo, process_figures
-from broker.pop.group_queue import GroupQueue
+from broker.pop.table import GroupQueue
 
 RuntimeFigures = Callable[[], dict[str, str]]
 

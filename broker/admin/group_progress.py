@@ -16,9 +16,9 @@ import orjson
 from broker.admin.types import PROGRESS_VERSION
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry
-from broker.monitoring.group_lag import QueueEnds, TopicLag, topic_lag
+from broker.monitoring.lags import QueueEnds, TopicLag, topic_lag
 from broker.monitoring.statistics import GROUP_GET, BrokerStatistics
-from broker.pop.group_queue import GroupQueue
+from broker.pop.table import GroupQueue
 from broker.responses import json_answer
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog

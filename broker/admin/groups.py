@@ -10,7 +10,7 @@ from broker.admin.attributes import GROUP_ATTRIBUTES, altered
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry, Member
 from broker.consume.offset_commits import OffsetCommits
-from broker.forwarding import OnLeader
+from broker.leadership import OnLeader
 from broker.monitoring.statistics import GROUP_GET, BrokerStatistics
 from broker.responses import committed_answer, invalid, json_answer, message_queue, progress
 from broker.state.changes import DeleteGroup, PutGroup
@@ -23,10 +23,13 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.fastjson import FastjsonError, loads, object_key_map
-from remoting.headers.clients import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
-from remoting.headers.groups import DeleteSubscriptionGroupRequestHeader, GroupRequestHeader
-from remoting.headers.offsets import ConsumeStatsRequestHeader
+from remoting.fastjson import FastjsonError, loads_request, object_key_map
+from remoting.headers.admin import (
+    ConsumeStatsRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    GroupRequestHeader,
+)
+from remoting.headers.consume import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
 from remoting.router import HandlerResult, Handlers
 
 
@@ -77,7 +80,7 @@ class GroupAdmin:
     def put_group(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
         """200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP"""
         try:
-            data = loads(request.body)
+            data = loads_request(request.body)
             if not isinstance(data, dict):
                 raise invalid("the body is no subscription group")
             config = SubscriptionGroupConfig.from_json(data)

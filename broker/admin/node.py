@@ -10,8 +10,8 @@ from typing import Any
 
 from broker.admin.types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView
 from broker.config import BrokerConfig, Peer
+from broker.leadership import Readiness
 from broker.monitoring.runtime_info import RuntimeInfo
-from broker.readiness import Readiness
 from broker.responses import json_answer
 from commitlog.log import MessageLog
 from dledger.core.status import NodeStatus, PeerStatus
@@ -22,7 +22,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.headers.brokers import TransferLeaderRequestHeader
+from remoting.headers.admin import TransferLeaderRequestHeader
 from remoting.router import Handlers
 
 

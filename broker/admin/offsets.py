@@ -13,7 +13,7 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.consume.consumers import Consumers
 from broker.consume.offset_commits import OFFSETS_PER_CHANGE_MAX
-from broker.forwarding import OnLeader
+from broker.leadership import OnLeader
 from broker.responses import (
     committed_answer,
     invalid,
@@ -33,7 +33,7 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
-from remoting.headers.offsets import (
+from remoting.headers.admin import (
     CloneGroupOffsetRequestHeader,
     CorrectionOffsetRequestHeader,
     GroupTopicRequestHeader,

@@ -16,8 +16,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
-from remoting.headers.offsets import BrokerConsumeStatsRequestHeader
-from remoting.headers.topics import QueryConsumeQueueRequestHeader
+from remoting.headers.admin import BrokerConsumeStatsRequestHeader, QueryConsumeQueueRequestHeader
 from remoting.router import Handlers
 
 UNITS_MAX: Final = 1_000

@@ -13,8 +13,8 @@ from typing import Any, Final
 import orjson
 
 from broker.config import BrokerConfig, Peer
+from broker.leadership import leader_hint
 from broker.responses import invalid, json_answer
-from broker.store.replication import leader_hint
 from dledger.core.status import PeerStatus
 from dledger.core.types import ResponseCode as EngineCode
 from dledger.core.types import Role
@@ -23,8 +23,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.fastjson import FastjsonError, loads
-from remoting.headers.brokers import ElectMasterRequestHeader
+from remoting.fastjson import FastjsonError, loads_request
+from remoting.headers.admin import ElectMasterRequestHeader
 from remoting.properties_text import format_properties_text
 from remoting.router import Handlers
 
@@ -273,7 +273,7 @@ def _is_in_sync(peer: PeerStatus, commit_index: int) -> bool:
 
 def _names(body: bytes) -> list[str]:
     try:
-        names = loads(body)
+        names = loads_request(body)
     except FastjsonError as error:
         raise invalid(f"the body is not JSON: {error}") from error
     if not isinstance(names, list) or len(names) > NAMES_MAX:

@@ -5,13 +5,12 @@ from typing import Any
 from broker.monitoring.statistics import STATS, BrokerStatistics, Figures
 from broker.responses import json_answer
 from broker.state.state import ReplicatedState
-from commitlog.dispatch import DispatchBatch
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.headers.brokers import ViewBrokerStatsRequestHeader
+from remoting.headers.admin import ViewBrokerStatsRequestHeader
 from remoting.router import Handlers
 
 
@@ -29,7 +28,7 @@ class StatsAdmin:
         self._statistics = statistics
         self._topic_count = len(state.topics)
         self._is_started = False
-        log.add_listener(self.on_dispatch)
+        log.on_writable_change(self._on_writable_change)
         state.on_topics_changed(self.on_topics_changed)
 
     def handlers(self) -> Handlers:
@@ -40,9 +39,11 @@ class StatsAdmin:
     async def start(self) -> None:
         """What was in the log at the start has been dispatched by now."""
         self._is_started = True
+        self._on_writable_change(self._log.is_writable())
 
     async def stop(self) -> None:
         self._is_started = False
+        self._log.remove_listener(self._statistics.put)
 
     def view(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """315"""
@@ -55,10 +56,12 @@ class StatsAdmin:
         minute, hour, day = (_item(figures, is_size) for figures in windows)
         return json_answer(request, {"statsDay": day, "statsHour": hour, "statsMinute": minute})
 
-    def on_dispatch(self, batch: DispatchBatch) -> None:
+    def _on_writable_change(self, is_writable: bool) -> None:
         """A follower has the same messages, and a node that starts has them again: neither put them."""
-        if self._is_started and self._log.is_writable():
-            self._statistics.put(batch)
+        if is_writable and self._is_started:
+            self._log.add_listener(self._statistics.put)
+        else:
+            self._log.remove_listener(self._statistics.put)
 
     def on_topics_changed(self) -> None:
         count = len(self._state.topics)

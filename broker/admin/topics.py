@@ -12,7 +12,7 @@ import orjson
 
 from broker.admin.attributes import TOPIC_ATTRIBUTES, altered, parse_changes
 from broker.config import BrokerConfig
-from broker.forwarding import OnLeader
+from broker.leadership import OnLeader
 from broker.monitoring.statistics import TOPIC_PUT, BrokerStatistics
 from broker.responses import committed_answer, invalid, json_answer, message_queue, store_timestamp_ms
 from broker.state.changes import DeleteTopic, PutTopic
@@ -32,7 +32,7 @@ from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.fastjson import object_key_map
-from remoting.headers.topics import CreateTopicRequestHeader, TopicRequestHeader
+from remoting.headers.admin import CreateTopicRequestHeader, TopicRequestHeader
 from remoting.router import HandlerResult, Handlers
 
 

@@ -33,7 +33,7 @@ from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.headers.clients import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from remoting.headers.consume import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from remoting.router import HandlerResult, Handlers
 
 EXPIRY_INTERVAL_S = 10.0

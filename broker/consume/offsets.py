@@ -12,7 +12,7 @@ from broker.consume.clients import ClientConnection
 from broker.consume.offset_commits import OffsetCommits
 from broker.consume.offset_resets import OffsetResets
 from broker.consume.read_advice import machine_memory_bytes, warm_bytes
-from broker.readiness import Readiness
+from broker.leadership import Readiness
 from broker.responses import put_error
 from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX

@@ -19,8 +19,8 @@ from broker.consume.long_polling import HeldPull
 from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadResult, ReadStatus, transfer_limits
 from broker.consume.read_advice import LEADER_ID, ReadAdvice, machine_memory_bytes
 from broker.consume.subscriptions import PullSubscriptions
+from broker.leadership import Readiness
 from broker.monitoring.statistics import BrokerStatistics
-from broker.readiness import Readiness
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import PERM_READ
@@ -215,8 +215,9 @@ class PullMessageProcessor:
             return error_response(pull.request, ResponseCode.SYSTEM_BUSY, BEING_REPAIRED)
         if result.status is ReadStatus.FOUND:
             self._count(header, result, began_ms)
-            group = self._state.groups.get(header.consumer_group) if self._advice.is_enabled else None
-            next_id = self._advice.after(result.body, group)
+            next_id = LEADER_ID
+            if self._advice.is_enabled:
+                next_id = self._advice.after(result.body, self._state.groups.get(header.consumer_group))
             return _response(pull.request, ResponseCode.SUCCESS, result, next_id)
         # A leader that was cut off does not know what others have shown since.
         is_final = (

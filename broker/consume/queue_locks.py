@@ -23,8 +23,7 @@ import orjson
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
 from broker.consume.heartbeats import HeartbeatError, client_id_of
-from broker.forwarding import Forwarder
-from broker.readiness import Readiness
+from broker.leadership import Forwarder, Readiness
 from broker.state.changes import LockQueues
 from broker.state.groups import GROUP_CHARS_MAX
 from broker.state.locks import QUEUE_LOCKS_MAX, LockKey, QueueKey
@@ -33,6 +32,7 @@ from commitlog.log import MessageLog, PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
+from remoting.fastjson import loads_request
 from remoting.router import HandlerResult, Handlers
 
 LOCK_EXPIRY_MS = 60_000
@@ -309,7 +309,7 @@ def _by_topic(queues: Iterable[QueueKey]) -> dict[str, list[int]]:
 def _parse(body: bytes) -> _LockRequest:
     """Raises RequestError."""
     try:
-        data = orjson.loads(body)
+        data = loads_request(body)
         group = data.get("consumerGroup") if isinstance(data, dict) else None
         if not isinstance(group, str) or not 0 < len(group) <= GROUP_CHARS_MAX:
             raise HeartbeatError(f"consumerGroup is no text of 1 to {GROUP_CHARS_MAX} characters")

@@ -1,6 +1,8 @@
 """`/metrics` of one broker, in Prometheus' text format, as of the moment of the request.
 
-HostFigures: process, event loop, disk, connections, and the number of waiting items.
+Here are the figures of the node in its group (role, term, marks of the log, progress of its peers) and of its
+process (event loop, disk, connections, number of waiting items); messages and requests are in
+traffic_figures.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,16 +14,91 @@ from prometheus_client.registry import Collector
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientRegistry
 from broker.feature import Core
-from broker.monitoring.group_lag import QueueEnds
 from broker.monitoring.http_server import MetricsServer
-from broker.monitoring.lags import ConsumerLags
-from broker.monitoring.node_figures import NodeFigures
+from broker.monitoring.lags import ConsumerLags, QueueEnds
 from broker.monitoring.traffic_figures import TrafficFigures
 from broker.state.state import ReplicatedState
+from commitlog.log import MessageLog
+from dledger.core.status import NodeStatus
+from dledger.core.types import Role
 from dledger.fs import disk_space
+from dledger.server import DLedgerServer
 from remoting.server import RemotingServer
 from telemetry.families import PREFIX, Row, counter, gauge, gauges, histogram
 from telemetry.loop_delay import LoopDelay
+
+
+class NodeFigures:
+    """Reads engine and log at the moment it is asked: a node that leads no more has nothing of a leader."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        engine: DLedgerServer | None,
+        end_position: Callable[[], int | None],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._engine = engine
+        self._end_position = end_position
+
+    def collect(self) -> Iterator[Metric]:
+        config, log, engine = self._config, self._log, self._engine
+        labels = {
+            "cluster": config.broker_cluster_name,
+            "group": config.group,
+            "broker": config.broker_name,
+            "node": config.dledger_self_id,
+            "durability": config.durability,
+        }
+        yield gauges("node_info", "Who this node is.", list(labels), [(list(labels.values()), 1)])
+        yield gauge("writable", "1: this node takes messages.", log.is_writable())
+        yield gauge("log_applied_index", "Last entry in the consume queues.", log.applied_index)
+        yield gauge("log_size_bytes", "Bytes of the log.", _size_bytes(log, self._end_position()))
+        if engine is not None:
+            status = engine.status()
+            yield from _role(status)
+            yield from _marks(status)
+            yield from _peers(engine, status)
+
+
+def _size_bytes(log: MessageLog, end: int | None) -> int:
+    return (log.max_position if end is None else end) - log.min_position
+
+
+def _role(status: NodeStatus) -> Iterator[Metric]:
+    rows = [((role.value.lower(),), float(role is status.role)) for role in Role]
+    yield gauges("node_role", "1: the node has this role.", ("role",), rows)
+    yield gauge("term", "Term of the node.", status.term)
+    yield gauge("leader_known", "1: the node knows who leads.", status.leader_id is not None)
+    yield counter("elections", "Changes of leader that this node saw.", status.elections_total)
+    yield gauge("impaired", "1: it does not vote, or is not to lead.", status.impairment is not None)
+
+
+def _marks(status: NodeStatus) -> Iterator[Metric]:
+    yield gauge("log_begin_index", "First entry that is kept.", status.begin_index)
+    yield gauge("log_end_index", "Last entry, on the disk or not.", status.end_index)
+    yield gauge("log_persisted_index", "Last entry on this node's disk.", status.persisted_index)
+    yield gauge("log_committed_index", "Last entry known to be on a majority.", status.commit_index)
+
+
+def _peers(engine: DLedgerServer, status: NodeStatus) -> Iterator[Metric]:
+    """Known by a leader only."""
+    peers = status.peers
+    label = ("peer",)
+    rows = [((peer.id,), float(engine.is_connected(peer.id))) for peer in peers]
+    yield gauges("peer_connected", "1: there is a connection to the peer.", label, rows)
+    entries = [((peer.id,), peer.lag_entries) for peer in peers]
+    yield gauges("peer_lag_entries", "Entries a follower is behind its leader.", label, entries)
+    size = [((peer.id,), peer.lag_bytes) for peer in peers]
+    yield gauges("peer_lag_bytes", "Bytes a follower is behind its leader.", label, size)
+    contact = [((peer.id,), _seconds(peer.last_contact_ms_ago)) for peer in peers]
+    yield gauges("peer_last_contact_seconds", "Since the leader heard of a follower.", label, contact)
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1_000
 
 
 class HostFigures:

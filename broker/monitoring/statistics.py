@@ -1,10 +1,9 @@
-"""Sums of the last minute, hour and day, in slots of 10 s, 10 min and 1 h, as in RocketMQ's StatsItem. Pure;
-times are arguments, in ms of a monotonic clock.
+"""The broker's statistics: by topic and group, under the names RocketMQ's BrokerStatsManager gives them, and
+rates of counters that only grow (StoreStatsService).
 
-A counter adds to its 10-s slot only. When that slot is over, its sums are added to the three rings. A ring's
-slot that is older than its window is not counted: so an idle counter needs no timer.
-
-The broker's statistics by topic and group, under the names RocketMQ's BrokerStatsManager gives them.
+A counter (StatsItem) holds sums of the last minute, hour and day, in slots of 10 s, 10 min and 1 h. It
+adds to its 10-s slot only; when that slot is over, its sums are added to the three rings. A ring's slot that
+is older than its window is not counted, so an idle counter needs no timer. Times are ms of a monotonic clock.
 
 Puts are counted from what the log dispatches, a batch at a time: only committed messages, from any source (a
 producer, a delay that is over, a transaction), on the writable leader only. Gets are counted by answer.
@@ -13,7 +12,9 @@ such a counter, a new key is counted only in the broker's totals and in the figu
 A restarted node begins at 0, as RocketMQ's broker does.
 """
 
+import asyncio
 from array import array
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,8 @@ from broker.state.topics import LEDGERMQ_PREFIX, is_system_topic
 from commitlog.consume_queue import UNIT, UNIT_BYTES
 from commitlog.dispatch import DispatchBatch
 
+SAMPLE_INTERVAL_S = 10.0
+WINDOWS_S = (10, 60, 600)
 SLOT_MS: Final = 10_000
 RINGS: Final = ((6, 1), (6, 60), (24, 360))
 """Of each window: how many slots, and how many 10-s slots one of them spans."""
@@ -29,6 +32,90 @@ _FIELDS: Final = 4
 """Slot number, count, bytes, calls."""
 _STARTS: Final = (0, 6 * _FIELDS, 12 * _FIELDS)
 _CELLS: Final = 36 * _FIELDS
+ITEMS_MAX: Final = 40_000
+"""Counters at most, about 60 MB: two for each of topicsMax topics."""
+GATHERED_MAX: Final = 4_096
+"""Most messages whose units are kept before they are added up: 80 KiB."""
+IDLE_SLOTS: Final = 24 * 3600 * 1000 // SLOT_MS
+_SIZE_BYTES: Final = (11, 10, 9)
+"""Places of the size's bytes in a unit, the lowest byte first."""
+TOPIC_PUT = "TOPIC_PUT"
+GROUP_GET = "GROUP_GET"
+GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
+SNDBCK_PUT = "SNDBCK_PUT"
+GROUP_ACK = "GROUP_ACK"
+GROUP_CK = "GROUP_CK"
+DLQ_PUT = "DLQ_PUT"
+BROKER_PUT = "BROKER_PUT"
+BROKER_GET = "BROKER_GET"
+BROKER_ACK = "BROKER_ACK"
+USER_PUT = "BROKER_PUT_WITHOUT_SYSTEM_TOPIC"
+USER_GET = "BROKER_GET_WITHOUT_SYSTEM_TOPIC"
+STATS: Final = {
+    "TOPIC_PUT_NUMS": (TOPIC_PUT, False),
+    "TOPIC_PUT_SIZE": (TOPIC_PUT, True),
+    "GROUP_GET_NUMS": (GROUP_GET, False),
+    "GROUP_GET_SIZE": (GROUP_GET, True),
+    "GROUP_GET_LATENCY": (GROUP_GET_LATENCY, False),
+    "GROUP_ACK_NUMS": (GROUP_ACK, False),
+    "GROUP_CK_NUMS": (GROUP_CK, False),
+    "SNDBCK_PUT_NUMS": (SNDBCK_PUT, False),
+    "DLQ_PUT_NUMS": (DLQ_PUT, False),
+    "BROKER_PUT_NUMS": (BROKER_PUT, False),
+    "BROKER_GET_NUMS": (BROKER_GET, False),
+    "BROKER_ACK_NUMS": (BROKER_ACK, False),
+    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": (USER_PUT, False),
+    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": (USER_GET, False),
+}
+"""RocketMQ's names: which counter has the figure, and whether it is its bytes."""
+_OF_BROKER: Final = (BROKER_PUT, BROKER_GET, BROKER_ACK, USER_PUT, USER_GET)
+
+
+class RateMeter:
+    """Samples counters that only grow, every 10 s."""
+
+    def __init__(self, read_counts: Callable[[], tuple[int, ...]]) -> None:
+        self._read_counts = read_counts
+        length = int(max(WINDOWS_S) / SAMPLE_INTERVAL_S) + 1
+        self._samples: deque[tuple[float, tuple[int, ...]]] = deque(maxlen=length)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        self._sample()
+
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _sample(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.add(loop.time())
+        self._timer = loop.call_later(SAMPLE_INTERVAL_S, self._sample)
+
+    def add(self, now_s: float) -> None:
+        """Add a sample of now."""
+        self._samples.append((now_s, self._read_counts()))
+
+    def rates(self, counter: int, now_s: float) -> list[float]:
+        """Per second over each window; a window that reaches before the first sample begins there."""
+        count = self._read_counts()[counter]
+        return [self._rate(counter, count, now_s, window_s) for window_s in WINDOWS_S]
+
+    def grown(self, now_s: float, window_s: float) -> list[int]:
+        """By how much each counter grew over a window, which begins at the first sample at the earliest."""
+        counts = self._read_counts()
+        since_s = now_s - window_s - SAMPLE_INTERVAL_S / 2
+        then = next((sampled for at_s, sampled in self._samples if at_s >= since_s), counts)
+        return [count - before for count, before in zip(counts, then, strict=True)]
+
+    def _rate(self, counter: int, count: int, now_s: float, window_s: float) -> float:
+        inside = [sample for sample in self._samples if sample[0] >= now_s - window_s - SAMPLE_INTERVAL_S / 2]
+        if not inside or inside[0][0] >= now_s:
+            return 0.0
+        since_s, then = inside[0]
+        return (count - then[counter]) / (now_s - since_s)
+
+
 MINUTE, HOUR, DAY = 0, 1, 2
 
 
@@ -106,48 +193,6 @@ class WindowCounter:
         self._slot = slot
 
 
-ITEMS_MAX: Final = 40_000
-"""Counters at most, about 60 MB: two for each of topicsMax topics."""
-GATHERED_MAX: Final = 4_096
-"""Most messages whose units are kept before they are added up: 80 KiB."""
-IDLE_SLOTS: Final = 24 * 3600 * 1000 // SLOT_MS
-_SIZE_BYTES: Final = (11, 10, 9)
-"""Places of the size's bytes in a unit, the lowest byte first."""
-
-TOPIC_PUT = "TOPIC_PUT"
-GROUP_GET = "GROUP_GET"
-GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
-SNDBCK_PUT = "SNDBCK_PUT"
-GROUP_ACK = "GROUP_ACK"
-GROUP_CK = "GROUP_CK"
-DLQ_PUT = "DLQ_PUT"
-BROKER_PUT = "BROKER_PUT"
-BROKER_GET = "BROKER_GET"
-BROKER_ACK = "BROKER_ACK"
-USER_PUT = "BROKER_PUT_WITHOUT_SYSTEM_TOPIC"
-USER_GET = "BROKER_GET_WITHOUT_SYSTEM_TOPIC"
-
-STATS: Final = {
-    "TOPIC_PUT_NUMS": (TOPIC_PUT, False),
-    "TOPIC_PUT_SIZE": (TOPIC_PUT, True),
-    "GROUP_GET_NUMS": (GROUP_GET, False),
-    "GROUP_GET_SIZE": (GROUP_GET, True),
-    "GROUP_GET_LATENCY": (GROUP_GET_LATENCY, False),
-    "GROUP_ACK_NUMS": (GROUP_ACK, False),
-    "GROUP_CK_NUMS": (GROUP_CK, False),
-    "SNDBCK_PUT_NUMS": (SNDBCK_PUT, False),
-    "DLQ_PUT_NUMS": (DLQ_PUT, False),
-    "BROKER_PUT_NUMS": (BROKER_PUT, False),
-    "BROKER_GET_NUMS": (BROKER_GET, False),
-    "BROKER_ACK_NUMS": (BROKER_ACK, False),
-    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": (USER_PUT, False),
-    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": (USER_GET, False),
-}
-"""RocketMQ's names: which counter has the figure, and whether it is its bytes."""
-
-_OF_BROKER: Final = (BROKER_PUT, BROKER_GET, BROKER_ACK, USER_PUT, USER_GET)
-
-
 class BrokerStatistics:
     """All counters of one broker. Keys are RocketMQ's: the topic, topic@group, queueId@topic@group; those of
     the broker's own are under the cluster's name.
@@ -195,7 +240,7 @@ class BrokerStatistics:
                     by_topic[topic] = [units]
                 else:
                     packed.append(units)
-        self._gathered_count += len(batch)
+        self._gathered_count += batch.message_count
 
     def _add_up(self) -> None:
         gathered, self._gathered, self._gathered_count = self._gathered, {}, 0

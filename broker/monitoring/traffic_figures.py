@@ -21,7 +21,7 @@ from broker.monitoring.lags import ConsumerLags
 from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import GROUP_GET, TOPIC_PUT, BrokerStatistics
 from broker.state.topics import DLQ_PREFIX
-from broker.store.replication import LogMetrics
+from broker.store.message_log import LogMetrics
 from commitlog.log import MessageLog
 from remoting.codes import RequestCode, ResponseCode
 from remoting.router import RequestCounts

@@ -15,17 +15,17 @@ from typing import Any
 
 from broker.consume.clients import ClientConnection
 from broker.pop.checks import INVISIBLE_MAX_MS
-from broker.pop.group_queue import GroupQueue
 from broker.pop.ledger import PopLedger
 from broker.pop.names import ORDER_REVIVE_QUEUE, Handle, HandleError, marked_topic, parse_handle
 from broker.pop.ops import Changed, Finished, GroupQueueKey, whole
+from broker.pop.table import GroupQueue
 from broker.responses import put_answer
 from broker.state.state import ReplicatedState
 from commitlog.log import MessageLog, PutStatus
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
-from remoting.fastjson import FastjsonError, loads
+from remoting.fastjson import FastjsonError, loads_request
 from remoting.headers.pop import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
 from remoting.router import Router
 
@@ -201,7 +201,7 @@ class PopAcks:
     def _entries(self, body: bytes) -> Iterator[_Acked]:
         """Raises RequestError."""
         try:
-            data = loads(body)
+            data = loads_request(body)
             acks = data["acks"]
             if not isinstance(acks, list) or not acks:
                 raise RequestError(ResponseCode.NO_MESSAGE, "the batch holds no acknowledgements")

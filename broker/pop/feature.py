@@ -8,12 +8,11 @@ from broker.consume.consumers import Consumers
 from broker.feature import Core, Feature
 from broker.pop.checks import PopChecks
 from broker.pop.fetch import Fetcher
-from broker.pop.group_queue import GroupQueue
-from broker.pop.ledger import PopLedger
-from broker.pop.loading import snapshot_hold
+from broker.pop.ledger import PopLedger, snapshot_hold
 from broker.pop.peek import PopPeeks
 from broker.pop.revival import Revival
 from broker.pop.service import PopService
+from broker.pop.table import GroupQueue
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from broker.consume.offset_commits import OffsetCommits
 from broker.consume.offset_resets import OffsetResets
 from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadStatus, transfer_limits
 from broker.monitoring.statistics import BrokerStatistics
-from broker.pop.group_queue import GroupQueue
 from broker.pop.ledger import PopLedger
 from broker.pop.names import msg_offset_info, order_count_info, pop_retry_topic, start_offset_info
 from broker.pop.ops import GroupQueueKey, Popped, PoppedInOrder, Sought
+from broker.pop.table import GroupQueue
 from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX
 from commitlog.consume_queue import ConsumeQueue

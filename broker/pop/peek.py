@@ -9,14 +9,13 @@ from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
 from broker.consume.filters import MATCH_ALL
 from broker.consume.queue_reader import QueueReader, ReadMetrics, ReadStatus, transfer_limits
+from broker.leadership import Readiness
 from broker.pop.checks import MESSAGES_MAX, PopChecks
 from broker.pop.fetch import ANSWER_BYTES_MAX
-from broker.pop.held_pops import PopLongPolling
 from broker.pop.ledger import PopLedger
-from broker.pop.long_polling import Held
+from broker.pop.long_polling import Held, PopLongPolling
 from broker.pop.ops import GroupQueueKey
 from broker.pop.service import BEING_REPAIRED, POLL_TIME_MAX_MS, PopService
-from broker.readiness import Readiness
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
 from commitlog.errors import DamagedRecordError

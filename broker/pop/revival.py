@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from broker.config import BrokerConfig
-from broker.pop.group_queue import InFlightBatch
 from broker.pop.ledger import PopLedger
 from broker.pop.names import origin_topic, pop_retry_topic
 from broker.pop.ops import Finished, GroupQueueKey
+from broker.pop.table import InFlightBatch
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import RETRY_PREFIX, TopicConfig, dlq_topic

@@ -12,16 +12,15 @@ from functools import partial
 
 from broker.background import Spawn
 from broker.consume.clients import ClientConnection
+from broker.leadership import Readiness
 from broker.pop.acks import PopAcks
 from broker.pop.checks import PopChecks
 from broker.pop.fetch import Fetched, Fetcher, Pop
-from broker.pop.held_pops import PopLongPolling
 from broker.pop.ledger import PopLedger
-from broker.pop.long_polling import Held
+from broker.pop.long_polling import Held, PopLongPolling
 from broker.pop.names import ORDER_REVIVE_QUEUE
 from broker.pop.ops import GroupQueueKey
 from broker.pop.revival import Revival
-from broker.readiness import Readiness
 from broker.responses import put_error
 from broker.state.state import ReplicatedState, StateChangeError
 from commitlog.log import MessageLog, PutStatus

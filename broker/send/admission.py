@@ -41,9 +41,15 @@ from broker.state.topics import (
     retry_topic,
     topic_name_error,
 )
-from broker.timer.delay_levels import PROPERTY_DELAY, effective_level, to_scheduled
-from broker.timer.request import TIMER_TOPIC, is_timed, without_timer
-from broker.timer.rules import NAME_START, TimerRules, asks_for_time
+from broker.timer.admission import NAME_START, TimerRules, asks_for_time
+from broker.timer.scheduling import (
+    PROPERTY_DELAY,
+    TIMER_TOPIC,
+    effective_level,
+    is_timed,
+    to_scheduled,
+    without_timer,
+)
 from broker.transactions.half import HALF_QUEUE_ID, PROPERTY_TRANSACTION, half_properties, is_half
 from commitlog.record import (
     PROPERTIES_BYTES_MAX,
@@ -59,8 +65,7 @@ from native import function
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from remoting.headers.send import SendMessageRequestHeader, SendRequest
-from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SendMessageRequestHeader, SendRequest, SequencedSendRequestHeader
 from remoting.route import DEFAULT_TOPIC
 
 _HEAD = struct.Struct(">iiiii")

@@ -18,26 +18,24 @@ from time import perf_counter
 
 from broker.background import Spawn
 from broker.config import BrokerConfig
+from broker.leadership import Readiness
 from broker.monitoring.put_metrics import PutMetrics
 from broker.monitoring.statistics import BrokerStatistics
-from broker.readiness import Readiness
 from broker.responses import put_error
 from broker.send.admission import Admission, Admitted, NeedsTopic, UniqueKeys
-from broker.send.answers import SendAnswers
 from broker.send.sequenced import SequencedAdmission
 from broker.send.sequencing import SequenceRefusedError, Sequencing
-from broker.send.turn import PlainRun, SequencedSend, SingleSend, Turn
+from broker.send.turn import PlainRun, SendAnswers, SequencedSend, SingleSend, Turn
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import TopicConfig
-from broker.timer.rules import TimerRules
+from broker.timer.admission import TimerRules
 from commitlog.log import MessageLog, PutResult, PutStatus
 from commitlog.sequences import stamp_sequences, writer_key
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import HeaderError, RequestError
-from remoting.headers.send import SendMessageRequestHeader, send_header
-from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SendMessageRequestHeader, SequencedSendRequestHeader, send_header
 from remoting.router import Batch, BatchHandler, RequestCounts
 
 LEADER_REFUSES = "this node leads: its disk is full, or it is handing leadership over"

@@ -15,7 +15,7 @@ from random import Random
 
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection, ClientRegistry
-from broker.forwarding import MARK, Forwarder
+from broker.leadership import MARK, Forwarder
 from broker.responses import put_error
 from broker.send.admission import Admission, Admitted, NeedsTopic, UniqueKeys
 from broker.state.state import ReplicatedState, StateChangeError

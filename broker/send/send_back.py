@@ -12,13 +12,13 @@ from functools import partial
 
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection
+from broker.leadership import Readiness
 from broker.monitoring.statistics import BrokerStatistics
-from broker.readiness import Readiness
 from broker.responses import put_answer, put_error
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import PERM_WRITE, TopicConfig, dlq_topic, retry_topic
-from broker.timer.delay_levels import PROPERTY_DELAY, effective_level, to_scheduled
+from broker.timer.scheduling import PROPERTY_DELAY, effective_level, to_scheduled
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import (
     Message,

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.config import BrokerConfig
-from broker.timer.delay_levels import LEVELS_MAX, SCHEDULE_TOPIC
-from broker.timer.request import TIMER_TOPIC
+from broker.timer.scheduling import LEVELS_MAX, SCHEDULE_TOPIC, TIMER_TOPIC
 from commitlog.dispatch import STATE_TOPIC as STATE_TOPIC
 from remoting.route import DEFAULT_TOPIC
 

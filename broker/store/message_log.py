@@ -1,13 +1,15 @@
-"""Opens the log a configuration asks for: a member of a replica group, or the plain log of one node."""
+"""Opens the store of a broker: locks it against a second process, and recovers the log that the configuration
+asks for, a member of a replica group or the plain log of one node.
+"""
 
+import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from broker.config import MESSAGE_BYTES_MAX, BrokerConfig
-from broker.store.replication import LogMetrics
 from commitlog.commit_log import CommitLog, RecordStoreConfig
 from commitlog.consume_queues import ConsumeQueueConfig
 from commitlog.dledger_commit_log import DLedgerCommitLog, store_directory, term_start_record
@@ -23,14 +25,44 @@ from dledger.core.config import Config
 from dledger.core.types import DamagedEntryError
 from dledger.durable_state import ImpairmentFile
 from dledger.environment import Environment
+from dledger.fs import Fs, OsFs
 from dledger.server import DLedgerServer
-from dledger.writer import Durability
+from dledger.writer import Durability, WriteMetrics
 from remoting.record_layout import RECORD_BYTES_MIN
-
-logger = logging.getLogger(__name__)
+from telemetry.histogram import Histogram
 
 SMALL_PUSHES_MAX: Final = 2
 """One that a follower's disk is busy with, and one that waits there already for its turn."""
+
+logger = logging.getLogger(__name__)
+
+
+class StoreLockedError(Exception):
+    """Another process uses the store."""
+
+
+class StoreLock:
+    """Held from its making to `release`. Raises StoreLockedError, OSError."""
+
+    def __init__(self, root: Path, fs: Fs | None = None) -> None:
+        self._fs = fs or OsFs()
+        self._fs.make_directory(root)
+        try:
+            self._descriptor = self._fs.lock(root / "lock")
+        except BlockingIOError:
+            raise StoreLockedError(f"another process uses the store {root}") from None
+
+    def release(self) -> None:
+        with contextlib.suppress(OSError):
+            self._fs.close(self._descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class LogMetrics:
+    """`dispatch`: seconds from the commit of entries until every listener was called."""
+
+    dispatch: Histogram = field(default_factory=Histogram)
+    writes: WriteMetrics = field(default_factory=WriteMetrics)
 
 
 @dataclass(frozen=True, slots=True)

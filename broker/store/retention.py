@@ -1,10 +1,15 @@
 """Retention: deletes old files of the log, the queue files that refer to them, and what is left of deleted
-topics.
+topics; hides messages that are older than their own topic allows.
 
 The leader decides which files are old enough and writes that to the log (TrimLog), so that all nodes delete
 the same; each node does so once it no longer needs the file itself. A node whose disk is nearly full deletes
 its oldest files without the leader. Before a file is deleted, a checkpoint of the state is in a later part of
-the log. See docs/retention.md and docs/decisions/storage.md#retention-and-checkpoints-of-state.
+the log. A file with records that are still needed, such as messages that wait for delivery, is held by a pin.
+See docs/retention.md and docs/decisions/storage.md#retention-and-checkpoints-of-state.
+
+A topic may have a shorter retention time than the log: its queues then show no older message, though the log
+may still have it. That too is decided by the leader (TrimQueues, DropOffsets), so that the first message
+shown is the same on all nodes.
 
 Age is measured by the wall clock, unless it was just set ahead: a deletion cannot be undone, and a clock that
 jumps by days is more often wrong than right.
@@ -12,17 +17,16 @@ jumps by days is more often wrong than right.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from broker.config import BrokerConfig
 from broker.feature import Core, Feature
-from broker.state.changes import TrimLog
+from broker.state.changes import DeleteTopic, DropOffsets, TrimLog, TrimQueues
 from broker.state.checkpoints import PART_BYTES_MAX
 from broker.state.state import ReplicatedState
-from broker.store.retention_pins import RetentionPin, earliest_pin
-from broker.store.topic_retention import TopicRetention
+from broker.state.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, TopicConfig, topic_name_error
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.log_removal import LogRemoval, OldFile
@@ -33,12 +37,151 @@ from remoting.connection import Connection
 from remoting.errors import RequestError
 from remoting.router import Handlers
 
+RETENTION_ATTRIBUTE: Final = "retention.ms"
+"""A topic attribute: how long the topic shows its messages."""
+LOOKED_AT_ONCE: Final = 500
+CHANGES_AT_ONCE: Final = 1_000
 STEP_MAX_MS: Final = 60_000
 """A clock moves on by no more than this beyond the time that passed, unless it is set."""
 DOUBT_MS: Final = 24 * 3_600_000
 """A clock that was set ahead is trusted after this time: until then an operator can correct it."""
+FILES_PER_ROUND: Final = 10
+QUEUES_PER_TURN: Final = 200
+PARTS_PER_FILE: Final = 8
+"""A part of a checkpoint is at most a data file's size divided by this."""
+CHECKPOINT_SHARE: Final = 8
+"""A checkpoint is written when the log has grown by this many times the size of the last checkpoint."""
+KEEPS_ALL = "a plain log keeps everything: set enableDLegerCommitLog to have old files deleted"
 
 logger = logging.getLogger(__name__)
+
+
+RetentionPin = Callable[[], int | None]
+"""The position of the earliest record that is still needed; None for none. It depends only on what all nodes
+share, the replicated state and the queues: every node must delete the same files.
+"""
+
+
+def earliest_pin(pins: Iterable[RetentionPin]) -> int | None:
+    """The position of the earliest record that must stay; None when none must."""
+    return min((position for pin in pins if (position := pin()) is not None), default=None)
+
+
+def retention_ms(topic: TopicConfig) -> int | None:
+    """The topic's own time; None when it has none, or one that cannot be read."""
+    text = topic.attributes.get(RETENTION_ATTRIBUTE, "")
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) <= 15 else None
+
+
+def is_system(topic: str) -> bool:
+    """Whether the broker itself counts on the topic's offsets."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+class TopicRetention:
+    """One node's."""
+
+    def __init__(
+        self,
+        log: MessageLog,
+        state: ReplicatedState,
+    ) -> None:
+        self._log = log
+        self._state = state
+        log.on_writable_change(lambda _: self.show())
+
+    def show(self) -> None:
+        """Set the first shown offset of this node's queues from the replicated state, unless the queues are
+        ahead of the state: a topic may have been deleted and created again.
+        """
+        log = self._log
+        if log.applied_index < log.queued_index:
+            return
+        queues = log.queues
+        for topic, offsets in self._state.first_shown.items():
+            for queue_id, offset in offsets.items():
+                queue = queues.get(topic, queue_id)
+                if queue is not None:
+                    queue.hide_before(offset)
+
+    async def decide(self, now_ms: int) -> None:
+        """On the leader: hide what is older than its topic allows."""
+        state = self._state
+        changes = []
+        for topic in list(state.topics.values()):
+            kept_ms = retention_ms(topic)
+            is_certain = kept_ms is not None and not state.is_changing(topic.name)
+            offsets = self._first_kept(topic.name, now_ms - (kept_ms or 0)) if is_certain else {}
+            if offsets:
+                changes.append(TrimQueues(topic.name, offsets))
+        if changes:
+            await state.propose(*changes[:CHANGES_AT_ONCE])
+            self.show()
+
+    def _first_kept(self, topic: str, oldest_kept_ms: int) -> dict[int, int]:
+        """Of the topic's queues that show messages stored before: the first offset that stays."""
+        queues = self._log.queues
+        kept: dict[int, int] = {}
+        for queue_id in queues.queue_ids(topic):
+            queue = queues.get(topic, queue_id)
+            if queue is not None and queue.min_offset < queue.max_offset:
+                offset = queue.offset_by_time(oldest_kept_ms)
+                if offset > queue.min_offset:
+                    kept[queue_id] = offset
+        return kept
+
+    async def delete_strays(self) -> int:
+        """On the leader: delete the remains of deleted topics: messages that arrived during the deletion, or
+        that an earlier version left, and offsets of late consumers. Returns the number of topics.
+        """
+        log, state = self._log, self._state
+        if not log.is_writable():
+            return 0
+        names = dict.fromkeys(log.queues.topics())
+        names.update((topic, None) for topic, _ in state.offsets.pairs())
+        strays = [
+            name
+            for name in names
+            if name not in state.topics
+            and not is_system(name)
+            and topic_name_error(name) is None
+            and not state.is_changing(name)
+        ]
+        deletions = [state.propose(DeleteTopic(name)) for name in strays[:CHANGES_AT_ONCE]]
+        return sum(status is PutStatus.PUT_OK for status in await asyncio.gather(*deletions))
+
+    async def drop_stale_offsets(self) -> None:
+        """On the leader: drop the offsets of groups that do not exist, once the messages that they refer to
+        are deleted.
+        """
+        log, state = self._log, self._state
+        if not log.is_writable():
+            return
+        stale = []
+        for number, (topic, group, offsets) in enumerate(list(state.offsets.items()), 1):
+            if self._is_stale(group, topic, offsets):
+                stale.append((group, topic))
+            if number % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        # Meanwhile a group may exist again, or a consumer may have stored another offset.
+        rows = [(group, topic, state.offsets.queues(group, topic)) for group, topic in stale]
+        drops = [
+            DropOffsets(group, topic)
+            for group, topic, offsets in rows
+            if self._is_stale(group, topic, offsets)
+        ]
+        if drops:
+            await state.propose(*drops[:CHANGES_AT_ONCE])
+
+    def _is_stale(self, group: str, topic: str, offsets: Mapping[int, int]) -> bool:
+        return group not in self._state.groups and all(
+            self._is_behind(topic, queue_id, offset) for queue_id, offset in offsets.items()
+        )
+
+    def _is_behind(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a group that starts again without this offset misses no message."""
+        queue = self._log.queues.get(topic, queue_id)
+        return queue is None or offset < queue.min_offset
 
 
 class RetentionClock:
@@ -78,14 +221,6 @@ class RetentionClock:
 
 def _ms(seconds: float) -> int:
     return int(seconds * 1_000)
-
-
-FILES_PER_ROUND: Final = 10
-QUEUES_PER_TURN: Final = 200
-PARTS_PER_FILE: Final = 8
-"""A part of a checkpoint is at most a data file's size divided by this."""
-CHECKPOINT_SHARE: Final = 8
-"""A checkpoint is written when the log has grown by this many times the size of the last checkpoint."""
 
 
 class Retention:
@@ -268,9 +403,6 @@ class Retention:
             if number % QUEUES_PER_TURN == 0:
                 await asyncio.sleep(0)
         return cut
-
-
-KEEPS_ALL = "a plain log keeps everything: set enableDLegerCommitLog to have old files deleted"
 
 
 class RetentionAdmin:

@@ -15,7 +15,7 @@ from broker.config import BrokerConfig
 from broker.state.changes import SetDelayOffset
 from broker.state.state import ReplicatedState
 from broker.state.topics import HALF_TOPIC
-from broker.timer.delay_levels import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
+from broker.timer.scheduling import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError
 from commitlog.log import MessageLog, PutStatus

@@ -34,7 +34,7 @@ from broker.timer.records import (
     row_of,
     text,
 )
-from broker.timer.request import PROPERTY_DELAY_MS, PROPERTY_DELAY_SEC, PROPERTY_RECALL_KEY
+from broker.timer.scheduling import PROPERTY_DELAY_MS, PROPERTY_DELAY_SEC, PROPERTY_RECALL_KEY
 from commitlog.entry import HEADER_BYTES
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus

@@ -1,17 +1,17 @@
 """Messages that are delivered later: after one of the delay levels, or at a time of their own."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
 from broker.feature import Core, Feature
-from broker.monitoring.rates import RateMeter
-from broker.store.retention_pins import position_at
+from broker.monitoring.statistics import RateMeter
+from broker.timer.admission import TimerLimits
 from broker.timer.delay import DelayDelivery
-from broker.timer.delay_levels import SCHEDULE_TOPIC
 from broker.timer.delivery import TimerDelivery
 from broker.timer.journal import TimerJournal
-from broker.timer.processor import RecallProcessor, TimerLimits, timer_figures
-from broker.timer.recalls import Recalls
+from broker.timer.recalls import RecallProcessor, Recalls
+from broker.timer.scheduling import SCHEDULE_TOPIC
 from remoting.codes import RequestCode
 
 
@@ -28,7 +28,7 @@ def first_delayed(core: Core) -> int | None:
     progress = core.state.delay_offsets
     levels = range(1, len(core.config.delay_levels_ms) + 1)
     places = [
-        position_at(core.log.queues, SCHEDULE_TOPIC, level - 1, progress.get(level, 0)) for level in levels
+        core.log.queues.position_at(SCHEDULE_TOPIC, level - 1, progress.get(level, 0)) for level in levels
     ]
     return min((position for position in places if position is not None), default=None)
 
@@ -72,3 +72,18 @@ def timer_feature(core: Core) -> tuple[Feature, Callable[[int], bool]]:
         runtime_figures=(partial(timer_figures, journal, delivery, rates),),
     )
     return feature, TimerLimits(core.config, journal.index).may_time
+
+
+def timer_figures(journal: TimerJournal, delivery: TimerDelivery, rates: RateMeter) -> dict[str, str]:
+    """What mqadmin's brokerStatus and clusterList show of timers: how many s the first one is late, how many
+    are in the queue and not placed yet, how many wait, and how many a second were placed and delivered.
+    """
+    now_s = asyncio.get_running_loop().time()
+    placed, delivered = (rates.rates(counter, now_s)[0] for counter in (0, 1))
+    return {
+        "timerReadBehind": str(delivery.late_ms() // 1_000),
+        "timerOffsetBehind": str(journal.behind),
+        "timerCongestNum": str(journal.index.pending.count),
+        "timerEnqueueTps": f"{placed:.2f}",
+        "timerDequeueTps": f"{delivered:.2f}",
+    }

@@ -9,11 +9,10 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 
 from broker.config import BrokerConfig
-from broker.store.retention_pins import position_at
 from broker.timer.index import TimerIndex
 from broker.timer.index_store import FOLDER, DamagedRunError, RunStore
 from broker.timer.records import Deliveries, TimerRecordError, read_deliveries, row_of
-from broker.timer.request import TIMER_QUEUE_ID, TIMER_TOPIC
+from broker.timer.scheduling import TIMER_QUEUE_ID, TIMER_TOPIC
 from commitlog.consume_queue import ConsumeQueue
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError, PositionError
@@ -96,7 +95,7 @@ class TimerJournal(LogMachine):
         """The position of the earliest message that waits, as far as it is known."""
         first = self.index.pending.first
         offset = self.index.end if first is None else min(first, self.index.end)
-        return position_at(self._log.queues, TIMER_TOPIC, TIMER_QUEUE_ID, offset)
+        return self._log.queues.position_at(TIMER_TOPIC, TIMER_QUEUE_ID, offset)
 
     @property
     def behind(self) -> int:

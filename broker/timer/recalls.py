@@ -1,27 +1,79 @@
-"""Recalls of waiting messages: the pending requests, and the messages that each of them names
-(RecallMessageProcessor).
+"""RECALL_MESSAGE (370): a sender cancels a message that waits for its time (RecallMessageProcessor).
 
-A recall is answered with success only after the record that ends the waiting message is committed; the
-message is then never delivered.
+The answer to a timer message has a handle for it (RecallMessageHandle): base64url of "v1 TOPIC BROKER TIME
+UNIQ_KEY", where TIME is one ms behind the message's own. A recall is answered with success only after the
+record that ends the waiting message is committed; the message is then never delivered.
 """
 
+import base64
+import binascii
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from broker.timer.delay_levels import PROPERTY_REAL_TOPIC
+from broker.config import BrokerConfig
+from broker.consume.clients import ClientConnection
+from broker.leadership import Readiness
+from broker.responses import put_answer
+from broker.state.state import ReplicatedState
 from broker.timer.journal import TimerJournal
 from broker.timer.records import key_of, text
+from broker.timer.scheduling import PROPERTY_REAL_TOPIC
 from commitlog.dispatch import DispatchBatch
 from commitlog.errors import DamagedRecordError
 from commitlog.log import MessageLog, PutStatus
 from commitlog.record import Record
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand, error_response
+from remoting.errors import RequestError
+from remoting.headers.send import RecallMessageRequestHeader
+from remoting.router import Router
 
+_VERSION = "v1"
+_FIELDS = 5
+_TIME_CHARS_END = 19
+HANDLE_CHARS_MAX = 2_048
 WAITING_MAX = 1_000
 """Recalls that wait for the deliveries before them."""
 
 logger = logging.getLogger(__name__)
+
+
+class HandleError(ValueError):
+    """The text is no recall handle."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallHandle:
+    """What one names."""
+
+    topic: str
+    broker_name: str
+    time_ms: int
+    unique_key: str
+
+
+def encode_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) -> str:
+    text = f"{_VERSION} {topic} {broker_name} {out_ms + 1} {unique_key}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def decode_handle(text: str) -> RecallHandle:
+    """Raises HandleError."""
+    if not text or len(text) > HANDLE_CHARS_MAX:
+        raise HandleError("recall handle is invalid")
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        words = base64.b64decode(padded, altchars=b"-_", validate=True).decode().split(" ")
+    except (binascii.Error, ValueError) as error:
+        raise HandleError("recall handle is invalid") from error
+    if len(words) < _FIELDS or words[0] != _VERSION:
+        raise HandleError("recall handle is invalid")
+    _, topic, broker_name, time, unique_key = words[:_FIELDS]
+    time_ms = int(time) if time.isdecimal() and len(time) < _TIME_CHARS_END else -1
+    return RecallHandle(topic, broker_name, time_ms, unique_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +172,80 @@ class Recalls:
 
 def _name(record: Record) -> str:
     return f"{text(record, PROPERTY_REAL_TOPIC)}+{text(record, 'UNIQ_KEY')}"
+
+
+class RecallProcessor:
+    """Handles the recall requests of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MessageLog,
+        state: ReplicatedState,
+        router: Router,
+        clock: Callable[[], int],
+        end_position: Callable[[], int | None],
+        readiness: Readiness,
+        recalls: Recalls,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._state = state
+        self._router = router
+        self._end_position = end_position
+        self._readiness = readiness
+        self._clock = clock
+        self._recalls = recalls
+
+    def handle(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand | None:
+        """370. Answered with success when the message will not be delivered any more."""
+        if not self._config.recall_message_enable:
+            raise RequestError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        if not self._log.is_writable():
+            hint = self._readiness.leader_hint()
+            raise RequestError(ResponseCode.SLAVE_NOT_AVAILABLE, f"recall failed; {hint}")
+        header = RecallMessageRequestHeader.parse(request.ext_fields)
+        if header.topic not in self._state.topics:
+            remark = f"recall failed, the topic[{header.topic[:127]}] not exist"
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        handle = self._handle(header)
+        named = f"{handle.topic}+{handle.unique_key}"
+        answer = partial(self._answer, request, connection, handle.unique_key)
+        precision_ms = self._config.timer_precision_ms
+        out_ms = handle.time_ms // precision_ms * precision_ms
+        if not self._recalls.ask(Recall(named, out_ms, self._end_position() or 0, answer)):
+            raise RequestError(ResponseCode.SYSTEM_BUSY, "recall failed, too many wait")
+        return None
+
+    def _answer(
+        self,
+        request: RemotingCommand,
+        connection: ClientConnection,
+        unique_key: str,
+        status: PutStatus | None,
+    ) -> None:
+        if status is None:
+            remark = "recall failed, no such message waits: it is delivered, or was recalled"
+            answer = error_response(request, ResponseCode.ILLEGAL_OPERATION, remark)
+        else:
+            answer = put_answer(request, status, {"msgId": unique_key})
+        self._router.answer(request, connection, answer)
+
+    def _handle(self, header: RecallMessageRequestHeader) -> RecallHandle:
+        try:
+            handle = decode_handle(header.recall_handle)
+        except HandleError as error:
+            raise _illegal(str(error)) from error
+        config = self._config
+        if handle.topic != header.topic:
+            raise _illegal("recall failed, topic not match")
+        if handle.broker_name != config.broker_name:
+            raise _illegal("recall failed, broker service not available")
+        left_ms = handle.time_ms - self._clock()
+        if not 0 < left_ms < config.timer_max_delay_s * 1_000:
+            raise _illegal("recall failed, timestamp invalid")
+        return handle
+
+
+def _illegal(remark: str) -> RequestError:
+    return RequestError(ResponseCode.ILLEGAL_OPERATION, remark)

@@ -24,11 +24,12 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.timer.delay_levels import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC
-from broker.timer.request import (
+from broker.timer.scheduling import (
     PROPERTY_DEQUEUE_MS,
     PROPERTY_ENQUEUE_MS,
     PROPERTY_OUT_MS,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
     PROPERTY_RECALL_KEY,
     PROPERTY_ROLL_TIMES,
     TIMER_QUEUE_ID,

@@ -5,7 +5,8 @@ At each transactionCheckInterval one round reads the open transactions that are 
 or than the time that their own messages ask for. Each is counted as checked in the log, then one producer of
 its group is sent CHECK_TRANSACTION_STATE (39), and answers with an END_TRANSACTION. A transaction that was
 checked transactionCheckMax times, or is older than fileReservedTime, is discarded: its message is moved to
-TRANS_CHECK_MAX_TIME_TOPIC.
+TRANS_CHECK_MAX_TIME_TOPIC. By RESUME_CHECK_HALF_MESSAGE (323) an operator makes such a message a half message
+again, which is checked from the start.
 """
 
 import asyncio
@@ -13,21 +14,29 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from broker.config import BrokerConfig
 from broker.consume.clients import ClientConnection, ClientRegistry
+from broker.leadership import Readiness
+from broker.responses import put_answer, put_error
 from broker.state.state import ReplicatedState, StateChangeError
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, TopicConfig
-from broker.transactions.half import check_body, immunity_ms, producer_group_of
+from broker.transactions.half import check_body, immunity_ms, producer_group_of, resumed
 from broker.transactions.ledger import Decision, TransactionLedger
 from broker.transactions.window import Ending
 from commitlog.errors import DamagedRecordError
-from commitlog.log import PutStatus
+from commitlog.log import MessageLog, PutStatus
 from commitlog.log_machine import is_ahead
-from commitlog.record import Record, get_property, offset_msg_id
-from remoting.codes import RequestCode
+from commitlog.record import Record, decode_record, get_property, offset_msg_id
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.headers.transactions import CheckTransactionStateRequestHeader
+from remoting.errors import RequestError
+from remoting.headers.transactions import (
+    CheckTransactionStateRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from remoting.router import Router
 
 BATCH_MAX = 64
 BATCH_BYTES_MAX = 512 * 1024
@@ -38,6 +47,8 @@ REUNION_MS = 65_000
 s, once they have heard of it, for which they ask each 30 s.
 """
 HOUR_MS = 3_600_000
+MESSAGE_ID_CHARS = (32, 56)
+"""Of an offsetMsgId with an IPv4 or an IPv6 host."""
 
 logger = logging.getLogger(__name__)
 
@@ -235,3 +246,47 @@ class TransactionChecks:
             logger.error("the half message %d cannot be put aside; its transaction ends", decision.offset)
             status = self._ledger.end([Decision(decision.offset, Ending.LOST)])
         return status is PutStatus.PUT_OK
+
+
+class ResumeProcessor:
+    """Makes half messages again."""
+
+    def __init__(
+        self,
+        log: MessageLog,
+        router: Router,
+        store_host: bytes,
+        readiness: Readiness,
+    ) -> None:
+        self._log = log
+        self._router = router
+        self._store_host = store_host
+        self._readiness = readiness
+
+    def handle(self, request: RemotingCommand, connection: ClientConnection) -> RemotingCommand | None:
+        """323: `msgId` is the offsetMsgId of a message of TRANS_CHECK_MAX_TIME_TOPIC."""
+        header = ResumeCheckHalfMessageRequestHeader.parse(request.ext_fields)
+        self._readiness.check()
+        data = self._log.record_at(_position_of(header.msg_id))
+        record = decode_record(data) if data is not None else None
+        if record is None or record.topic != CHECK_MAX_TIME_TOPIC:
+            remark = f"no message of {CHECK_MAX_TIME_TOPIC} has the id {header.msg_id[:64]}"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        message = resumed(record, self._store_host)
+        result = self._log.put([message], partial(self._answer, request, connection))
+        if result.status is not PutStatus.PUT_OK:
+            raise RequestError(*put_error(result.status))
+        return None
+
+    def _answer(self, request: RemotingCommand, connection: ClientConnection, status: PutStatus) -> None:
+        self._router.answer(request, connection, put_answer(request, status))
+
+
+def _position_of(message_id: str) -> int:
+    try:
+        if len(message_id) not in MESSAGE_ID_CHARS:
+            raise ValueError
+        return int.from_bytes(bytes.fromhex(message_id)[-8:], "big")
+    except ValueError:
+        remark = f"{message_id[:64]!r} is no offsetMsgId"
+        raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from None

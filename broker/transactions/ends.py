@@ -15,8 +15,7 @@ from functools import partial
 
 from broker.background import Spawn
 from broker.config import BrokerConfig
-from broker.forwarding import Forwarder
-from broker.readiness import Readiness
+from broker.leadership import Forwarder, Readiness
 from broker.responses import put_error
 from broker.state.topics import HALF_TOPIC
 from broker.transactions.half import HALF_QUEUE_ID, producer_group_of

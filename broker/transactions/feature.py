@@ -1,5 +1,5 @@
 """Transactions: END_TRANSACTION (37), the checks of open ones, and RESUME_CHECK_HALF_MESSAGE (323), by which
-an operator has one checked again that was put aside.
+an operator has a discarded one checked again.
 """
 
 from collections.abc import Callable
@@ -7,19 +7,20 @@ from functools import partial
 
 from broker.feature import Core, Feature
 from broker.state.topics import HALF_TOPIC
-from broker.store.retention_pins import position_at
-from broker.transactions.checks import TransactionChecks
+from broker.transactions.checks import ResumeProcessor, TransactionChecks
 from broker.transactions.ends import EndTransactions
 from broker.transactions.half import HALF_QUEUE_ID
 from broker.transactions.ledger import GROUP, TransactionLedger
-from broker.transactions.processor import ResumeProcessor
 from remoting.codes import RequestCode
 
 
 def first_open_half(core: Core) -> int | None:
-    """Position of the first transaction that may be open, as the leader last wrote it."""
+    """Position of the first transaction that may be open, as the leader last wrote it.
+
+    The pin is read from replicated offsets, not from the leader's table: every node deletes the same files.
+    """
     offset = core.state.offsets.get(GROUP, HALF_TOPIC, HALF_QUEUE_ID) or 0
-    return position_at(core.log.queues, HALF_TOPIC, HALF_QUEUE_ID, offset)
+    return core.log.queues.position_at(HALF_TOPIC, HALF_QUEUE_ID, offset)
 
 
 def make_ledger(core: Core) -> TransactionLedger:

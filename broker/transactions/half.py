@@ -9,14 +9,14 @@ import dataclasses
 from collections.abc import Mapping
 
 from broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from broker.timer.delay_levels import (
+from broker.timer.admission import TimerRules, asks_for_time
+from broker.timer.scheduling import (
     PROPERTY_DELAY,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     effective_level,
     to_scheduled,
 )
-from broker.timer.rules import TimerRules, asks_for_time
 from commitlog.record import (
     PHYSICAL_OFFSET_AT,
     TRANSACTION_COMMIT,

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from remoting.client.aio import RemotingClient
+from remoting.client.aio import RemotingClient, RouteTable, ask_once
 from remoting.client.retry import RetryableError
-from remoting.client.route_table import RouteTable, ask_once
 from remoting.client.routes import Queue, subscribe_queues
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from commitlog.record import format_properties
 from dledger.environment import Environment
-from remoting.client.aio import RemotingClient
+from remoting.client.aio import RemotingClient, RouteTable, ask_once
 from remoting.client.retry import RetryableError
-from remoting.client.route_table import RouteTable, ask_once
 from remoting.client.routes import DEFAULT_QUEUES_MAX, Queue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

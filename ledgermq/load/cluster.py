@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 import orjson
 
 from ledgermq.errors import UserError
-from remoting.client.aio import RemotingClient
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import leaders_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, RemotingError
+from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.consume import PullMessageRequestHeader
-from remoting.headers.topics import CreateTopicRequestHeader
 from remoting.route import DEFAULT_TOPIC, TopicRoute
 
 T = TypeVar("T")

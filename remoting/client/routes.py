@@ -14,7 +14,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError
 from remoting.fastjson import FastjsonError, loads
-from remoting.headers.topics import TopicRequestHeader
+from remoting.headers.admin import TopicRequestHeader
 from remoting.route import (
     PERM_READ,
     PERM_WRITE,

@@ -1,4 +1,5 @@
-"""Typed headers of pulls and queries, of a group's offsets, and of messages sent back for a retry. Pure.
+"""Typed headers of pulls and queries, of a group's offsets, of messages sent back for a retry, and of the
+clients of groups. Pure.
 
 Names follow RocketMQ's header classes. `offset` is a message number in a queue; the header fields that
 RocketMQ calls offset but which are byte positions in the log keep their wire names in the comments.
@@ -99,3 +100,45 @@ class ViewMessageRequestHeader(RequestHeader):
 
     position: Long = wire_name("offset")
     topic: str | None = None
+
+
+@request_header
+class UnregisterClientRequestHeader(RequestHeader):
+    """Code 35. The C++ client sends an empty group where it has none."""
+
+    client_id: str = wire_name("clientID")
+    producer_group: str = ""
+    consumer_group: str = ""
+
+
+@request_header
+class ConsumerGroupRequestHeader(RequestHeader):
+    """Codes 38 (client ids of a group), 40 (they changed) and 203 (their connections)."""
+
+    consumer_group: str
+
+
+@request_header
+class ConsumerStatusRequestHeader(RequestHeader):
+    """Code 223; `client_addr` is a client id."""
+
+    topic: str
+    group: str
+    client_addr: str = ""
+
+
+@request_header
+class CallConsumerRequestHeader(RequestHeader):
+    """Codes 307 and 309; the latter with an offsetMsgId."""
+
+    consumer_group: str
+    client_id: str = ""
+    msg_id: str = ""
+    topic: str = ""
+
+
+@request_header
+class ProducerGroupRequestHeader(RequestHeader):
+    """Code 204."""
+
+    producer_group: str

@@ -21,8 +21,7 @@ from remoting.client.blocking import Connection
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.headers.send import SendMessageRequestHeader
-from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SendMessageRequestHeader, SequencedSendRequestHeader
 from remoting.route import DEFAULT_TOPIC
 from rocketmq_spark.client.cluster import BusyError, Cluster, NotLeaderError, check_leads
 from rocketmq_spark.client.queues import MessageQueue
@@ -42,7 +41,7 @@ _LETTERS: Final = "abcdefghijklmn"
 @dataclass(frozen=True, slots=True)
 class WriterPlace:
     """The place of a sequenced send's messages in what their writer sends: see
-    `remoting.headers.sequenced_send.SequencedSendRequestHeader`.
+    `remoting.headers.send.SequencedSendRequestHeader`.
     """
 
     writer_id: str

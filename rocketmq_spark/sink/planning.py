@@ -16,7 +16,7 @@ from typing import Final
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.fastjson import FastjsonError, loads
-from remoting.headers.topics import CreateTopicRequestHeader
+from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.route import DEFAULT_TOPIC
 from rocketmq_spark.client.backoff import Backoff
 from rocketmq_spark.client.cluster import Cluster

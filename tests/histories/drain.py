@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RouteTable
 from remoting.client.routes import Queue as RoutedQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -18,7 +18,7 @@ import pytest
 
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, encode_command
-from remoting.descriptors import room_within
+from remoting.limits import room_within
 from tests.integration.client_runs import ROOT
 from tests.integration.cluster import Cluster, free_ports
 from tests.integration.test_bad_input import assert_takes_messages, send_ext

@@ -9,9 +9,9 @@ import pytest
 
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.consume import UpdateConsumerOffsetRequestHeader
 from remoting.headers.send import SendMessageRequestHeader
-from remoting.headers.topics import CreateTopicRequestHeader
 from tests.node_simulation.clients import body_of
 from tests.node_simulation.invariants import node_of
 from tests.node_simulation.script import FILES, TOPIC, Client, Script

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from broker.__main__ import serve_until
 from broker.app import Broker
 from broker.config import BrokerConfig
-from broker.store.store_lock import StoreLockedError
+from broker.store.message_log import StoreLockedError
 from commitlog.errors import CorruptLogError
 from dledger.durable_state import CorruptHardStateError
 from namesrv.config import NameServerConfig

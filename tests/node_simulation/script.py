@@ -17,12 +17,12 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, RemotingError
+from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.fields import RequestHeader
-from remoting.headers.topics import CreateTopicRequestHeader
 from remoting.route import DEFAULT_TOPIC, TopicRoute
 from tests.histories.checker import check
 from tests.histories.operations import Queue

@@ -11,11 +11,10 @@ import pytest
 
 from broker.pop import ledger
 from broker.pop.fetch import Fetcher, Pop, _Read
-from broker.pop.group_queue import GroupQueue
 from broker.pop.ledger import OnDone, PopLedger
 from broker.pop.ops import GroupQueueKey
 from broker.pop.revival import Revival
-from broker.pop.table import PopTable
+from broker.pop.table import GroupQueue, PopTable
 from commitlog.log import MessageLog, PutStatus
 from tests.node_simulation import world
 from tests.node_simulation.options import FaultOptions, Options

@@ -16,8 +16,8 @@ from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.headers.admin import ResetOffsetRequestHeader
 from remoting.headers.consume import UpdateConsumerOffsetRequestHeader
-from remoting.headers.offsets import ResetOffsetRequestHeader
 from tests.histories.operations import Queue
 from tests.node_simulation.deleting import context_of, is_serving
 from tests.node_simulation.script import TOPIC, Client, Script

@@ -16,8 +16,8 @@ import pytest
 from commitlog.dledger_commit_log import store_directory
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.consume import UpdateConsumerOffsetRequestHeader
-from remoting.headers.topics import CreateTopicRequestHeader
 from tests.histories.operations import Queue
 from tests.node_simulation.deleting import (
     EAGER,

@@ -10,8 +10,7 @@ from itertools import count
 
 import pytest
 
-from broker.transactions.ledger import Decision, TransactionLedger
-from broker.transactions.loading import Loaded, Loader
+from broker.transactions.ledger import Decision, Loaded, Loader, TransactionLedger
 from broker.transactions.window import TransactionWindow
 from commitlog.log import PutStatus
 from tests.node_simulation.options import FaultOptions, Options

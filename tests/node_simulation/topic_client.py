@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from commitlog.record import format_properties
-from remoting.client.aio import RemotingClient
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import publish_queues
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from remoting.client.aio import RemotingClient
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RemotingClient, RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, ConnectFailedError, RemotingError
+from remoting.headers.admin import CreateTopicRequestHeader, TopicRequestHeader
 from remoting.headers.consume import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from remoting.headers.fields import RequestHeader
-from remoting.headers.topics import CreateTopicRequestHeader, TopicRequestHeader
 from remoting.route import DEFAULT_TOPIC
 from tests.histories.operations import Crash, Outcome, Queue
 from tests.histories.recorder import NOT_DONE

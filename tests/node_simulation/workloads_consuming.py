@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ledgermq.client.consumer import decode_records
-from remoting.client.aio import RemotingClient
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import subscribe_queues
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

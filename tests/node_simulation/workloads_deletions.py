@@ -19,12 +19,12 @@ from commitlog.consume_queues import NOT_QUEUED
 from commitlog.entry import HEADER_BYTES
 from commitlog.record import decode_record
 from ledgermq.client.consumer import decode_records
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError
+from remoting.headers.admin import CreateTopicRequestHeader, TopicRequestHeader
 from remoting.headers.consume import UpdateConsumerOffsetRequestHeader
-from remoting.headers.topics import CreateTopicRequestHeader, TopicRequestHeader
 from remoting.route import DEFAULT_TOPIC
 from tests.node_simulation.clients import History, body_of, value_of
 from tests.node_simulation.options import Options

@@ -6,8 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from remoting.client.aio import RemotingClient
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RemotingClient, RouteTable
 from remoting.client.routes import Queue as RoutedQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -19,8 +19,7 @@ from broker.state.writers import WriterTable
 from commitlog.entry import HEADER_BYTES
 from commitlog.record import Record, decode_record
 from commitlog.sequences import FIRST_DIGEST, SEQUENCED, next_digest, place_of, writer_key
-from remoting.client.aio import RemotingClient
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RemotingClient, RouteTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, RemotingError

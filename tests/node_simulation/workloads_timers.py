@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 
-from broker.timer.request import PROPERTY_DELAY_MS, PROPERTY_ENQUEUE_MS, PROPERTY_OUT_MS
+from broker.timer.scheduling import PROPERTY_DELAY_MS, PROPERTY_ENQUEUE_MS, PROPERTY_OUT_MS
 from commitlog.log_machine import CLOCK_STEP_MAX_MS
 from commitlog.record import Record, get_property
 from ledgermq.client.consumer import decode_records

@@ -9,8 +9,7 @@ from broker.consume.feature import consumers_of
 from broker.feature import Feature, install, join, make_core
 from broker.monitoring.statistics import BrokerStatistics
 from broker.state.state import ReplicatedState
-from broker.store.message_log import OpenedLog
-from broker.store.replication import LogMetrics
+from broker.store.message_log import LogMetrics, OpenedLog
 from dledger.core.status import NodeStatus
 from dledger.core.types import ResponseCode, Role
 from dledger.environment import Environment, monotonic_ms

@@ -90,6 +90,11 @@ class FakeQueues:
         queue = self.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
+    def position_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        queue = self.by_key.get((topic, queue_id))
+        units = queue.units(max(offset, queue.min_offset), 1) if queue is not None else []
+        return units[0][0] if units else None
+
     def __iter__(self) -> Iterator[FakeQueue]:
         """Those with files: none has any."""
         return iter(())
@@ -147,6 +152,7 @@ class FakeLog:
         self._applied_index = -1
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._waiting: deque[_Put] = deque()
+        self.dispatched_most = 0
         self._listeners: dict[DispatchListener, frozenset[str] | None] = {}
         self._writable_callbacks: list[Callable[[bool], None]] = []
 
@@ -302,6 +308,7 @@ class FakeLog:
         self._listeners.pop(listener, None)
 
     def _dispatch(self, batch: DispatchBatch) -> None:
+        self.dispatched_most = max(self.dispatched_most, len(batch))
         for listener, wanted in list(self._listeners.items()):
             if wanted is None or not wanted.isdisjoint(batch.topics):
                 listener(batch)

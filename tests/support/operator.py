@@ -12,7 +12,7 @@ from broker.admin.stats import StatsAdmin
 from broker.consume.clients import Client
 from broker.consume.feature import offset_feature, pull_feature
 from broker.consume.heartbeats import parse_heartbeat
-from broker.pop.group_queue import GroupQueue
+from broker.pop.table import GroupQueue
 from commitlog.record import Message
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand

@@ -7,7 +7,7 @@ from commitlog.record import Message
 from commitlog.sequences import SEQUENCED, sequence_of
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SequencedSendRequestHeader
 
 _HEAD = struct.Struct(">iiiii")
 

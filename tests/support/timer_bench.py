@@ -8,10 +8,10 @@ from pathlib import Path
 from broker.send.feature import make_send_processor
 from broker.state.changes import PutTopic
 from broker.state.topics import TopicConfig
+from broker.timer.admission import TimerLimits
 from broker.timer.feature import make_recall_processor, make_timers
-from broker.timer.processor import TimerLimits
 from broker.timer.records import Deliveries, read_deliveries
-from broker.timer.request import TIMER_TOPIC
+from broker.timer.scheduling import TIMER_TOPIC
 from commitlog.record import Message, decode_record
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, encode_command

@@ -10,11 +10,9 @@ from typing import Any
 
 from broker.app import install_features
 from broker.config import config_from
-from namesrv.broker_processor import BrokerProcessor
-from namesrv.config import NameServerConfig, NameServerSwitches
-from namesrv.config_processor import ConfigProcessor
-from namesrv.kv_config import KvConfig
-from namesrv.query_processor import QueryProcessor
+from namesrv.config import ConfigProcessor, KvConfig, NameServerConfig, NameServerSwitches
+from namesrv.queries import QueryProcessor
+from namesrv.registration import BrokerProcessor
 from namesrv.route_info import RouteInfoManager
 from remoting.command import RemotingCommand, decode_command, encode_command
 from remoting.errors import CommandError

@@ -7,7 +7,7 @@ from pathlib import Path
 from broker.consume.feature import client_feature, lock_feature, offset_feature, pull_feature
 from broker.consume.held_pulls import PullWaits
 from broker.feature import Feature
-from broker.readiness import Readiness
+from broker.leadership import Readiness
 from broker.send.feature import make_send_back
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig

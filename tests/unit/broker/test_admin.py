@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from broker.admin.types import NodeRole, NodeStatusMessage
-from broker.monitoring.rates import RateMeter
+from broker.monitoring.statistics import RateMeter
 from broker.state.changes import CommitOffsets, PutTopic
 from broker.state.topics import TopicConfig
 from commitlog.dispatch import DispatchBatch, DispatchRequest

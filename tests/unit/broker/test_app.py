@@ -14,7 +14,7 @@ from broker.admin.types import NodeStatusMessage
 from broker.app import Broker
 from broker.config import BrokerConfig, config_from
 from broker.consume.held_pulls import PullWaits
-from broker.store.store_lock import StoreLock, StoreLockedError
+from broker.store.message_log import StoreLock, StoreLockedError
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

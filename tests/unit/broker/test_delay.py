@@ -10,8 +10,8 @@ import pytest
 from broker.state.changes import PutTopic, SetDelayOffset
 from broker.state.topics import TopicConfig
 from broker.timer.delay import BATCH_MESSAGES_MAX
-from broker.timer.delay_levels import SCHEDULE_TOPIC, to_scheduled
 from broker.timer.feature import make_delays
+from broker.timer.scheduling import SCHEDULE_TOPIC, to_scheduled
 from commitlog.log import PutResult, PutStatus
 from commitlog.log_machine import RETRY_MS
 from commitlog.record import Message, format_properties, parse_properties

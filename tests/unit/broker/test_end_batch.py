@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.send.end_batch import EndBatchProcessor
+from broker.send.sequenced import EndBatchProcessor
 from broker.state.state import ReplicatedState
 from commitlog.sequences import FIRST_DIGEST, next_digest
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError
-from remoting.headers.sequenced_send import BatchEnd
+from remoting.headers.send import BatchEnd
 from tests.support.broker_parts import NOW_MS
 from tests.support.send_bench import Bench, make_bench
 from tests.support.sequenced import batch_body, sequenced_send

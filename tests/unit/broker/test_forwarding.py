@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.forwarding import FORWARD_BYTES_MAX, FORWARDS_MAX, MARK
+from broker.leadership import FORWARD_BYTES_MAX, FORWARDS_MAX, MARK
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection

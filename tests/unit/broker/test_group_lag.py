@@ -6,8 +6,7 @@ import pytest
 
 from broker.admin.feature import admin_feature
 from broker.admin.types import ProgressMessage
-from broker.monitoring.group_lag import QueueEnds, TopicLag, topic_lag
-from broker.monitoring.lags import ConsumerLags
+from broker.monitoring.lags import ConsumerLags, QueueEnds, TopicLag, topic_lag
 from broker.state.changes import CommitOffsets, PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig

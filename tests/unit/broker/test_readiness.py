@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from broker.consume.queue_locks import LockProcessor
-from broker.readiness import OUTAGE_MEMORY_S, Readiness
+from broker.leadership import OUTAGE_MEMORY_S, Readiness
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestError

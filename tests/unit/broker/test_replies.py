@@ -9,7 +9,7 @@ import pytest
 from broker.consume.clients import Client
 from broker.consume.heartbeats import Heartbeat
 from broker.feature import Feature
-from broker.forwarding import MARK
+from broker.leadership import MARK
 from broker.send.feature import make_replies
 from commitlog.log import PutStatus
 from commitlog.record import parse_properties

@@ -14,9 +14,15 @@ from broker.state.changes import CommitOffsets, PutGroup, PutTopic, SetDelayOffs
 from broker.state.checkpoints import CHECKPOINT_TOPIC
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import HALF_TOPIC, STATE_TOPIC, TopicConfig
-from broker.store.retention import Retention, RetentionAdmin
-from broker.store.retention_pins import RetentionPin, earliest_pin
-from broker.store.topic_retention import RETENTION_ATTRIBUTE, TopicRetention, retention_ms
+from broker.store.retention import (
+    RETENTION_ATTRIBUTE,
+    Retention,
+    RetentionAdmin,
+    RetentionPin,
+    TopicRetention,
+    earliest_pin,
+    retention_ms,
+)
 from broker.timer.feature import first_delayed
 from broker.transactions.feature import first_open_half
 from broker.transactions.ledger import GROUP
@@ -332,7 +338,7 @@ async def test_an_offset_beyond_the_end_of_a_deleted_topic_does_not_stay_for_eve
 async def test_a_group_that_comes_back_while_offsets_are_looked_through_keeps_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.store.topic_retention.LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr("broker.store.retention.LOOKED_AT_ONCE", 1)
     log = FakeLog()
     parts = make_parts(tmp_path, log)
     await parts.state.propose(PutTopic(TopicConfig("T")))

@@ -8,7 +8,7 @@ from broker.send.send_back import CPP_SWAPPED_MAXIMUM
 from broker.state.changes import PutGroup, PutTopic
 from broker.state.groups import SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
-from broker.timer.delay_levels import SCHEDULE_TOPIC
+from broker.timer.scheduling import SCHEDULE_TOPIC
 from commitlog.log import PutStatus
 from commitlog.record import Message, format_properties, offset_msg_id, parse_properties
 from remoting.codes import RequestCode

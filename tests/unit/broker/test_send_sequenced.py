@@ -13,8 +13,8 @@ from broker.send.feature import make_send_back
 from broker.state.state import ReplicatedState
 from broker.state.topics import STATE_TOPIC
 from broker.state.writers import Progress
-from broker.timer.delay_levels import SCHEDULE_TOPIC
 from broker.timer.feature import make_delays
+from broker.timer.scheduling import SCHEDULE_TOPIC
 from commitlog.log import PutStatus
 from commitlog.record import Message, get_property
 from remoting.codes import RequestCode, ResponseCode

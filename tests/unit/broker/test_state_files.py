@@ -34,7 +34,7 @@ from broker.state.snapshot import (
 from broker.state.state import ReplicatedState
 from broker.state.tables import StateTables
 from broker.state.topics import TopicConfig, topic_name_error
-from broker.timer.delay_levels import effective_level, parse_delay_levels, to_scheduled
+from broker.timer.scheduling import effective_level, parse_delay_levels, to_scheduled
 from commitlog.log import PutStatus
 from commitlog.record import Message, parse_properties
 from dledger.fs import OsFs

@@ -8,7 +8,7 @@ import pytest
 
 from broker.config import BrokerConfig, config_from
 from broker.state.topics import HALF_TOPIC
-from broker.transactions.loading import Loaded, Loader
+from broker.transactions.ledger import Loaded, Loader
 from broker.transactions.ops import Ended, OpWriter
 from broker.transactions.window import Ending
 from commitlog.commit_log import CommitLog, RecordStoreConfig

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.readiness import Readiness
+from broker.leadership import Readiness
 from broker.state.changes import PutSettings
 from broker.state.topics import CHECK_MAX_TIME_TOPIC
-from broker.transactions.processor import ResumeProcessor
+from broker.transactions.checks import ResumeProcessor
 from commitlog.log import PutStatus
 from commitlog.record import offset_msg_id
 from remoting.codes import RequestCode, ResponseCode

@@ -7,7 +7,7 @@ import pytest
 
 from commitlog.record import parse_properties
 from ledgermq.client.producer import Producer
-from remoting.client.route_table import RouteTable
+from remoting.client.aio import RouteTable
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientError, RemotingError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from namesrv.registration import DataVersion, Registration
+from namesrv.route_info import DataVersion, Registration
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.route import QueueData

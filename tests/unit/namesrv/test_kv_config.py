@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from namesrv.kv_config import KvConfig, KvConfigError
+from namesrv.config import KvConfig, KvConfigError
 
 
 def test_items_are_put_read_and_deleted() -> None:

@@ -7,12 +7,12 @@ import orjson
 import pytest
 
 from namesrv.registration import (
-    DataVersion,
     RegistrationError,
     parse_body,
     parse_compressed_body,
     parse_data_version,
 )
+from namesrv.route_info import DataVersion
 from remoting.route import QueueData
 from tests.unit.namesrv.registrations import TOPIC_CONFIG, body, compressed_body
 

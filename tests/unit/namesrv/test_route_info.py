@@ -2,8 +2,7 @@
 
 import pytest
 
-from namesrv.registration import DataVersion
-from namesrv.route_info import RegisterResult, RouteInfoManager, TablesFullError
+from namesrv.route_info import DataVersion, RegisterResult, RouteInfoManager, TablesFullError
 from remoting.route import BrokerData, QueueData
 from tests.unit.namesrv.registrations import MASTER, SLAVE, THIRD, queue_data, registration
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from namesrv.config import NameServerConfig
-from namesrv.kv_config import KvConfigError
+from namesrv.config import KvConfigError, NameServerConfig
 from namesrv.server import NameServer
 from remoting.client.aio import RemotingClient
 from remoting.codes import RequestCode

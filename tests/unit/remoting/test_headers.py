@@ -4,16 +4,16 @@ import pytest
 
 from remoting.codes import RequestCode
 from remoting.errors import HeaderError
-from remoting.headers.clients import UnregisterClientRequestHeader
+from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryMessageRequestHeader,
+    UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from remoting.headers.fields import Int, RequestHeader, parse_bool, request_header, wire_name
 from remoting.headers.namesrv import RegisterBrokerRequestHeader
 from remoting.headers.send import SendMessageRequestHeader, SendRequest, send_header
-from remoting.headers.topics import CreateTopicRequestHeader
 
 _V2 = {
     "a": "PID",

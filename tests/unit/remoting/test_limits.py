@@ -7,8 +7,7 @@ import pytest
 
 from remoting.command import RemotingCommand, encode_command, success_response
 from remoting.connection import Connection
-from remoting.descriptors import room_within
-from remoting.limits import RemotingLimits
+from remoting.limits import RemotingLimits, room_within
 from remoting.memory_limit import REPORT_STEP_BYTES, MemoryLimit
 from remoting.router import Router
 from remoting.server import RemotingServer

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from broker.monitoring.group_lag import QueueEnds
-from broker.monitoring.lags import REFRESH_INTERVAL_S, ConsumerLags
+from broker.monitoring.lags import REFRESH_INTERVAL_S, ConsumerLags, QueueEnds
 from broker.state.offsets import OffsetTable
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.timer.handles import HandleError, RecallHandle, decode_handle, encode_handle
-from broker.timer.request import TIMER_TOPIC
+from broker.timer.recalls import HandleError, RecallHandle, decode_handle, encode_handle
+from broker.timer.scheduling import TIMER_TOPIC
 from commitlog.record import Message, parse_properties
 from remoting.codes import RequestCode, ResponseCode
 from tests.support.broker_parts import NOW_MS

@@ -9,11 +9,11 @@ import pytest
 
 from broker.state.changes import DeleteTopic, PutTopic
 from broker.state.topics import TopicConfig
+from broker.timer.admission import TimerRules
 from broker.timer.delivery import BATCH_MESSAGES_MAX
 from broker.timer.feature import timer_feature
 from broker.timer.records import ALL_KEPT
-from broker.timer.request import TIMER_TOPIC
-from broker.timer.rules import TimerRules
+from broker.timer.scheduling import TIMER_TOPIC
 from commitlog.errors import DamagedRecordError
 from commitlog.log import PutStatus
 from commitlog.record import Message, parse_properties

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from broker.timer.feature import timer_feature
 from broker.timer.records import ALL_KEPT
-from broker.timer.request import TIMER_TOPIC
+from broker.timer.scheduling import TIMER_TOPIC
 from commitlog.record import Message
 from tests.support.broker_parts import NOW_MS, FakeEngine, make_parts
 from tests.support.fake_log import FakeLog

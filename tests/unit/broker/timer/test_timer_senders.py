@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker.timer.request import TIMER_TOPIC
+from broker.timer.scheduling import TIMER_TOPIC
 from commitlog.record import Message, parse_properties
 from remoting.codes import ResponseCode
 from tests.support.broker_parts import NOW_MS

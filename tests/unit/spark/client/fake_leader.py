@@ -15,7 +15,7 @@ from remoting.client.blocking import Connection
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
 from remoting.errors import RemotingClosedError
-from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SequencedSendRequestHeader
 from rocketmq_spark.client.cluster import Cluster
 from tests.support.fake_log import FakeLog
 

@@ -9,7 +9,7 @@ import pytest
 
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RESPONSE_FLAG, RemotingCommand
-from remoting.headers.sequenced_send import BatchEnd
+from remoting.headers.send import BatchEnd
 from rocketmq_spark.client.cluster import Cluster
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.errors import DeliveryError, RequestRefusedError

@@ -15,8 +15,7 @@ from broker.send.admission import split_batch, sub_messages
 from commitlog.record import parse_properties
 from commitlog.sequences import FIRST_DIGEST, next_digest
 from remoting.codes import RequestCode
-from remoting.headers.send import SendMessageRequestHeader
-from remoting.headers.sequenced_send import SequencedSendRequestHeader
+from remoting.headers.send import SendMessageRequestHeader, SequencedSendRequestHeader
 from rocketmq_spark.client.queues import MessageQueue
 from rocketmq_spark.client.sending import Request, Sender
 from rocketmq_spark.options import ConnectionOptions

@@ -1,14 +1,17 @@
-"""Prepares messages with a delivery time for the log, or refuses them (HookUtils.handleScheduleMessage,
-SendMessageProcessor.handlePutMessageResult).
+"""Admission of messages with a delivery time: each is made ready for the log, or refused
+(HookUtils.handleScheduleMessage, SendMessageProcessor.handlePutMessageResult).
+
+The limits are timerPendingMax for all waiting messages, and timerCongestNumEachSlot for those of one time.
 """
 
 from collections.abc import Callable, Mapping
 
 from broker.config import BrokerConfig
 from broker.state.topics import RETRY_PREFIX
-from broker.timer.handles import encode_handle
+from broker.timer.index import TimerIndex
+from broker.timer.recalls import encode_handle
 from broker.timer.records import OWN_PROPERTIES_BYTES
-from broker.timer.request import (
+from broker.timer.scheduling import (
     ASKING_PROPERTIES,
     PROPERTY_OUT_MS,
     TimerIllegalError,
@@ -25,6 +28,8 @@ NAME_START = "TIMER_D"
 WAITING_PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - OWN_PROPERTIES_BYTES
 PENDING_APPENDS_MIN = 2
 """Appends that the log must accept at once: a message, and the record of its delivery before it."""
+NO_LIMIT = (1 << 31) - 1
+COUNTED_TIMES_MAX = 4_096
 
 
 class TimerRules:
@@ -113,3 +118,29 @@ class TimerRules:
 def asks_for_time(properties: bytes) -> bool:
     """Whether a message's properties may hold a sender's wish: what is sure shows `is_timed`."""
     return any(f"{name}\x01".encode() in properties for name in ASKING_PROPERTIES)
+
+
+class TimerLimits:
+    """Checked for each timer message before it is accepted. Messages that are not in the log yet are not
+    counted in the total; for one delivery time they are counted from the first check of that time on.
+    """
+
+    def __init__(self, config: BrokerConfig, index: TimerIndex) -> None:
+        self._index = index
+        self._pending_max = config.timer_pending_max
+        self._congest_max = config.timer_congest_num_each_slot
+        self._counts: dict[int, int] = {}
+
+    def may_time(self, out_ms: int) -> bool:
+        if self._index.pending.count >= self._pending_max:
+            return False
+        if self._congest_max >= NO_LIMIT:
+            return True
+        count = self._counts.get(out_ms)
+        if count is None:
+            if len(self._counts) >= COUNTED_TIMES_MAX:
+                self._counts.clear()
+            count = self._index.count_at(out_ms)
+        is_free = count < self._congest_max
+        self._counts[out_ms] = count + is_free
+        return is_free

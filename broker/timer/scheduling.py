@@ -1,18 +1,27 @@
-"""RocketMQ's names for timer messages (MessageConst, TimerMessageStore). Pure.
-
-When a sender wants its message to be delivered, and the message that waits for it
+"""What a sender asks for, a delay level or a delivery time, and the message as it is stored until then
 (HookUtils.handleScheduleMessage). Pure.
+
+A message with a delay level waits in SCHEDULE_TOPIC_XXXX, queue level - 1; one with a delivery time of its
+own in rmq_sys_wheel_timer, queue 0. Both keep their real topic and queue as properties, from which the
+delivering side makes the message for consumers. The names are RocketMQ's (MessageConst,
+ScheduleMessageService, TimerMessageStore).
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
-from broker.timer.delay_levels import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC
-from commitlog.record import Message, format_properties
+from commitlog.record import Message, format_properties, parse_properties
 
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+PROPERTY_DELAY = "DELAY"
+PROPERTY_REAL_TOPIC = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID = "REAL_QID"
+LEVELS_MAX = 64
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL = re.compile(r"(\d{1,9})([smhd])\Z")
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TIMER_QUEUE_ID = 0
-
 PROPERTY_DELAY_SEC = "TIMER_DELAY_SEC"
 PROPERTY_DELAY_MS = "TIMER_DELAY_MS"
 PROPERTY_DELIVER_MS = "TIMER_DELIVER_MS"
@@ -25,9 +34,45 @@ PROPERTY_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 PROPERTY_ROLL_TIMES = "TIMER_ROLL_TIMES"
 PROPERTY_RECALL_KEY = "TIMER_DEL_UNIQKEY"
 """Topic+UNIQ_KEY of the message of the same time that is not to be delivered."""
-
-
 _JAVA_LONG_MAX = (1 << 63) - 1
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Delay in ms of level 1, 2, …, from RocketMQ's text, like "1s 5s 10s 1m 2h". Raises ValueError."""
+    levels = tuple(_parse_level(word) for word in text.split())
+    if not 1 <= len(levels) <= LEVELS_MAX:
+        raise ValueError(f"has {len(levels)} levels; 1 to {LEVELS_MAX} are possible")
+    return levels
+
+
+def _parse_level(word: str) -> int:
+    match = _LEVEL.match(word)
+    if match is None:
+        raise ValueError(f"the level '{word}' is not a number followed by s, m, h or d")
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def effective_level(text: str | None, levels: int) -> int:
+    """The delay level a DELAY property asks for: 0 = no delay; above the last level means the last one."""
+    if not text:
+        return 0
+    try:
+        level = int(text)
+    except ValueError:
+        return 0
+    return min(max(level, 0), levels)
+
+
+def to_scheduled(message: Message, level: int) -> Message:
+    """The message as it is stored while it waits at delay level `level` (1 = the first)."""
+    assert level >= 1, f"delay level {level}"
+    properties = parse_properties(message.properties)
+    properties[PROPERTY_DELAY] = str(level)
+    properties[PROPERTY_REAL_TOPIC] = message.topic
+    properties[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
+    return dataclasses.replace(
+        message, topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=format_properties(properties)
+    )
 
 
 class TimerIllegalError(ValueError):

@@ -1,22 +1,21 @@
-"""Questions of clients and administrators about routes, clusters and topics, and what administrators change
-of them.
+"""Requests of clients and administrators for routes, clusters and topics, and administrators' changes of
+topics.
 """
 
 import orjson
 
-from namesrv.config import NameServerSwitches
-from namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
+from namesrv.config import ORDER_TOPIC_NAMESPACE, KvConfig, NameServerSwitches
 from namesrv.route_info import UNIT_FLAG, UNIT_SUB_FLAG, RouteInfoManager, TablesFullError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
+from remoting.headers.admin import TopicRequestHeader
 from remoting.headers.namesrv import (
     BrokerNameRequestHeader,
     ClusterRequestHeader,
     DeleteTopicRequestHeader,
 )
-from remoting.headers.topics import TopicRequestHeader
 from remoting.route import RouteError, TopicRoute, format_cluster_info, format_topic_route, parse_topic_route
 from remoting.router import Router
 
