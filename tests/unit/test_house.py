@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = tuple(
     tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 )
-FILES_MAX = 470
+FILES_MAX = 461
 LINES_MAX = 77_800
 PAGES_MAX = 28
 SMALL_MAX_LINES = 60
