@@ -11,8 +11,14 @@ from typing import Final
 from admin_api.app import create_app
 from admin_api.audit.log import AuditError, AuditLog
 from admin_api.http_server import Server, fit_to_open_files, server_config
-from admin_api.security.policy import Policy, PolicyError, policy_for
-from admin_api.security.tokens import ENVIRONMENT_KEY, TokensError, load_tokens
+from admin_api.security.policy import (
+    ENVIRONMENT_KEY,
+    Policy,
+    PolicyError,
+    TokensError,
+    load_tokens,
+    policy_for,
+)
 from admin_api.settings import Settings, SettingsError, with_environment
 from remoting.acl import AclError, signer_from
 from sockets.listening import bound

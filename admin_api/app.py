@@ -12,8 +12,7 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
-from admin_api.audit.auditor import Auditor, Refusals
-from admin_api.audit.log import AuditLog
+from admin_api.audit.log import AuditLog, Auditor, Refusals
 from admin_api.audit.routes import router as audit_router
 from admin_api.brokers.routes import maintenance_router
 from admin_api.brokers.routes import router as brokers_router

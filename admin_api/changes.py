@@ -20,13 +20,12 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from admin_api.audit.auditor import Auditor
-from admin_api.audit.log import AuditEntry, AuditLog, AuditOutcome
+from admin_api.audit.log import AuditEntry, AuditLog, Auditor, AuditOutcome
 from admin_api.errors import ServiceError, UnavailableError
 from admin_api.gateway import AskError, Trouble
 from admin_api.schema import ChangeResult, EffectView, OutcomeView
-from admin_api.security.actor import Actor
 from admin_api.security.masking import masked
+from admin_api.security.policy import Actor
 from remoting.codes import ResponseCode
 
 CONFIRMATION_TTL_S: Final = 300

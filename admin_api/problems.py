@@ -13,10 +13,9 @@ from starlette.exceptions import HTTPException
 from admin_api.audit.log import AuditError
 from admin_api.changes import ChangeRefusedError
 from admin_api.cluster.feed import TooManyWatchersError
-from admin_api.errors import InvalidError, NotFoundError, ServiceError, UnavailableError
+from admin_api.errors import InvalidError, NotFoundError, ServiceError, UnavailableError, words_of
 from admin_api.gateway import AskError
 from admin_api.schema import Problem
-from admin_api.validation_messages import words_of
 
 MEDIA_TYPE = "application/problem+json"
 _SERVICE_STATUS = {

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from admin_api.errors import InvalidError
 from admin_api.gateway import Gateway, Invoker
 from admin_api.settings import Settings
-from admin_api.sources.brokers import Brokers
+from admin_api.sources.brokers import BrokerDirectory
 from remoting.acl import AclError, signer_from
 from remoting.client.aio import RemotingClient
 
 if TYPE_CHECKING:
-    from admin_api.brokers.changes import BrokerChanger
-    from admin_api.brokers.maintenance import CleaningService, NameServer
+    from admin_api.brokers.changes import BrokerChanger, CleaningService, NameServer
     from admin_api.brokers.service import BrokerService
     from admin_api.cluster.reader import ClusterReader
     from admin_api.dead_letters.queues import DlqQueues
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from admin_api.messages.service import Messages
     from admin_api.replication.service import Replication
     from admin_api.topics.changes import TopicChanger
-    from admin_api.topics.service import Topics
-    from admin_api.topics.tables import TopicTables
+    from admin_api.topics.service import Topics, TopicTables
 
 
 class Services:
@@ -41,7 +39,7 @@ class Services:
     def __init__(self, client: Invoker, settings: Settings) -> None:
         self.settings = settings
         self.gateway = Gateway(client, settings)
-        self.directory = Brokers(self.gateway, settings)
+        self.directory = BrokerDirectory(self.gateway, settings)
 
     @cached_property
     def reader(self) -> "ClusterReader":
@@ -51,7 +49,7 @@ class Services:
 
     @cached_property
     def cleaning(self) -> "CleaningService":
-        from admin_api.brokers.maintenance import CleaningService
+        from admin_api.brokers.changes import CleaningService
 
         return CleaningService(self.gateway, self.directory)
 
@@ -108,7 +106,7 @@ class Services:
 
     @cached_property
     def name_server(self) -> "NameServer":
-        from admin_api.brokers.maintenance import NameServer
+        from admin_api.brokers.changes import NameServer
         from admin_api.sources.name_server import NameServerSource
 
         return NameServer(NameServerSource(self.gateway, self.settings.namesrv), self.directory)
@@ -121,7 +119,7 @@ class Services:
 
     @cached_property
     def topic_tables(self) -> "TopicTables":
-        from admin_api.topics.tables import TopicTables
+        from admin_api.topics.service import TopicTables
 
         return TopicTables(self.gateway, self.directory, self.settings)
 

@@ -94,7 +94,7 @@ async def checked(namesrv: str, ask: Ask) -> str:
         async with open_services(Settings(namesrv=namesrv)) as services:
             answer = await ask(services)
     except ValidationError as error:
-        from admin_api.validation_messages import words_of
+        from admin_api.errors import words_of
 
         raise UserError(f"{'; '.join(map(words_of, error.errors()))}.", WRONG_USAGE) from error
     except InvalidError as error:

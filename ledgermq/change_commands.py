@@ -157,7 +157,7 @@ async def _apply(
     call: Call, wanted: ChangeCall, changes: "Changes", dry_run: bool | None, confirmation: str | None
 ) -> str:
     from admin_api.changes import ChangeFailedError, ChangeRefusedError, UnconfirmedError
-    from admin_api.security.actor import Actor, Role
+    from admin_api.security.policy import Actor, Role
 
     async def ask(services: "Services") -> Any:
         made = wanted.local(services)

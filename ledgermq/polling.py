@@ -131,7 +131,7 @@ def _brokers(services: "Services") -> "Awaitable[BaseModel]":
 
 def _groups(services: "Services") -> "Awaitable[BaseModel]":
     from admin_api.errors import PageWanted
-    from admin_api.groups.schemas import GroupSort
+    from admin_api.groups.overview import GroupSort
     from admin_api.groups.service import GroupQuery
 
     query = GroupQuery(sort=GroupSort.LAG, is_descending=True)

@@ -8,10 +8,9 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from admin_api.audit.log import AuditEntry, AuditLog, AuditOutcome, AuditPage
-from admin_api.routing import PageDep, problems, shown
+from admin_api.routing import PageDep, costly, problems, require, shown
 from admin_api.schema import EffectView
-from admin_api.security.access import costly, require
-from admin_api.security.actor import Role
+from admin_api.security.policy import Role
 
 router = APIRouter(prefix="/api/v1", tags=["audit"])
 

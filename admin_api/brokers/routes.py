@@ -1,12 +1,11 @@
 """`/api/v1/brokers`, `/api/v1/name-server`: figures, configuration, storage, write permission, clean-up."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Depends, Path
 from fastapi.responses import Response
 
-from admin_api.brokers import examples
-from admin_api.brokers.maintenance import (
+from admin_api.brokers.changes import (
     Cleaning,
     ItemsView,
     ItemValue,
@@ -14,17 +13,104 @@ from admin_api.brokers.maintenance import (
     NameServerView,
     WritePermission,
 )
-from admin_api.brokers.schemas import (
+from admin_api.brokers.service import (
     BrokerConfig,
     BrokerRow,
     BrokerRuntime,
     Brokers,
     BrokerStorage,
     ConfigPatch,
+    DiskView,
+    LogStorage,
+    Product,
+    RetentionView,
+    SettingView,
 )
-from admin_api.routing import MakeDep, PageDep, ServicesDep, changing, problems, shown
-from admin_api.security.access import require
-from admin_api.security.actor import Role
+from admin_api.changes import Action
+from admin_api.cluster.schemas import NodeState
+from admin_api.routing import MakeDep, PageDep, ServicesDep, changing, problems, require, shown
+from admin_api.schema import ChangeResult, EffectView
+from admin_api.security.policy import Role
+
+_ADDRESS: Final = "127.0.0.1:10911"
+_STARTED_MS: Final = 1_767_139_200_000
+_GIB: Final = 1024**3
+_ROW: Final = BrokerRow(
+    address=_ADDRESS,
+    broker_name="broker-a",
+    cluster="DefaultCluster",
+    broker_id=0,
+    state=NodeState.UP,
+    problem=None,
+    product=Product.LEDGERMQ,
+    node_id="n0",
+    role="LEADER",
+    is_writable=True,
+    version="LedgerMQ",
+    started_at_ms=_STARTED_MS,
+    put_per_second=118.5,
+    get_per_second=237.0,
+    put_today=420_300,
+    get_today=840_600,
+    disk_used_ratio=0.42,
+)
+
+_PAGE_EXAMPLE: Final = shown(Brokers(items=[_ROW], page=1, page_size=100, total=1))
+_BROKER_EXAMPLE: Final = shown(_ROW)
+_RUNTIME_EXAMPLE: Final = shown(
+    BrokerRuntime(
+        address=_ADDRESS,
+        broker=_ROW,
+        figures={"brokerVersionDesc": "LedgerMQ", "putTps": "118.50 97.20 90.00"},
+    )
+)
+_CONFIG_EXAMPLE: Final = shown(
+    BrokerConfig(
+        address=_ADDRESS,
+        settings=[
+            SettingView(key="fileReservedTime", value="72", can_change=True),
+            SettingView(key="listenPort", value="10911", can_change=False),
+        ],
+    )
+)
+_CHANGED_EXAMPLE: Final = shown(
+    ChangeResult(
+        action=Action.BROKER_CONFIG.value,
+        target=_ADDRESS,
+        is_dry_run=True,
+        is_destructive=True,
+        effects=[EffectView(subject="fileReservedTime", before="72", after="48")],
+        warnings=["This holds for every node of broker-a, also after a restart."],
+        confirmation="1767225900.0123456789abcdef.5d41402abc4b2a76b9719d911017c592",
+    )
+)
+_CHANGE_EXAMPLES: Final[dict[str, Any]] = {
+    "shorter retention": {"value": {"settings": {"fileReservedTime": "48"}}},
+}
+_STORAGE_EXAMPLE: Final = shown(
+    BrokerStorage(
+        address=_ADDRESS,
+        directory="/var/lib/ledgermq",
+        log=LogStorage(
+            begin_position=0,
+            end_position=5 * _GIB,
+            dispatched_position=5 * _GIB,
+            size_bytes=5 * _GIB,
+            file_bytes=_GIB,
+            file_count=5,
+            earliest_message_at_ms=_STARTED_MS,
+        ),
+        disk=DiskView(
+            total_bytes=100 * _GIB,
+            free_bytes=58 * _GIB,
+            used_ratio=0.42,
+            clean_above_ratio=0.75,
+            full_above_ratio=0.9,
+        ),
+        retention=RetentionView(keep_hours=72, delete_hours="04"),
+    )
+)
+
 
 router = APIRouter(prefix="/api/v1/brokers", tags=["brokers"])
 
@@ -35,7 +121,7 @@ _READ = [Depends(require(Role.READ))]
 _NO_BROKER = problems(e404="The cluster names no broker at this address.")
 
 
-@router.get("", summary="Every broker", dependencies=_READ, responses={**problems(), **examples.PAGE})
+@router.get("", summary="Every broker", dependencies=_READ, responses={**problems(), **_PAGE_EXAMPLE})
 async def get_brokers(services: ServicesDep, page: PageDep) -> Brokers:
     """Role, version, traffic and disk of each. One that does not answer is listed as down; what only
     LedgerMQ tells is null for RocketMQ's own brokers."""
@@ -43,7 +129,7 @@ async def get_brokers(services: ServicesDep, page: PageDep) -> Brokers:
 
 
 @router.get(
-    "/{address}", summary="One broker", dependencies=_READ, responses={**_NO_BROKER, **examples.BROKER}
+    "/{address}", summary="One broker", dependencies=_READ, responses={**_NO_BROKER, **_BROKER_EXAMPLE}
 )
 async def get_broker(services: ServicesDep, address: Address) -> BrokerRow:
     """As in the list."""
@@ -54,7 +140,7 @@ async def get_broker(services: ServicesDep, address: Address) -> BrokerRow:
     "/{address}/runtime",
     summary="All its figures",
     dependencies=_READ,
-    responses={**_NO_BROKER, **examples.RUNTIME},
+    responses={**_NO_BROKER, **_RUNTIME_EXAMPLE},
 )
 async def get_runtime(services: ServicesDep, address: Address) -> BrokerRuntime:
     """What the broker says of itself, in RocketMQ's names."""
@@ -65,7 +151,7 @@ async def get_runtime(services: ServicesDep, address: Address) -> BrokerRuntime:
     "/{address}/config",
     summary="Its configuration",
     dependencies=_READ,
-    responses={**_NO_BROKER, **examples.CONFIG},
+    responses={**_NO_BROKER, **_CONFIG_EXAMPLE},
 )
 async def get_config(services: ServicesDep, address: Address) -> BrokerConfig:
     """Every key with the value in force. Secrets are masked."""
@@ -75,13 +161,13 @@ async def get_config(services: ServicesDep, address: Address) -> BrokerConfig:
 @router.patch(
     "/{address}/config",
     summary="Change its configuration",
-    **changing(Role.ADMIN, examples.CHANGED),
+    **changing(Role.ADMIN, _CHANGED_EXAMPLE),
 )
 async def change_config(
     services: ServicesDep,
     make: MakeDep,
     address: Address,
-    patch: Annotated[ConfigPatch, Body(openapi_examples=examples.CHANGES)],
+    patch: Annotated[ConfigPatch, Body(openapi_examples=_CHANGE_EXAMPLES)],
 ) -> Response:
     """All keys or none, while it runs. The preview has each value before and after; a key the broker does
     not have is refused with the nearest it has, and one that needs a restart by name."""
@@ -89,7 +175,7 @@ async def change_config(
 
 
 @router.get(
-    "/{address}/storage", summary="Its disk", dependencies=_READ, responses={**_NO_BROKER, **examples.STORAGE}
+    "/{address}/storage", summary="Its disk", dependencies=_READ, responses={**_NO_BROKER, **_STORAGE_EXAMPLE}
 )
 async def get_storage(services: ServicesDep, address: Address) -> BrokerStorage:
     """The log's files, the disk they are on, and how long messages stay."""

@@ -3,30 +3,131 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
 
-from admin_api.brokers.schemas import (
-    BrokerConfig,
-    BrokerRow,
-    BrokerRuntime,
-    BrokerStorage,
-    DiskView,
-    LogStorage,
-    Product,
-    RetentionView,
-    SettingView,
-)
-from admin_api.brokers.schemas import Brokers as BrokerPage
+from pydantic import Field, StringConstraints
+
 from admin_api.cached import Cached
 from admin_api.cluster.schemas import NodeState
 from admin_api.errors import PageWanted, UnavailableError, missing, partial_fields
 from admin_api.gateway import AskError, Gateway
-from admin_api.schema import TroubleView
+from admin_api.schema import Page, RequestSchema, Schema, TroubleView
 from admin_api.security.masking import masked
 from admin_api.settings import Settings
 from admin_api.sources.broker_admin import ConfigSource, Runtime, RuntimeSource
-from admin_api.sources.brokers import Brokers, BrokerSet, peer_addresses
+from admin_api.sources.brokers import BrokerDirectory, BrokerSet, peer_addresses
 from broker.admin.types import NodeStatusMessage
 from remoting.route import MASTER_ID
+
+CHANGES_MAX = 64
+
+SettingKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_length=128)]
+SettingValue = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]*$", max_length=4096)]
+
+
+class Product(StrEnum):
+    """What kind of broker it is: ours knows of replication and more."""
+
+    LEDGERMQ = "ledgermq"
+    ROCKETMQ = "rocketmq"
+
+
+class BrokerRow(Schema):
+    """One broker process. Where it did not answer, only its place in the name server is known."""
+
+    address: str
+    broker_name: str
+    cluster: str | None
+    broker_id: int | None = Field(description="its id in the name server; 0 takes the writes")
+    state: NodeState
+    problem: str | None = Field(description="why it did not answer")
+    product: Product | None
+    node_id: str | None = Field(description="its id in its replication group; null for RocketMQ's own")
+    role: str | None = Field(
+        description="LEADER, FOLLOWER or CANDIDATE; MASTER or SLAVE for RocketMQ's own, by its broker id"
+    )
+    is_writable: bool | None
+    version: str | None
+    started_at_ms: int | None
+    put_per_second: float | None = Field(description="messages taken, over the last 10 s")
+    get_per_second: float | None = Field(description="messages given out, over the last 10 s")
+    put_today: int | None = Field(description="messages taken since midnight")
+    get_today: int | None = Field(description="messages given out since midnight")
+    disk_used_ratio: float | None = Field(description="of the disk its log is on, 0 to 1")
+
+
+class Brokers(Page[BrokerRow]):
+    """By broker name, then broker id."""
+
+
+class BrokerRuntime(Schema):
+    """Everything a broker says of itself in figures, in its own words."""
+
+    address: str
+    broker: BrokerRow
+    figures: dict[str, str]
+
+
+class SettingView(Schema):
+    """One key. `canChange` is null where the broker does not say."""
+
+    key: str
+    value: str = Field(description="secrets are masked")
+    can_change: bool | None = Field(description="while it runs; false: set it in its file and restart it")
+
+
+class BrokerConfig(Schema):
+    """Every key with the value in force."""
+
+    address: str
+    settings: list[SettingView]
+
+
+class ConfigPatch(RequestSchema):
+    """The keys to change."""
+
+    settings: dict[SettingKey, SettingValue] = Field(min_length=1, max_length=CHANGES_MAX)
+
+
+class DiskView(Schema):
+    """The disk the log is on."""
+
+    total_bytes: int | None
+    free_bytes: int | None
+    used_ratio: float | None
+    clean_above_ratio: float | None = Field(description="old files are deleted early above it")
+    full_above_ratio: float | None = Field(description="no message is taken above it")
+
+
+class LogStorage(Schema):
+    """The message log's files. Positions are bytes of the log."""
+
+    begin_position: int | None
+    end_position: int | None
+    dispatched_position: int | None = Field(description="up to here the queues show it")
+    size_bytes: int | None
+    file_bytes: int | None = Field(description="size of one file")
+    file_count: int | None
+    earliest_message_at_ms: int | None = Field(description="Unix time in ms")
+
+
+class RetentionView(Schema):
+    """How long messages stay."""
+
+    keep_hours: int | None
+    delete_hours: str | None = Field(description="hours of the day at which old files are deleted")
+
+
+class BrokerStorage(Schema):
+    """What a broker has on its disk. null: it does not say."""
+
+    address: str
+    directory: str | None
+    log: LogStorage
+    disk: DiskView
+    retention: RetentionView
+
 
 _NO_FIGURES = Runtime({})
 
@@ -55,22 +156,25 @@ class _Snapshot:
 class BrokerService:
     """Reads; what changes a configuration is in `admin_api.brokers.changes`."""
 
-    def __init__(self, gateway: Gateway, directory: Brokers, settings: Settings) -> None:
+    def __init__(self, gateway: Gateway, directory: BrokerDirectory, settings: Settings) -> None:
         self._gateway = gateway
         self._directory = directory
         self._runtime = RuntimeSource(gateway)
         self._config = ConfigSource(gateway)
         self._snapshot = Cached(self._read_all, settings.brokers_cache_ms / 1000)
 
-    async def find(self, page: PageWanted) -> BrokerPage:
-        """Every broker listed, or named by one for its peer. Raises: AskError as `Brokers.current`."""
+    async def find(self, page: PageWanted) -> Brokers:
+        """Every broker that is listed, or that one names as its peer.
+
+        Raises: AskError as `BrokerDirectory.current`.
+        """
         seen = await self._snapshot.get()
         rows = list(seen.rows.values())
         silent = [TroubleView(address=r.address, problem=r.problem) for r in rows if r.problem is not None]
         # That a broker accepts no writes leaves nothing out of a list of brokers.
         namesrv = [t for t in seen.found.troubles if t.address not in seen.rows]
         problems = partial_fields(namesrv)["problems"] + silent
-        return BrokerPage(
+        return Brokers(
             items=list(page.of(rows)),
             page=page.number,
             page_size=page.size,

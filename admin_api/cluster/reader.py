@@ -1,14 +1,353 @@
-"""Asks the name server and every node for the view of the cluster."""
+"""Asks the name server and every node, and builds one view of the cluster from their answers, the leader's
+view of the followers, and their last answers.
+
+A value that no node reported is None. A node that stopped answering stays in the view with its last known
+state.
+"""
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from admin_api.cluster.assemble import Answer, Memory, assemble
-from admin_api.cluster.schemas import ClusterView, NamesrvView, NodeState
+from admin_api.cluster.schemas import (
+    ClusterView,
+    ElectionView,
+    EpochView,
+    GroupState,
+    GroupView,
+    LastKnown,
+    LogView,
+    NamesrvView,
+    NodeState,
+    NodeView,
+    PushView,
+)
 from admin_api.gateway import AskError, Gateway
 from admin_api.settings import Settings
 from admin_api.sources.brokers import Listed, peer_addresses, read_listed, read_node_status
+from broker.admin.types import NodeRole, NodeStatusMessage, PeerView
+from remoting.route import MASTER_ID
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A node's last answer and when it came (Unix time in ms)."""
+
+    status: NodeStatusMessage
+    at_ms: int
+
+
+class Memory:
+    """Bounded: beyond `nodes_max` the node unseen for longest is dropped."""
+
+    def __init__(self, nodes_max: int) -> None:
+        self._nodes_max = nodes_max
+        self._sightings: dict[tuple[str, str], Sighting] = {}
+
+    def remember(self, status: NodeStatusMessage, now_ms: int) -> None:
+        key = (status.broker_name, status.node_id)
+        self._sightings.pop(key, None)
+        self._sightings[key] = Sighting(status, now_ms)
+        if len(self._sightings) > self._nodes_max:
+            del self._sightings[next(iter(self._sightings))]
+
+    def broker_names(self) -> set[str]:
+        return {broker_name for broker_name, _ in self._sightings}
+
+    def sightings(self, broker_name: str) -> Mapping[str, Sighting]:
+        """Node id -> last answer, of one group."""
+        return {node_id: seen for (name, node_id), seen in self._sightings.items() if name == broker_name}
+
+    def addresses(self) -> set[str]:
+        """Where the remembered nodes were to be asked."""
+        return {seen.status.remoting_address for seen in self._sightings.values()}
+
+
+ELECTIONS_MAX = 32
+IN_SYNC_LAG_MS = 1_000
+"""A peer that lacks nothing older than this is in sync: what is under way to it is no lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of asking one address: a status, or the reason why there is none."""
+
+    address: str
+    status: NodeStatusMessage | None
+    problem: str | None = None
+    is_stock: bool = False
+    """It answered, and does not know the request: a stock RocketMQ broker, which reports no replication."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is known of one group while its view is built."""
+
+    broker_name: str
+    statuses: dict[str, NodeStatusMessage] = field(default_factory=dict)
+    listed: list[Listed] = field(default_factory=list)
+
+    def leader(self) -> NodeStatusMessage | None:
+        """The answering leader; of two that claim it, the one of the higher term."""
+        return max((s for s in self.statuses.values() if s.role is NodeRole.LEADER), key=_term, default=None)
+
+    def newest(self) -> NodeStatusMessage | None:
+        """The leader's answer, or that of the highest term."""
+        return self.leader() or max(self.statuses.values(), key=_term, default=None)
+
+    def peers(self) -> dict[str, PeerView]:
+        """Every peer anyone named, the leader's word before the others'."""
+        found: dict[str, PeerView] = {}
+        leader = self.leader()
+        others = [status for status in self.statuses.values() if status is not leader]
+        for status in others if leader is None else [leader, *others]:
+            for peer in status.peers:
+                found.setdefault(peer.id, peer)
+        return found
+
+
+def assemble(
+    namesrv: NamesrvView, listed: Sequence[Listed], answers: Mapping[str, Answer], memory: Memory, now_ms: int
+) -> ClusterView:
+    """The view at `now_ms`; `answers` is keyed by address and holds every address that was asked."""
+    groups: dict[str, _Group] = {}
+    for entry in listed:
+        groups.setdefault(entry.broker_name, _Group(entry.broker_name)).listed.append(entry)
+    for answer in answers.values():
+        if (status := answer.status) is not None:
+            group = groups.setdefault(status.broker_name, _Group(status.broker_name))
+            group.statuses[status.node_id] = status
+    for name in memory.broker_names():
+        groups.setdefault(name, _Group(name))
+    views = [_group_view(groups[name], answers, memory) for name in sorted(groups)]
+    return ClusterView(as_of_ms=now_ms, namesrv=namesrv, groups=views)
+
+
+def _group_view(group: _Group, answers: Mapping[str, Answer], memory: Memory) -> GroupView:
+    leader = group.leader()
+    newest = group.newest()
+    remembered = memory.sightings(group.broker_name)
+    known = newest or next((seen.status for seen in remembered.values()), None)
+    cluster = known.cluster if known else next((entry.cluster for entry in group.listed), None)
+    nodes = _nodes(group, leader, answers, remembered)
+    return GroupView(
+        group=known.group if known else group.broker_name,
+        cluster=cluster,
+        broker_name=group.broker_name,
+        state=_group_state(group, leader, answers),
+        durability=newest.durability if newest else None,
+        leader_id=leader.node_id if leader else None,
+        term=newest.term if newest else None,
+        in_sync=[node.id for node in nodes if node.id and node.is_in_sync] if leader else None,
+        epochs=[EpochView(term=e.term, first_index=e.first_index) for e in newest.epochs] if newest else None,
+        watermarks_by_term=_watermarks(leader) if leader else None,
+        elections=_elections(group.statuses.values()) if group.statuses else None,
+        nodes=nodes,
+    )
+
+
+def _term(status: NodeStatusMessage) -> int:
+    return -1 if status.term is None else status.term
+
+
+def _watermarks(leader: NodeStatusMessage) -> dict[str, dict[str, int]]:
+    return {str(term): marks for term, marks in leader.watermarks_by_term.items()}
+
+
+def _group_state(
+    group: _Group, leader: NodeStatusMessage | None, answers: Mapping[str, Answer]
+) -> GroupState:
+    if leader is not None and leader.is_writable:
+        return GroupState.WRITABLE
+    if _stock_master(group, answers) is not None:
+        return GroupState.WRITABLE
+    return GroupState.ELECTING if group.statuses else GroupState.DOWN
+
+
+def _stock_master(group: _Group, answers: Mapping[str, Answer]) -> str | None:
+    """The address of a stock broker that answers and is listed for writes."""
+    masters = (entry.address for entry in group.listed if entry.broker_id == MASTER_ID)
+    return next((address for address in masters if (a := answers.get(address)) and a.is_stock), None)
+
+
+def _elections(statuses: Iterable[NodeStatusMessage]) -> list[ElectionView]:
+    """The nodes' histories joined: one line a term, oldest first.
+
+    The new leader's own word comes first, then the earliest that names it, then any.
+    """
+    by_node = [(status.node_id, election) for status in statuses for election in status.elections]
+    by_node.sort(key=lambda one: (one[0] != one[1].leader_id, one[1].leader_id is None, one[1].at_ms))
+    by_term: dict[int, ElectionView] = {}
+    for _, e in by_node:
+        view = ElectionView(at_ms=e.at_ms, term=e.term, leader_id=e.leader_id, reason=e.reason)
+        by_term.setdefault(e.term, view)
+    return [by_term[term] for term in sorted(by_term)][-ELECTIONS_MAX:]
+
+
+def _nodes(
+    group: _Group,
+    leader: NodeStatusMessage | None,
+    answers: Mapping[str, Answer],
+    remembered: Mapping[str, Sighting],
+) -> list[NodeView]:
+    broker_ids = {entry.address: entry.broker_id for entry in group.listed}
+    peers = group.peers()
+    views = [_up_node(s, _from_leader(s.node_id, leader), broker_ids) for s in group.statuses.values()]
+    for node_id in (peers.keys() | remembered.keys()) - group.statuses.keys():
+        silent = _Silent(node_id, peers.get(node_id), _from_leader(node_id, leader), remembered.get(node_id))
+        views.append(_silent_node(silent, broker_ids, answers))
+    shown = {view.remoting_address for view in views}
+    views.extend(_unnamed_node(e, answers.get(e.address)) for e in group.listed if e.address not in shown)
+    return sorted(views, key=lambda view: (view.id is None, view.id or "", view.remoting_address or ""))
+
+
+def _log_view(status: NodeStatusMessage) -> LogView:
+    return LogView(
+        begin_index=status.begin_index,
+        end_index=status.end_index,
+        persisted_index=status.persisted_index,
+        committed_index=status.committed_index,
+        applied_index=status.applied_index,
+        end_position=status.end_position,
+        committed_position=status.committed_position,
+    )
+
+
+def _push_view(peer: PeerView) -> PushView:
+    return PushView(
+        state=peer.push_state,
+        match_index=peer.match_index,
+        next_index=peer.next_index,
+        is_connected=peer.is_connected,
+        last_contact_ms=peer.last_contact_ms,
+        is_throttled=peer.is_throttled,
+    )
+
+
+def _is_in_sync(peer: PeerView, committed_index: int | None) -> bool | None:
+    """By the leader's count; None when it does not say enough."""
+    if peer.is_connected is False or peer.push_state in ("COMPARE", "TRUNCATE"):
+        return False
+    if peer.match_index is None or committed_index is None:
+        return None
+    if peer.match_index >= committed_index:
+        return True
+    return None if peer.lag_ms is None else peer.lag_ms <= IN_SYNC_LAG_MS
+
+
+@dataclass(frozen=True, slots=True)
+class _FromLeader:
+    """A member as the leader sees it, which alone knows how far it is behind."""
+
+    lag_entries: int | None = None
+    lag_bytes: int | None = None
+    lag_ms: int | None = None
+    is_in_sync: bool | None = None
+    push: PushView | None = None
+
+
+def _from_leader(node_id: str, leader: NodeStatusMessage | None) -> _FromLeader:
+    if leader is None:
+        return _FromLeader()
+    if node_id == leader.node_id:
+        return _FromLeader(0, 0, 0, True)
+    peer = next((peer for peer in leader.peers if peer.id == node_id), None)
+    if peer is None:
+        return _FromLeader()
+    is_in_sync = _is_in_sync(peer, leader.committed_index)
+    return _FromLeader(peer.lag_entries, peer.lag_bytes, peer.lag_ms, is_in_sync, _push_view(peer))
+
+
+def _up_node(s: NodeStatusMessage, from_leader: _FromLeader, broker_ids: Mapping[str, int]) -> NodeView:
+    return NodeView(
+        id=s.node_id,
+        state=NodeState.UP,
+        is_ledgermq=True,
+        broker_id=broker_ids.get(s.remoting_address),
+        remoting_address=s.remoting_address,
+        replication_address=s.replication_address,
+        role=s.role,
+        impairment=s.impairment,
+        term=s.term,
+        leader_id=s.leader_id,
+        is_writable=s.is_writable,
+        log=_log_view(s),
+        lag_entries=from_leader.lag_entries,
+        lag_bytes=from_leader.lag_bytes,
+        lag_ms=from_leader.lag_ms,
+        is_in_sync=from_leader.is_in_sync,
+        push=from_leader.push,
+        pid=s.pid,
+        started_at_ms=s.started_at_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Silent:
+    """A node without an answer: anyone's word for its addresses, the leader's for its lag, its own last."""
+
+    node_id: str
+    named: PeerView | None
+    from_leader: _FromLeader
+    seen: Sighting | None
+
+    @property
+    def remoting_address(self) -> str | None:
+        named = self.named.remoting_address if self.named else None
+        return named or (self.seen.status.remoting_address if self.seen else None)
+
+    @property
+    def replication_address(self) -> str | None:
+        if self.named is not None:
+            return self.named.replication_address
+        return self.seen.status.replication_address if self.seen else None
+
+
+def _silent_node(silent: _Silent, broker_ids: Mapping[str, int], answers: Mapping[str, Answer]) -> NodeView:
+    address, from_leader = silent.remoting_address, silent.from_leader
+    answer = answers.get(address) if address else None
+    is_down = answer is not None or (from_leader.push is not None and from_leader.push.is_connected is False)
+    return NodeView(
+        id=silent.node_id,
+        state=NodeState.DOWN if is_down else NodeState.UNKNOWN,
+        is_ledgermq=True,
+        broker_id=broker_ids.get(address) if address else None,
+        remoting_address=address,
+        replication_address=silent.replication_address,
+        lag_entries=from_leader.lag_entries,
+        lag_bytes=from_leader.lag_bytes,
+        lag_ms=from_leader.lag_ms,
+        is_in_sync=from_leader.is_in_sync,
+        push=from_leader.push,
+        problem=answer.problem if answer else "its client address is not known yet",
+        last_known=_last_known(silent.seen) if silent.seen else None,
+    )
+
+
+def _last_known(seen: Sighting) -> LastKnown:
+    s = seen.status
+    return LastKnown(at_ms=seen.at_ms, role=s.role, term=s.term, pid=s.pid, log=_log_view(s))
+
+
+def _unnamed_node(entry: Listed, answer: Answer | None) -> NodeView:
+    """The name server lists an address that no node claims: of a stock broker, or gone, or never heard of."""
+    if answer is not None and answer.is_stock:
+        return NodeView(
+            id=None,
+            state=NodeState.UP,
+            broker_id=entry.broker_id,
+            remoting_address=entry.address,
+            is_ledgermq=False,
+            is_writable=True if entry.broker_id == MASTER_ID else None,
+        )
+    return NodeView(
+        id=None,
+        state=NodeState.UNKNOWN if answer is None else NodeState.DOWN,
+        broker_id=entry.broker_id,
+        remoting_address=entry.address,
+        problem=answer.problem if answer else "not asked",
+    )
 
 
 class ClusterReader:

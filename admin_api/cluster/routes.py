@@ -12,10 +12,9 @@ from admin_api.cluster.feed import Feed
 from admin_api.cluster.history import GroupHistory, History, HistorySample, HistoryView
 from admin_api.cluster.schemas import ClusterView, NodeState
 from admin_api.problems import MEDIA_TYPE, ProblemError
-from admin_api.routing import answer, shown
+from admin_api.routing import actor_of, answer, require, shown
 from admin_api.schema import Problem
-from admin_api.security.access import actor_of, require
-from admin_api.security.actor import Role
+from admin_api.security.policy import Role
 
 router = APIRouter(prefix="/api/v1", tags=["cluster"])
 

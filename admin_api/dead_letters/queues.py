@@ -9,7 +9,7 @@ from admin_api.errors import NotFoundError, PageWanted, UnavailableError, partia
 from admin_api.gateway import AskError, Gateway, Trouble
 from admin_api.messages.places import Places, TopicPlace
 from admin_api.schema import Page, Schema
-from admin_api.sources.brokers import Brokers
+from admin_api.sources.brokers import BrokerDirectory
 from admin_api.sources.messages import MessageSource
 from admin_api.sources.offsets import BoundsRow, OffsetSource
 
@@ -33,7 +33,7 @@ class DlqQueues:
     """Looks at the %DLQ% topics as queues."""
 
     def __init__(
-        self, gateway: Gateway, directory: Brokers, source: MessageSource, offsets: OffsetSource
+        self, gateway: Gateway, directory: BrokerDirectory, source: MessageSource, offsets: OffsetSource
     ) -> None:
         self._gateway = gateway
         self._source = source

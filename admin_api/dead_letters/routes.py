@@ -2,24 +2,117 @@
 
 import re
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request
+from fastapi.openapi.models import Example
 from fastapi.responses import Response, StreamingResponse
 
-from admin_api.audit.auditor import Auditor, Export
+from admin_api.audit.log import Auditor, Export
 from admin_api.audit.routes import AuditedFile
 from admin_api.changes import Action
 from admin_api.dead_letters.queues import DlqView
 from admin_api.dead_letters.resend import DlqResend
-from admin_api.dead_letters.service import EXPORT_MAX, DlqResendOrder, DlqWindow, ExportFormat, Written
-from admin_api.messages import examples
-from admin_api.messages.routes import Cursor, FromMs, Limit, ToMs
+from admin_api.dead_letters.service import (
+    EXPORT_MAX,
+    DlqMessage,
+    DlqResendOrder,
+    DlqWindow,
+    ExportFormat,
+    Written,
+)
+from admin_api.messages.routes import (
+    ID_EXAMPLE,
+    NOW_MS_EXAMPLE,
+    SUMMARY_EXAMPLE,
+    UNIQUE_KEY_EXAMPLE,
+    Cursor,
+    FromMs,
+    Limit,
+    ToMs,
+)
 from admin_api.messages.window import FOREVER_MS
-from admin_api.routing import MakeDep, PageDep, ServicesDep, answer, changing, problems
-from admin_api.schema import Page
-from admin_api.security.access import actor_of, costly, require
-from admin_api.security.actor import Role
+from admin_api.routing import (
+    MakeDep,
+    PageDep,
+    ServicesDep,
+    actor_of,
+    answer,
+    changing,
+    costly,
+    problems,
+    require,
+    shown,
+)
+from admin_api.schema import ChangeResult, EffectView, OutcomeView, Page
+from admin_api.security.policy import Role
+
+_COPY_ID: Final = "7F00000100002A9F0000000000000FA0"
+_GROUP: Final = DlqView(
+    group="billing",
+    topic="%DLQ%billing",
+    count=3,
+    oldest_at_ms=NOW_MS_EXAMPLE - 86_400_000,
+    newest_at_ms=NOW_MS_EXAMPLE - 60_000,
+)
+_GROUP_EXAMPLE: Final = shown(_GROUP)
+_GROUPS_EXAMPLE: Final = shown(Page[DlqView](items=[_GROUP], page=1, page_size=100, total=1))
+_WINDOW_EXAMPLE: Final = shown(
+    DlqWindow(
+        group="billing",
+        items=[
+            DlqMessage(
+                **SUMMARY_EXAMPLE.model_dump(exclude={"topic", "queue_id", "reconsume_times"}),
+                topic="%DLQ%billing",
+                queue_id=0,
+                reconsume_times=17,
+                original_topic="orders",
+                original_id="7F00000100002A9F00000000000003E8",
+                age_ms=86_400_000,
+            )
+        ],
+        next_cursor=None,
+        examined=1,
+    )
+)
+_RESENT_EXAMPLE: Final = shown(
+    ChangeResult(
+        action=Action.DLQ_RESEND.value,
+        target="billing",
+        is_dry_run=False,
+        is_destructive=True,
+        effects=[EffectView(subject=ID_EXAMPLE, after="once more in %RETRY%billing")],
+        outcomes=[OutcomeView(subject=f"{ID_EXAMPLE}: {_COPY_ID} at broker-a/0, offset 4", ok=True)],
+    )
+)
+
+_RESEND_EXAMPLES: Final[dict[str, Example]] = {
+    "one, to its group": {"value": {"target": "group", "ids": [ID_EXAMPLE]}},
+    "a window, to the original topic": {
+        "value": {
+            "target": "topic",
+            "fromMs": NOW_MS_EXAMPLE - 3_600_000,
+            "toMs": NOW_MS_EXAMPLE,
+            "limit": 100,
+        }
+    },
+}
+_FILE_EXAMPLE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "One message a line; the last line says so where a bound cut it.",
+        "content": {
+            "application/jsonl": {
+                "schema": {"type": "string"},
+                "example": f'{{"id":"{ID_EXAMPLE}","originalTopic":"orders","body":"…"}}\n',
+            },
+            "text/csv": {
+                "schema": {"type": "string"},
+                "example": f"id,uniqueKey,originalTopic\r\n{ID_EXAMPLE},{UNIQUE_KEY_EXAMPLE},orders\r\n",
+            },
+        },
+    }
+}
+
 
 router = APIRouter(prefix="/api/v1/dlq", tags=["dead letters"])
 
@@ -34,7 +127,7 @@ _MEDIA_TYPES = {ExportFormat.JSONL: "application/jsonl", ExportFormat.CSV: "text
     summary="Groups with dead letters",
     dependencies=_SEARCH,
     response_model=Page[DlqView],
-    responses=examples.DLQ_GROUPS | problems(),
+    responses=_GROUPS_EXAMPLE | problems(),
 )
 async def get_dlq_groups(
     services: ServicesDep,
@@ -50,7 +143,7 @@ async def get_dlq_groups(
     summary="The dead letters of one group, counted",
     dependencies=_SEARCH,
     response_model=DlqView,
-    responses=examples.DLQ_GROUP | _ABSENT,
+    responses=_GROUP_EXAMPLE | _ABSENT,
 )
 async def get_dlq_group(services: ServicesDep, group: Group) -> Response:
     """How many, the oldest and the newest."""
@@ -62,7 +155,7 @@ async def get_dlq_group(services: ServicesDep, group: Group) -> Response:
     summary="Dead letters, the newest first",
     dependencies=_SEARCH,
     response_model=DlqWindow,
-    responses=examples.DLQ_WINDOW
+    responses=_WINDOW_EXAMPLE
     | _ABSENT
     | problems(e400="The cursor is none.", e404="The group has no dead letters."),
 )
@@ -85,7 +178,7 @@ async def get_dlq_messages(
     summary="Send dead letters again",
     **changing(
         Role.OPERATE,
-        examples.DLQ_RESENT | problems(e400="An id is no dead letter of the group."),
+        _RESENT_EXAMPLE | problems(e400="An id is no dead letter of the group."),
         is_costly=True,
     ),
 )
@@ -93,7 +186,7 @@ async def resend_dead_letters(
     services: ServicesDep,
     make: MakeDep,
     group: Group,
-    order: Annotated[DlqResendOrder, Body(openapi_examples=examples.DLQ_RESENDS)],
+    order: Annotated[DlqResendOrder, Body(openapi_examples=_RESEND_EXAMPLES)],
 ) -> Response:
     """Those named by `ids`, or the oldest of a window, at most 200 a call: to the group alone (by its retry
     topic) or to the original topic. The preview lists each; those that were resent before are left out."""
@@ -105,7 +198,7 @@ async def resend_dead_letters(
     summary="Dead letters as a file",
     dependencies=[Depends(require(Role.OPERATE)), Depends(costly)],
     response_class=StreamingResponse,
-    responses=examples.FILE | _ABSENT,
+    responses=_FILE_EXAMPLE | _ABSENT,
 )
 async def export_dead_letters(
     request: Request,

@@ -15,11 +15,9 @@ from pydantic import Field
 from admin_api.dead_letters.queues import DLQ_PREFIX, DlqQueues
 from admin_api.errors import InvalidError, UnavailableError, partial_fields
 from admin_api.gateway import Trouble
-from admin_api.messages.copies import original_id, original_topic
-from admin_api.messages.schemas import MessageSummary
-from admin_api.messages.sending import time_text, unix_ms
+from admin_api.messages.sending import original_id, original_topic, time_text, unix_ms
 from admin_api.messages.service import Messages
-from admin_api.messages.views import id_of, plain_body, summarize
+from admin_api.messages.views import MessageSummary, id_of, plain_body, summarize
 from admin_api.messages.window import FOREVER_MS, Search, is_wanted, next_offset
 from admin_api.schema import Partial, RequestSchema
 from admin_api.sources.messages import PULL_COUNT

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from admin_api.groups.overview import Overview
-from admin_api.groups.schemas import GroupPresence
+from admin_api.groups.overview import GroupPresence, Overview
 from admin_api.schema import Partial, Schema
 from admin_api.security.masking import masked
 from admin_api.sources.bodies import QueueKey

@@ -9,16 +9,63 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, TypeVar
+
+from pydantic import Field
 
 from admin_api.cached import Cached
 from admin_api.errors import UnavailableError
 from admin_api.gateway import AskError, Gateway, Trouble
-from admin_api.groups.schemas import ConsumerGroupItem, GroupPresence, GroupSort
-from admin_api.sources.brokers import Brokers, BrokerSet
+from admin_api.schema import Schema
+from admin_api.sources.brokers import BrokerDirectory, BrokerSet
 from admin_api.sources.groups import Connections, GroupConfig, GroupSource
 from admin_api.sources.offsets import OffsetSource
 from broker.admin.types import GroupProgress, ProgressMessage
+
+
+class GroupPresence(StrEnum):
+    """ONLINE: a consumer is connected. OFFLINE: every broker says that none is. UNKNOWN: not known."""
+
+    ONLINE = "online"
+    OFFLINE = "offline"
+    UNKNOWN = "unknown"
+
+
+class GroupSort(StrEnum):
+    """What the list is ordered by."""
+
+    NAME = "name"
+    LAG = "lag"
+    MEMBERS = "members"
+    RATE = "rate"
+
+
+class ConsumerGroupItem(Schema):
+    """One group in the list."""
+
+    group: str
+    brokers: list[str] = Field(description="names of the brokers that have its settings")
+    is_system: bool = Field(description="one of RocketMQ's own")
+    presence: GroupPresence
+    members: int | None = Field(
+        description="connected consumers; each counts once, however many brokers know it"
+    )
+    message_model: str | None = Field(description="CLUSTERING or BROADCASTING, as its consumers say")
+    consume_type: str | None = Field(
+        description="CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull), CONSUME_POP"
+    )
+    consume_enabled: bool | None = Field(description="null where brokers differ")
+    lag: int | None = Field(
+        description="messages not consumed yet in all topics, retries included; null for a group that has no "
+        "offset, for one that broadcasts (its consumers keep their offsets), and where it was not asked for"
+    )
+    is_lag_partial: bool = Field(description="a broker that may have more of it did not answer")
+    unknown_queues: int | None = Field(description="queues with messages that it has no offset for")
+    lag_by_topic: dict[str, int | None] = Field(default={}, description="the same by topic")
+    consume_tps: float | None = Field(description="messages a second over the last minute")
+    pop_in_flight: int | None = Field(description="popped, and neither acknowledged nor given up")
+
 
 LOOK_S: Final = 10.0
 """How old settings and lag may be. Of 5,000 groups they cost a broker some 0.15 s: 2 % of a core."""
@@ -78,7 +125,7 @@ class GroupOverview:
     """Reads on demand; concurrent callers share one read."""
 
     def __init__(
-        self, gateway: Gateway, directory: Brokers, now_s: Callable[[], float] = time.monotonic
+        self, gateway: Gateway, directory: BrokerDirectory, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._gateway = gateway
         self._directory = directory
@@ -131,7 +178,7 @@ class GroupOverview:
         return gathered.answers, gathered.troubles
 
 
-async def known_brokers(directory: Brokers) -> BrokerSet:
+async def known_brokers(directory: BrokerDirectory) -> BrokerSet:
     """Raises: UnavailableError when there is no broker to ask."""
     try:
         brokers = await directory.current()

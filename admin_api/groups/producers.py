@@ -8,9 +8,9 @@ from pydantic import Field
 from admin_api.errors import PageWanted, missing, partial_fields
 from admin_api.gateway import AskError, Gateway
 from admin_api.schema import Page, Schema
-from admin_api.sources.brokers import Brokers
+from admin_api.sources.brokers import BrokerDirectory
 from admin_api.sources.groups import ProducerRow, ProducerSource, version_name
-from admin_api.topics.tables import TopicTables
+from admin_api.topics.service import TopicTables
 from remoting.codes import ResponseCode
 
 
@@ -58,7 +58,7 @@ class _Client:
 class Producers:
     """Brokers know which groups are connected to them, not what topics they send to."""
 
-    def __init__(self, gateway: Gateway, directory: Brokers, tables: TopicTables) -> None:
+    def __init__(self, gateway: Gateway, directory: BrokerDirectory, tables: TopicTables) -> None:
         self._gateway = gateway
         self._directory = directory
         self._tables = tables

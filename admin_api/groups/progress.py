@@ -11,8 +11,7 @@ from typing import Final
 from pydantic import Field
 
 from admin_api.gateway import Gateway, Gathered, Trouble
-from admin_api.groups.overview import joined, on_masters, total
-from admin_api.groups.schemas import GroupPresence
+from admin_api.groups.overview import GroupPresence, joined, on_masters, total
 from admin_api.schema import Partial, Schema
 from admin_api.sources.bodies import QueueKey
 from admin_api.sources.brokers import BrokerSet

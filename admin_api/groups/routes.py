@@ -1,22 +1,217 @@
 """`/api/v1/consumer-groups` and `/api/v1/producer-groups`."""
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Depends, Path, Query
 from fastapi.responses import Response
 
-from admin_api.groups import examples
 from admin_api.groups.changes import ConsumeModeChange, GroupSettingsChange
 from admin_api.groups.details import ConsumerGroupView, MemberRunningView, MembersView
-from admin_api.groups.offset_plans import OffsetClone, OffsetReset, OffsetSkip
+from admin_api.groups.offset_changes import OffsetClone, OffsetReset, OffsetSkip
+from admin_api.groups.overview import ConsumerGroupItem, GroupSort
 from admin_api.groups.producers import ProducerGroups, ProducerQuery
 from admin_api.groups.progress import ProgressView
-from admin_api.groups.schemas import ConsumerGroupItem, GroupSort
 from admin_api.groups.service import GroupQuery
-from admin_api.routing import MakeDep, PageDep, ServicesDep, answer, changing, problems
+from admin_api.routing import MakeDep, PageDep, ServicesDep, answer, changing, costly, problems, require
 from admin_api.schema import Page
-from admin_api.security.access import costly, require
-from admin_api.security.actor import Role
+from admin_api.security.policy import Role
+
+_MEMBER: Final[dict[str, Any]] = {
+    "clientId": "127.0.0.1@4711",
+    "address": "127.0.0.1:50412",
+    "language": "JAVA",
+    "version": "4.9.8",
+    "brokers": ["broker-a"],
+}
+_SUBSCRIPTION: Final[dict[str, Any]] = {
+    "topic": "orders",
+    "expression": "paid || sent",
+    "expressionType": "TAG",
+}
+_ONLINE: Final[dict[str, Any]] = {
+    "group": "billing",
+    "presence": "online",
+    "messageModel": "CLUSTERING",
+    "consumeType": "CONSUME_PASSIVELY",
+}
+_WHOLE: Final[dict[str, Any]] = {"isPartial": False, "problems": []}
+
+PAGE_EXAMPLE: Final[dict[str, Any]] = {
+    "items": [
+        {
+            **_ONLINE,
+            "brokers": ["broker-a"],
+            "isSystem": False,
+            "members": 1,
+            "consumeEnabled": True,
+            "lag": 63,
+            "isLagPartial": False,
+            "unknownQueues": 0,
+            "lagByTopic": {"orders": 63},
+            "consumeTps": 118.5,
+            "popInFlight": 0,
+        }
+    ],
+    "page": 1,
+    "pageSize": 50,
+    "total": 1,
+    **_WHOLE,
+}
+GROUP_EXAMPLE: Final[dict[str, Any]] = {
+    **_ONLINE,
+    "isSystem": False,
+    "isBroadcast": False,
+    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+    "memberCount": 1,
+    "lag": 63,
+    "unknownQueues": 0,
+    "consumeTps": 118.5,
+    "popInFlight": 0,
+    "hasSameSettings": True,
+    "brokers": [
+        {
+            "brokerName": "broker-a",
+            "settings": {
+                "consumeEnabled": True,
+                "consumeFromMinEnabled": True,
+                "consumeBroadcastEnabled": True,
+                "isOrderly": False,
+                "retryQueues": 1,
+                "retryMaxTimes": 16,
+                "notifyConsumerIdsChanged": True,
+                "consumeTimeoutMinutes": 15,
+            },
+        }
+    ],
+    "consumeModes": [{"topic": "orders", "brokerName": "broker-a", "mode": "POP", "popShareQueues": 0}],
+    "members": [_MEMBER],
+    "subscriptions": [_SUBSCRIPTION],
+    **_WHOLE,
+}
+MEMBERS_EXAMPLE: Final[dict[str, Any]] = {
+    **_ONLINE,
+    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+    "members": [_MEMBER],
+    "subscriptions": [_SUBSCRIPTION],
+    **_WHOLE,
+}
+PROGRESS_EXAMPLE: Final[dict[str, Any]] = {
+    "group": "billing",
+    "presence": "online",
+    "isBroadcast": False,
+    "asOfMs": 1767225600000,
+    "lag": 63,
+    "consumeTps": 118.5,
+    "topics": [
+        {
+            "topic": "orders",
+            "isRetry": False,
+            "lag": 63,
+            "unknownQueues": 0,
+            "queues": [
+                {
+                    "brokerName": "broker-a",
+                    "queueId": 3,
+                    "minOffset": 0,
+                    "maxOffset": 120,
+                    "offset": 57,
+                    "lag": 63,
+                    "inFlight": None,
+                    "lastConsumedAtMs": 1767225598000,
+                    "delayMs": 1900,
+                    "clientId": "127.0.0.1@4711",
+                }
+            ],
+        }
+    ],
+    **_WHOLE,
+}
+RUNNING_EXAMPLE: Final[dict[str, Any]] = {
+    "group": "billing",
+    "clientId": "127.0.0.1@4711",
+    "brokerName": "broker-a",
+    "properties": {"PROP_CONSUMEORDERLY": "false", "PROP_THREADPOOL_CORE_SIZE": "20"},
+    "subscriptions": [_SUBSCRIPTION],
+    "queues": [
+        {
+            "topic": "orders",
+            "brokerName": "broker-a",
+            "queueId": 3,
+            "isPop": False,
+            "commitOffset": 57,
+            "cachedMessages": 63,
+            "cachedMib": 0,
+            "cachedMinOffset": 57,
+            "cachedMaxOffset": 119,
+            "unacknowledged": None,
+            "isLocked": False,
+            "isDropped": False,
+            "lastPullAtMs": 1767225599000,
+            "lastConsumeAtMs": 1767225599500,
+        }
+    ],
+    "rates": [
+        {
+            "topic": "orders",
+            "pullMs": 3.0,
+            "pullTps": 4.5,
+            "consumeMs": 1.2,
+            "consumeOkTps": 118.5,
+            "consumeFailedTps": 0.0,
+            "consumeFailedMessages": 0,
+        }
+    ],
+    "stack": None,
+}
+RESET_EXAMPLES: Final[dict[str, Any]] = {
+    "time": {"value": {"topic": "orders", "to": "time", "time": "2026-01-01T00:00:00Z"}},
+    "earliest": {"value": {"topic": "orders", "to": "earliest"}},
+    "one queue": {
+        "value": {
+            "topic": "orders",
+            "to": "offset",
+            "queues": [{"brokerName": "broker-a", "queueId": 3, "offset": 57}],
+        }
+    },
+}
+RESET_RESULT_EXAMPLE: Final[dict[str, Any]] = {
+    "action": "offset.reset",
+    "target": "billing",
+    "isDryRun": True,
+    "isDestructive": True,
+    "effects": [{"subject": "broker-a/3", "before": "120", "after": "57, 63 messages again"}],
+    "warnings": ["its consumers run: they are sent to the new offsets while they work"],
+    "confirmation": "1767225900.5d41402abc4b2a76.9f86d081884c7d659a2feaa0c55ad015",
+    "outcomes": [],
+    "isPartial": False,
+}
+PRODUCERS_EXAMPLE: Final[dict[str, Any]] = {
+    "items": [
+        {
+            "group": "shop",
+            "clients": [
+                {
+                    "clientId": "127.0.0.1@4711",
+                    "address": "127.0.0.1:50412",
+                    "language": "JAVA",
+                    "version": "4.9.8",
+                    "lastHeartbeatAtMs": 1_767_225_600_000,
+                    "brokers": ["broker-a"],
+                }
+            ],
+        }
+    ],
+    "page": 1,
+    "pageSize": 100,
+    "total": 1,
+    **_WHOLE,
+}
+
+
+def _shown(example: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """For `responses=` of a route."""
+    return {200: {"content": {"application/json": {"example": example}}}}
+
 
 router = APIRouter(prefix="/api/v1/consumer-groups", tags=["consumer groups"])
 
@@ -26,7 +221,7 @@ Group = Annotated[
 _READ = [Depends(require(Role.READ))]
 _COSTLY = [Depends(require(Role.READ)), Depends(costly)]
 _NO_GROUP = problems(e404="No broker has this group.")
-_RESET = examples.shown(examples.RESET_RESULT_EXAMPLE)
+_RESET = _shown(RESET_RESULT_EXAMPLE)
 
 
 @router.get(
@@ -34,7 +229,7 @@ _RESET = examples.shown(examples.RESET_RESULT_EXAMPLE)
     summary="Consumer groups of all brokers",
     dependencies=_COSTLY,
     response_model=Page[ConsumerGroupItem],
-    responses={**problems(), **examples.shown(examples.PAGE_EXAMPLE)},
+    responses={**problems(), **_shown(PAGE_EXAMPLE)},
 )
 async def get_groups(
     services: ServicesDep,
@@ -59,7 +254,7 @@ async def get_groups(
     summary="One consumer group",
     dependencies=_COSTLY,
     response_model=ConsumerGroupView,
-    responses={**_NO_GROUP, **examples.shown(examples.GROUP_EXAMPLE)},
+    responses={**_NO_GROUP, **_shown(GROUP_EXAMPLE)},
 )
 async def get_group(services: ServicesDep, group: Group) -> Response:
     """Its settings broker by broker, who is connected, and how far it is."""
@@ -112,7 +307,7 @@ async def put_consume_mode(
     summary="How far a group is, queue by queue",
     dependencies=_COSTLY,
     response_model=ProgressView,
-    responses={**_NO_GROUP, **examples.shown(examples.PROGRESS_EXAMPLE)},
+    responses={**_NO_GROUP, **_shown(PROGRESS_EXAMPLE)},
 )
 async def get_progress(
     services: ServicesDep,
@@ -130,7 +325,7 @@ async def get_progress(
     summary="Who of a group is connected",
     dependencies=_READ,
     response_model=MembersView,
-    responses={**_NO_GROUP, **examples.shown(examples.MEMBERS_EXAMPLE)},
+    responses={**_NO_GROUP, **_shown(MEMBERS_EXAMPLE)},
 )
 async def get_members(services: ServicesDep, group: Group) -> Response:
     """Their libraries' language and version, and what they are subscribed to."""
@@ -147,7 +342,7 @@ async def get_members(services: ServicesDep, group: Group) -> Response:
             e404="No such consumer is connected.",
             e503="It does not answer, or no broker that would know does.",
         ),
-        **examples.shown(examples.RUNNING_EXAMPLE),
+        **_shown(RUNNING_EXAMPLE),
     },
 )
 async def get_running(
@@ -169,7 +364,7 @@ async def reset_offsets(
     services: ServicesDep,
     make: MakeDep,
     group: Group,
-    wanted: Annotated[OffsetReset, Body(openapi_examples=examples.RESET_EXAMPLES)],
+    wanted: Annotated[OffsetReset, Body(openapi_examples=RESET_EXAMPLES)],
 ) -> Response:
     """To the first message, behind the last, to a time, or to exact offsets; of all queues or some. The dry
     run says for each queue how many messages are consumed again or skipped, as of now. Consumers that run are
@@ -218,7 +413,7 @@ producers_router = APIRouter(prefix="/api/v1/producer-groups", tags=["producers"
     "",
     summary="Producer groups and their clients",
     dependencies=[Depends(require(Role.READ)), Depends(costly)],
-    responses={**problems(e404="No broker has the topic."), **examples.shown(examples.PRODUCERS_EXAMPLE)},
+    responses={**problems(e404="No broker has the topic."), **_shown(PRODUCERS_EXAMPLE)},
 )
 async def get_producer_groups(
     services: ServicesDep,

@@ -11,7 +11,10 @@ from admin_api.errors import InvalidError, PageWanted, UnavailableError, missing
 from admin_api.gateway import AskError, Gateway, Trouble
 from admin_api.groups.overview import (
     BROADCASTING,
+    ConsumerGroupItem,
     GroupOverview,
+    GroupPresence,
+    GroupSort,
     Overview,
     is_system_group,
     joined,
@@ -20,10 +23,9 @@ from admin_api.groups.overview import (
     ordered,
     total,
 )
-from admin_api.groups.schemas import ConsumerGroupItem, GroupPresence, GroupSort
 from admin_api.schema import Page
 from admin_api.sources.bodies import QueueKey
-from admin_api.sources.brokers import Brokers, BrokerSet
+from admin_api.sources.brokers import BrokerDirectory, BrokerSet
 from admin_api.sources.groups import Connections, GroupSource, Running
 from admin_api.sources.offsets import OffsetSource
 
@@ -69,7 +71,7 @@ class ConsumerGroups:
     def __init__(
         self,
         gateway: Gateway,
-        directory: Brokers,
+        directory: BrokerDirectory,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._gateway = gateway

@@ -13,10 +13,9 @@ from admin_api.cluster.schemas import GroupState, Health, Readiness
 from admin_api.health_checks.facts import SAMPLE_MS_MAX, DoctorReport, Finding, Severity
 from admin_api.metrics import AdminMetrics
 from admin_api.problems import MEDIA_TYPE, ProblemError
-from admin_api.routing import shown
+from admin_api.routing import costly, require, shown
 from admin_api.schema import Problem
-from admin_api.security.access import costly, require
-from admin_api.security.actor import Role
+from admin_api.security.policy import Role
 from admin_api.services import Services
 
 router = APIRouter(tags=["health"])

@@ -10,14 +10,21 @@ from admin_api.cluster.schemas import ClusterView, NodeState
 from admin_api.dead_letters.queues import DlqView
 from admin_api.errors import PageWanted, ServiceError, partial_fields
 from admin_api.gateway import AskError, Gateway, Gathered, Trouble
-from admin_api.groups.schemas import ConsumerGroupItem, GroupSort
+from admin_api.groups.overview import ConsumerGroupItem, GroupSort
 from admin_api.groups.service import GroupQuery
-from admin_api.health_checks import addresses, consumers, machines, replication
-from admin_api.health_checks.facts import DoctorReport, Facts, Finding, Severity, Vitals
-from admin_api.health_checks.listeners import Listener, listener_at
+from admin_api.health_checks import checks
+from admin_api.health_checks.facts import (
+    DoctorReport,
+    Facts,
+    Finding,
+    Listener,
+    Severity,
+    Vitals,
+    listener_at,
+)
 from admin_api.schema import PAGE_SIZE_MAX, Page
 from admin_api.sources.broker_admin import RuntimeSource
-from admin_api.sources.brokers import Brokers, Listed
+from admin_api.sources.brokers import BrokerDirectory, Listed
 from broker.admin.types import NodeStatusMessage
 
 T = TypeVar("T")
@@ -27,20 +34,20 @@ LISTENER_LIMIT_S: Final = 1.0
 """How long a connection to a silent one may take."""
 Check = Callable[[Facts], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
-    replication.check_name_server,
-    replication.check_writable,
-    replication.check_members,
-    replication.check_setup,
-    replication.check_elections,
-    addresses.check_addresses,
-    addresses.check_unclaimed,
-    machines.check_disks,
-    machines.check_clocks,
-    machines.check_versions,
-    machines.check_limits,
-    machines.check_dispatch,
-    consumers.check_consumers,
-    consumers.check_dead_letters,
+    checks.check_name_server,
+    checks.check_writable,
+    checks.check_members,
+    checks.check_setup,
+    checks.check_elections,
+    checks.check_addresses,
+    checks.check_unclaimed,
+    checks.check_disks,
+    checks.check_clocks,
+    checks.check_versions,
+    checks.check_limits,
+    checks.check_dispatch,
+    checks.check_consumers,
+    checks.check_dead_letters,
 )
 _ORDER: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
@@ -51,7 +58,7 @@ class HealthChecks:
     def __init__(
         self,
         gateway: Gateway,
-        directory: Brokers,
+        directory: BrokerDirectory,
         reader: ClusterReader,
         find_groups: Callable[[GroupQuery, PageWanted], Awaitable[Page[ConsumerGroupItem]]],
         invalidate_groups: Callable[[], None],

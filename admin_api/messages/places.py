@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from admin_api.errors import InvalidError, NotFoundError, UnavailableError
 from admin_api.gateway import AskError
-from admin_api.sources.brokers import Brokers, BrokerSet
+from admin_api.sources.brokers import BrokerDirectory, BrokerSet
 from admin_api.sources.messages import MessageSource
 from remoting.route import PERM_WRITE, TopicRoute
 
@@ -35,7 +35,7 @@ class TopicPlace:
 class Places:
     """Finds topics."""
 
-    def __init__(self, source: MessageSource, directory: Brokers) -> None:
+    def __init__(self, source: MessageSource, directory: BrokerDirectory) -> None:
         self._source = source
         self._directory = directory
 

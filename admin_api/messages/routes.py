@@ -1,27 +1,157 @@
 """`/api/v1/messages`: search by id, key or time; trace and consumption; sending and sending again."""
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Depends, Path, Query
+from fastapi.openapi.models import Example
 from fastapi.responses import Response
 
+from admin_api.changes import Action
 from admin_api.errors import InvalidError
-from admin_api.messages import examples
-from admin_api.messages.schemas import (
+from admin_api.messages.sending import NewMessage, ResendOrder, SendMessage, resend_change
+from admin_api.messages.service import TRACE_TOPIC
+from admin_api.messages.tracks import ConsumedState, MessageTrace, MessageTrack, TraceSpan, TrackView
+from admin_api.messages.views import (
     BODY_SHOWN_BYTES,
     BODY_SHOWN_BYTES_MAX,
     BodyFormat,
+    BodyView,
+    MessageSummary,
     MessageView,
     MessageWindow,
 )
-from admin_api.messages.sending import NewMessage, ResendOrder, SendMessage, resend_change
-from admin_api.messages.service import TRACE_TOPIC
-from admin_api.messages.tracks import MessageTrace, MessageTrack
 from admin_api.messages.window import CURSOR_CHARS_MAX, FOREVER_MS, Search
-from admin_api.routing import MakeDep, ServicesDep, answer, changing, problems
-from admin_api.security.access import costly, require
-from admin_api.security.actor import Role
+from admin_api.routing import MakeDep, ServicesDep, answer, changing, costly, problems, require, shown
+from admin_api.schema import ChangeResult, EffectView, OutcomeView
+from admin_api.security.policy import Role
+
+ID_EXAMPLE: Final = "7F00000100002A9F0000000000000BB8"
+UNIQUE_KEY_EXAMPLE: Final = "C0A80001000018B4AAC2549A1B2C0000"
+NOW_MS_EXAMPLE: Final = 1_767_225_600_000
+SUMMARY_EXAMPLE: Final = MessageSummary(
+    id=ID_EXAMPLE,
+    unique_key=UNIQUE_KEY_EXAMPLE,
+    topic="orders",
+    broker_name="broker-a",
+    queue_id=3,
+    queue_offset=120,
+    tags="paid",
+    keys=["order-7"],
+    born_at_ms=NOW_MS_EXAMPLE,
+    stored_at_ms=NOW_MS_EXAMPLE + 3,
+    stored_bytes=13,
+    preview='{"order":"7"}',
+)
+_CONFIRMATION: Final = "1767225900.5d0c7f9be1a24433.9b1e53a1"
+
+_WINDOW_EXAMPLE: Final = shown(
+    MessageWindow(items=[SUMMARY_EXAMPLE], next_cursor="eJyLVsovSkktKlbSMTQAAUOdaKUkBRAA", examined=128)
+)
+_MESSAGE_EXAMPLE: Final = shown(
+    MessageView(
+        **SUMMARY_EXAMPLE.model_dump(),
+        position=3000,
+        born_host="127.0.0.1:40312",
+        store_host="127.0.0.1:10911",
+        flag=0,
+        sys_flag=0,
+        prepared_transaction_offset=0,
+        body_crc=1_095_738_169,
+        is_crc_right=True,
+        properties={"KEYS": "order-7", "TAGS": "paid", "UNIQ_KEY": UNIQUE_KEY_EXAMPLE},
+        body=BodyView(
+            format=BodyFormat.JSON,
+            content='{\n  "order": "7"\n}',
+            body_bytes=13,
+            stored_bytes=13,
+            is_text=True,
+            is_body_cut=False,
+        ),
+    )
+)
+_TRACE_EXAMPLE: Final = shown(
+    MessageTrace(
+        id=UNIQUE_KEY_EXAMPLE,
+        trace_topic="RMQ_SYS_TRACE_TOPIC",
+        spans=[
+            TraceSpan(
+                kind="send",
+                at_ms=NOW_MS_EXAMPLE,
+                cost_ms=3,
+                is_success=True,
+                group="shop",
+                client_host="10.0.0.5",
+                topic="orders",
+                store_host="127.0.0.1:10911",
+                offset_id=ID_EXAMPLE,
+                message_type="normal",
+            ),
+            TraceSpan(
+                kind="consume",
+                at_ms=NOW_MS_EXAMPLE + 5,
+                cost_ms=12,
+                is_success=True,
+                status="success",
+                group="billing",
+                client_host="10.0.0.7",
+                retry_times=0,
+            ),
+        ],
+    )
+)
+_TRACK_EXAMPLE: Final = shown(
+    MessageTrack(
+        id=ID_EXAMPLE,
+        items=[
+            TrackView(group="audit", state=ConsumedState.OFFLINE, offset=57, is_online=False),
+            TrackView(group="billing", state=ConsumedState.CONSUMED, offset=121, is_online=True),
+        ],
+    )
+)
+_SENT_EXAMPLE: Final = shown(
+    ChangeResult(
+        action=Action.MESSAGE_SEND.value,
+        target="orders",
+        is_dry_run=False,
+        is_destructive=False,
+        effects=[EffectView(subject="broker-a/any", after="13 bytes more")],
+        outcomes=[OutcomeView(subject=f"orders: {ID_EXAMPLE} at broker-a/3, offset 120", ok=True)],
+    )
+)
+_RESENT_EXAMPLE: Final = shown(
+    ChangeResult(
+        action=Action.MESSAGE_RESEND.value,
+        target=ID_EXAMPLE,
+        is_dry_run=True,
+        is_destructive=True,
+        effects=[EffectView(subject=ID_EXAMPLE, after="once more in orders")],
+        warnings=["Every group that consumes the topic gets the message once more."],
+        confirmation=_CONFIRMATION,
+    )
+)
+_NEW_MESSAGE_EXAMPLES: Final[dict[str, Example]] = {
+    "text": {
+        "value": {"text": '{"order":"7"}', "keys": ["order-7"], "tags": "paid", "properties": {"a": "b"}}
+    },
+    "bytes, delayed": {"value": {"base64": "AAEC", "delayLevel": 3}},
+}
+_RESEND_EXAMPLES: Final[dict[str, Example]] = {
+    "to its topic": {"value": {"target": "topic"}},
+    "to a consumer": {"value": {"target": "consumer", "consumerGroup": "billing"}},
+}
+_BYTES_EXAMPLE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The bytes.",
+        "content": {
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"},
+                "example": "order-7 is paid",
+            }
+        },
+    }
+}
+
 
 LIMIT_MAX: Final = 200
 router = APIRouter(prefix="/api/v1", tags=["messages"])
@@ -58,7 +188,7 @@ _ABSENT = problems(e404="No broker has such a message, or no broker has the topi
     summary="Messages of a topic by key, or by time",
     dependencies=_SEARCH,
     response_model=MessageWindow,
-    responses=examples.WINDOW
+    responses=_WINDOW_EXAMPLE
     | problems(
         e400="The cursor is none, or the offset's queue is not named.", e404="There is no such topic."
     ),
@@ -105,7 +235,7 @@ async def find_messages(
     summary="One message",
     dependencies=_SEARCH,
     response_model=MessageView,
-    responses=examples.MESSAGE | _ABSENT,
+    responses=_MESSAGE_EXAMPLE | _ABSENT,
 )
 async def get_message(
     services: ServicesDep,
@@ -129,7 +259,7 @@ async def get_message(
     summary="The whole body, as its producer made it",
     dependencies=_SEARCH,
     response_class=Response,
-    responses=examples.BYTES | _ABSENT | problems(e400="The body is compressed and cannot be unpacked."),
+    responses=_BYTES_EXAMPLE | _ABSENT | problems(e400="The body is compressed and cannot be unpacked."),
 )
 async def get_message_body(
     services: ServicesDep, message_id: MessageId, topic: MaybeTopic = None
@@ -146,7 +276,7 @@ async def get_message_body(
     summary="What clients report about a message",
     dependencies=_SEARCH,
     response_model=MessageTrace,
-    responses=examples.TRACE | problems(),
+    responses=_TRACE_EXAMPLE | problems(),
 )
 async def get_message_trace(
     services: ServicesDep,
@@ -166,7 +296,7 @@ async def get_message_trace(
     summary="Where a message was consumed",
     dependencies=_SEARCH,
     response_model=MessageTrack,
-    responses=examples.TRACK | _ABSENT,
+    responses=_TRACK_EXAMPLE | _ABSENT,
 )
 async def get_message_track(
     services: ServicesDep, message_id: MessageId, topic: MaybeTopic = None
@@ -179,14 +309,14 @@ async def get_message_track(
     "/messages/{message_id}/resend",
     summary="Send a message again",
     **changing(
-        Role.OPERATE, examples.RESENT | problems(e400="A consumer without its group."), is_costly=True
+        Role.OPERATE, _RESENT_EXAMPLE | problems(e400="A consumer without its group."), is_costly=True
     ),
 )
 async def resend_message(
     services: ServicesDep,
     make: MakeDep,
     message_id: MessageId,
-    order: Annotated[ResendOrder, Body(openapi_examples=examples.RESENDS)],
+    order: Annotated[ResendOrder, Body(openapi_examples=_RESEND_EXAMPLES)],
     topic: MaybeTopic = None,
 ) -> Response:
     """As a new message of its topic with the same id, keys, tags and properties; or to one client of a group,
@@ -197,13 +327,13 @@ async def resend_message(
 @router.post(
     "/topics/{topic}/messages",
     summary="Send a test message",
-    **changing(Role.OPERATE, examples.SENT | problems(e400="The message cannot be sent so.")),
+    **changing(Role.OPERATE, _SENT_EXAMPLE | problems(e400="The message cannot be sent so.")),
 )
 async def send_message(
     services: ServicesDep,
     make: MakeDep,
     topic: Annotated[str, Path(min_length=1, max_length=255, description="one that exists")],
-    message: Annotated[NewMessage, Body(openapi_examples=examples.NEW_MESSAGES)],
+    message: Annotated[NewMessage, Body(openapi_examples=_NEW_MESSAGE_EXAMPLES)],
 ) -> Response:
     """To a topic that exists. The outcome names the new message's id."""
     if not topic.strip():

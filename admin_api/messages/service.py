@@ -7,16 +7,19 @@ from admin_api.errors import NotFoundError, UnavailableError, partial_fields
 from admin_api.gateway import AskError, Gateway, Trouble
 from admin_api.messages import views as message_views
 from admin_api.messages.places import Places, TopicPlace
-from admin_api.messages.schemas import (
+from admin_api.messages.views import (
     BODY_SHOWN_BYTES,
     BodyFormat,
     MessageSummary,
     MessageView,
     MessageWindow,
+    OffsetId,
+    id_of,
+    parse_offset_id,
+    summarize,
 )
-from admin_api.messages.views import OffsetId, id_of, parse_offset_id, summarize
 from admin_api.messages.window import FOREVER_MS, Search, WindowReader
-from admin_api.sources.brokers import Brokers, BrokerSet
+from admin_api.sources.brokers import BrokerDirectory, BrokerSet
 from admin_api.sources.groups import GroupSource
 from admin_api.sources.messages import MessageSource
 from admin_api.sources.offsets import OffsetSource
@@ -50,7 +53,7 @@ class Messages:
     """
 
     def __init__(
-        self, gateway: Gateway, directory: Brokers, source: MessageSource, offsets: OffsetSource
+        self, gateway: Gateway, directory: BrokerDirectory, source: MessageSource, offsets: OffsetSource
     ) -> None:
         self.gateway = gateway
         self.directory = directory

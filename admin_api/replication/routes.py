@@ -7,9 +7,8 @@ from fastapi.responses import Response
 
 from admin_api.cluster.examples import GROUP_EXAMPLE
 from admin_api.replication.service import LeaderChoice, PreferredLeader, ReplicationSettings, ReplicationView
-from admin_api.routing import MakeDep, ServicesDep, changing, problems, shown
-from admin_api.security.access import costly, require
-from admin_api.security.actor import Role
+from admin_api.routing import MakeDep, ServicesDep, changing, costly, problems, require, shown
+from admin_api.security.policy import Role
 
 router = APIRouter(prefix="/api/v1/replication/{group}", tags=["replication"])
 

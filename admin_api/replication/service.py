@@ -14,7 +14,7 @@ from admin_api.errors import NotFoundError, UnavailableError
 from admin_api.gateway import AskError, Gateway
 from admin_api.schema import Partial, RequestSchema, Schema, TroubleView
 from admin_api.sources.broker_admin import ConfigSource, begin_transfer
-from admin_api.sources.brokers import Brokers, leads, read_node_status
+from admin_api.sources.brokers import BrokerDirectory, leads, read_node_status
 
 
 class ReplicationSettings(Schema):
@@ -67,7 +67,7 @@ LOOK_INTERVAL_S: Final = 0.05
 class Replication:
     """Looks at the groups and makes the changes to their leadership."""
 
-    def __init__(self, gateway: Gateway, directory: Brokers, reader: ClusterReader) -> None:
+    def __init__(self, gateway: Gateway, directory: BrokerDirectory, reader: ClusterReader) -> None:
         self.gateway = gateway
         self._directory = directory
         self._reader = reader

@@ -15,10 +15,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from admin_api.audit.auditor import Refusal
+from admin_api.audit.log import Refusal
 from admin_api.schema import Problem
-from admin_api.security.actor import Actor, Role
-from admin_api.security.policy import LOOPBACK_NAMES, Policy
+from admin_api.security.policy import LOOPBACK_NAMES, Actor, Policy, Role
 from admin_api.security.rates import RateLimit
 
 FAILURES_BURST: Final = 10
@@ -171,7 +170,7 @@ class Guard:
         return None
 
     def _require_least(self, scope: Scope, actor: Actor | None) -> None:
-        """What holds for a route whatever it declares itself (security/access.py)."""
+        """What holds for a route whatever it declares itself (admin_api/routing.py)."""
         if not scope["path"].startswith(_PROTECTED):
             return
         if actor is None:

@@ -63,7 +63,7 @@ class BrokerSet:
         return {**{name: status.remoting_address for name, status in nodes.items()}, **self.masters}
 
 
-class Brokers:
+class BrokerDirectory:
     """Reads `BrokerSet`s on demand; one younger than `brokers_cache_ms` is given again."""
 
     def __init__(

@@ -13,9 +13,7 @@ from admin_api.gateway import AskError, Gateway
 from admin_api.schema import RequestSchema
 from admin_api.settings import Settings
 from admin_api.sources.topics import TopicConfig, TopicSource
-from admin_api.topics.schemas import TopicKind
-from admin_api.topics.service import RETENTION_ATTRIBUTE, is_retention
-from admin_api.topics.tables import Tables, TopicTables
+from admin_api.topics.service import RETENTION_ATTRIBUTE, Tables, TopicKind, TopicTables, is_retention
 from remoting.route import PERM_READ, PERM_WRITE
 
 QUEUES_MAX = 65_536

@@ -1,30 +1,216 @@
-"""Reads topics: the list, one topic, its route, queues and traffic."""
+"""Reads topics: the list, one topic, its route, queues and traffic. Which broker has which topics is cached
+for a short time; a topic's name says its kind.
+"""
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from pydantic import Field
+
+from admin_api.cached import Cached
 from admin_api.errors import NotFoundError, PageWanted, missing, partial_fields
 from admin_api.gateway import Gateway, Trouble
+from admin_api.schema import Page, Partial, Schema
 from admin_api.settings import Settings
+from admin_api.sources.brokers import BrokerDirectory
 from admin_api.sources.topics import QueueRow, TopicConfig, TopicSource
-from admin_api.topics.schemas import (
-    QueueView,
-    RouteBroker,
-    TopicConfigView,
-    TopicKind,
-    TopicPage,
-    TopicQueues,
-    TopicRouteView,
-    TopicRow,
-    TopicSort,
-    TopicView,
-)
-from admin_api.topics.tables import Tables, TopicTables
-from remoting.route import PERM_READ, PERM_WRITE, QueueData, TopicRoute
+from remoting.route import DEFAULT_TOPIC, PERM_READ, PERM_WRITE, QueueData, TopicRoute
 
-if TYPE_CHECKING:  # imported by the method that uses it: a list does without
+if TYPE_CHECKING:
     from admin_api.topics.traffic import TopicStats
+
+
+class TopicKind(StrEnum):
+    """NORMAL: made by people or by a first send. RETRY, DLQ: a consumer group's own. SYSTEM: the brokers'."""
+
+    NORMAL = "normal"
+    RETRY = "retry"
+    DLQ = "dlq"
+    SYSTEM = "system"
+
+
+class TopicSort(StrEnum):
+    """By what a list of topics is sorted; those that are the same go by name."""
+
+    NAME = "name"
+    QUEUES = "queues"
+
+
+class TopicRow(Schema):
+    """One topic over all brokers that have it."""
+
+    name: str
+    kind: TopicKind
+    brokers: list[str] = Field(description="names of the brokers that have it")
+    read_queues: int = Field(description="over all its brokers")
+    write_queues: int = Field(description="over all its brokers")
+    can_read: bool = Field(description="on one of its brokers at least")
+    can_write: bool = Field(description="on one of its brokers at least")
+    is_ordered: bool
+
+
+class TopicConfigView(Schema):
+    """A topic's configuration on one broker."""
+
+    broker_name: str
+    read_queues: int
+    write_queues: int
+    can_read: bool
+    can_write: bool
+    is_inherited: bool = Field(description="topics made by a first send take its queues and permissions")
+    is_ordered: bool
+    filter_type: str
+    attributes: dict[str, str] | None = Field(description="null: the broker has none (before RocketMQ 5)")
+    message_type: str | None = Field(description="the attribute message.type; null where there is none")
+    retention_ms: int | None = Field(
+        description="the attribute retention.ms; null: messages stay as long as the broker's log has them"
+    )
+
+
+class TopicView(Partial):
+    """One topic: how every broker that has it keeps it, and who consumes it."""
+
+    name: str
+    kind: TopicKind
+    configs: list[TopicConfigView]
+    consumer_groups: list[str] | None = Field(
+        description="groups that subscribe to it or have offsets in it; null when no broker could say"
+    )
+
+
+class RouteBroker(Schema):
+    """A broker that clients are sent to for the topic."""
+
+    broker_name: str
+    cluster: str
+    read_queues: int | None = Field(description="null: it has no queues of the topic now")
+    write_queues: int | None
+    can_read: bool | None
+    can_write: bool | None
+    addresses: dict[str, str] = Field(description="broker id -> address; 0 takes the writes")
+
+
+class TopicRouteView(Schema):
+    """What the name server answers to clients that ask for the topic."""
+
+    topic: str
+    namesrv: str
+    order_conf: str | None = Field(description="brokers and queues of a strictly ordered topic")
+    brokers: list[RouteBroker]
+
+
+class QueueView(Schema):
+    """One queue. It shows the messages from `minOffset` to before `maxOffset`."""
+
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    message_count: int
+    last_message_at_ms: int | None = Field(description="Unix time in ms; null when it shows none")
+
+
+class TopicQueues(Partial):
+    """Every queue of a topic, by broker and id."""
+
+    topic: str
+    message_count: int | None = Field(description="in all queues; null when no broker could say")
+    queues: list[QueueView] | None = Field(description="null when no broker could say")
+
+
+class TopicPage(Page[TopicRow]):
+    """Topics over all brokers."""
+
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+_SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_")
+_REPLY_SUFFIX: Final = "_REPLY_TOPIC"
+_SYSTEM: Final = frozenset(
+    {
+        DEFAULT_TOPIC,
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+
+
+class TopicKinds:
+    """Every broker has a topic of its own name, one of its cluster's, and one for the cluster's replies."""
+
+    def __init__(self, clusters: Iterable[str], broker_names: Iterable[str]) -> None:
+        clusters = set(clusters)
+        replies = {cluster + _REPLY_SUFFIX for cluster in clusters}
+        self._own = _SYSTEM | clusters | replies | set(broker_names)
+
+    def of(self, topic: str) -> TopicKind:
+        if topic.startswith(RETRY_PREFIX):
+            return TopicKind.RETRY
+        if topic.startswith(DLQ_PREFIX):
+            return TopicKind.DLQ
+        is_system = topic in self._own or topic.startswith(_SYSTEM_PREFIXES)
+        return TopicKind.SYSTEM if is_system else TopicKind.NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Broker name -> topic -> configuration, of the brokers that answered.
+
+    `masters`: whom to ask for a change. `readers`: whom to ask else, also while there is no master.
+    """
+
+    masters: Mapping[str, str]
+    readers: Mapping[str, str]
+    by_broker: Mapping[str, Mapping[str, TopicConfig]]
+    troubles: tuple[Trouble, ...]
+    kinds: TopicKinds
+
+    def of(self, topic: str) -> dict[str, TopicConfig]:
+        """Broker name -> the topic there, by name; empty when no broker has it."""
+        return {broker: table[topic] for broker, table in sorted(self.by_broker.items()) if topic in table}
+
+    def addresses_of(self, topic: str) -> dict[str, str]:
+        """Broker name -> whom to ask, of those that have the topic."""
+        return {broker: self.readers[broker] for broker in self.of(topic)}
+
+
+class TopicTables:
+    """Reads them on demand."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        directory: BrokerDirectory,
+        settings: Settings,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gateway = gateway
+        self._directory = directory
+        self._source = TopicSource(gateway)
+        self._tables = Cached(self._read, settings.brokers_cache_ms / 1000, now_s)
+
+    async def get(self) -> Tables:
+        """At most `brokers_cache_ms` old. Raises: AskError when the name server is silent and was always."""
+        return await self._tables.get()
+
+    def invalidate(self) -> None:
+        """The next caller reads again: a topic was changed."""
+        self._tables.invalidate()
+
+    async def _read(self) -> Tables:
+        found = await self._directory.current()
+        readers = found.readers
+        gathered = await self._gateway.ask_each(readers, lambda broker: self._source.configs(readers[broker]))
+        kinds = TopicKinds({entry.cluster for entry in found.listed}, {e.broker_name for e in found.listed})
+        return Tables(found.masters, readers, gathered.answers, found.troubles + gathered.troubles, kinds)
+
 
 GROUPS_COUNTED_MAX: Final = 50
 """Groups whose traffic is asked for: two asks a broker each."""

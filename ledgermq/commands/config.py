@@ -66,7 +66,7 @@ def set_config(
     body = {"settings": pairs("set", settings)}
 
     def local(services: "Services") -> "Change":
-        from admin_api.brokers.schemas import ConfigPatch
+        from admin_api.brokers.service import ConfigPatch
 
         patch = ConfigPatch.model_validate(body)
         return services.broker_changes.configure(address, patch.settings)

@@ -86,7 +86,7 @@ def list_groups(
 
     async def local(services: "Services") -> "BaseModel":
         from admin_api.errors import PageWanted
-        from admin_api.groups.schemas import GroupSort
+        from admin_api.groups.overview import GroupSort
         from admin_api.groups.service import GroupQuery
 
         query = GroupQuery(name, GroupSort(sort.value), is_descending, system)

@@ -133,8 +133,8 @@ def show(
     """Show one message, and which groups have consumed it."""
 
     async def local(services: "Services") -> "BaseModel":
-        from admin_api.messages.schemas import BODY_SHOWN_BYTES
-        from admin_api.messages.schemas import BodyFormat as Format
+        from admin_api.messages.views import BODY_SHOWN_BYTES
+        from admin_api.messages.views import BodyFormat as Format
 
         return await services.messages.view(message_id, topic, Format(body.value), BODY_SHOWN_BYTES)
 

@@ -84,7 +84,7 @@ def reset(
         body["queues"] = [parse_queue(text) for text in queues]
 
     def local(services: "Services") -> "Change":
-        from admin_api.groups.offset_plans import OffsetReset
+        from admin_api.groups.offset_changes import OffsetReset
 
         return services.offsets.reset(group, OffsetReset.model_validate(body))
 
@@ -116,7 +116,7 @@ def skip(call: Call, group: Group, topic: OneTopic = None, yes: Yes = False, dry
     body = {} if topic is None else {"topic": topic}
 
     def local(services: "Services") -> "Change":
-        from admin_api.groups.offset_plans import OffsetSkip
+        from admin_api.groups.offset_changes import OffsetSkip
 
         return services.offsets.skip(group, OffsetSkip.model_validate(body))
 
@@ -138,7 +138,7 @@ def clone(
     body = {"targetGroup": target} | ({} if topic is None else {"topic": topic})
 
     def local(services: "Services") -> "Change":
-        from admin_api.groups.offset_plans import OffsetClone
+        from admin_api.groups.offset_changes import OffsetClone
 
         return services.offsets.clone(group, OffsetClone.model_validate(body))
 

@@ -117,8 +117,7 @@ def list_topics(
 
     async def local(services: "Services") -> "BaseModel":
         from admin_api.errors import PageWanted
-        from admin_api.topics.schemas import TopicKind
-        from admin_api.topics.service import TopicQuery
+        from admin_api.topics.service import TopicKind, TopicQuery
 
         kinds = frozenset(TopicKind(each.value) for each in kind or ())
         return await services.topics.find(TopicQuery(name, kinds), PageWanted(page, page_size))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from admin_api.changes import Action, Effect, Outcome, Preview
 from admin_api.gateway import Trouble
-from admin_api.security.actor import Actor, Role
+from admin_api.security.policy import Actor, Role
 
 OPERATOR = Actor("operator", Role.OPERATE, "127.0.0.1")
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from admin_api.cluster.assemble import Answer, Memory, assemble
+from admin_api.cluster.reader import Answer, Memory, assemble
 from admin_api.cluster.schemas import GroupState, GroupView, NamesrvView, NodeState, NodeView
 from admin_api.sources.brokers import Listed
 from broker.admin.types import ElectionView, EpochStatus, NodeRole, NodeStatusMessage, PeerView

@@ -5,8 +5,7 @@ import pytest
 from admin_api.app import create_app
 from admin_api.cluster.feed import TooManyWatchersError
 from admin_api.security.http_guard import FAILURES_BURST, SMALL_BODY_BYTES_MAX
-from admin_api.security.policy import BODY_BYTES_MAX
-from admin_api.security.tokens import Tokens
+from admin_api.security.policy import BODY_BYTES_MAX, Tokens
 from admin_api.settings import Settings
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
 from tests.unit.admin_api.serving import answered, asking, asking_app

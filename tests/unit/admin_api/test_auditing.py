@@ -8,8 +8,15 @@ import pytest
 from httpx import AsyncClient
 
 from admin_api.app import create_app
-from admin_api.audit.auditor import REFUSED_MAX, REFUSED_TEXT_MAX, Auditor, Refusal, Refusals
-from admin_api.audit.log import AuditEntry, AuditLog
+from admin_api.audit.log import (
+    REFUSED_MAX,
+    REFUSED_TEXT_MAX,
+    AuditEntry,
+    AuditLog,
+    Auditor,
+    Refusal,
+    Refusals,
+)
 from admin_api.gateway import AskError
 from admin_api.settings import Settings
 from remoting.codes import RequestCode

@@ -4,7 +4,7 @@ import pytest
 
 from admin_api.gateway import AskError, Gateway
 from admin_api.settings import Settings
-from admin_api.sources.brokers import Brokers
+from admin_api.sources.brokers import BrokerDirectory
 from broker.admin.types import NodeRole, PeerView
 from remoting.codes import RequestCode
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBroker, FakeBrokers
@@ -14,9 +14,9 @@ N0, N1 = "127.0.0.1:10911", "127.0.0.1:10921"
 STATUS = RequestCode.LEDGERMQ_NODE_STATUS
 
 
-def directory_of(brokers: FakeBrokers, cache_ms: int = 0) -> Brokers:
+def directory_of(brokers: FakeBrokers, cache_ms: int = 0) -> BrokerDirectory:
     settings = Settings(namesrv=NAMESRV, brokers_cache_ms=cache_ms)
-    return Brokers(Gateway(brokers, settings), settings)
+    return BrokerDirectory(Gateway(brokers, settings), settings)
 
 
 def follower_of(address: str) -> PeerView:

@@ -21,7 +21,7 @@ from admin_api.changes import (
 from admin_api.errors import NotFoundError, UnavailableError
 from admin_api.gateway import AskError, Trouble
 from admin_api.schema import ChangeResult
-from admin_api.security.actor import Actor, Role
+from admin_api.security.policy import Actor, Role
 from tests.unit.admin_api.change_samples import OPERATOR, SampleChange
 
 

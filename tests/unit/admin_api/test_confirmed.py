@@ -7,7 +7,7 @@ import pytest
 from admin_api.app import create_app
 from admin_api.changes import Change, ChangeRefusedError
 from admin_api.dead_letters import resend as dlq_resend
-from admin_api.groups.offset_plans import OffsetReset, ResetTo
+from admin_api.groups.offset_changes import OffsetReset, ResetTo
 from admin_api.messages.views import id_of
 from admin_api.services import Services
 from admin_api.settings import Settings

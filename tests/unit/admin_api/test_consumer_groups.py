@@ -8,7 +8,7 @@ import pytest
 from admin_api.changes import ChangeRefusedError
 from admin_api.errors import NotFoundError, PageWanted, UnavailableError
 from admin_api.groups.changes import ConsumeMode, ConsumeModeChange, GroupSettingsChange
-from admin_api.groups.schemas import GroupPresence, GroupSort
+from admin_api.groups.overview import GroupPresence, GroupSort
 from admin_api.groups.service import ConsumerGroups, GroupQuery
 from admin_api.services import Services
 from admin_api.settings import Settings

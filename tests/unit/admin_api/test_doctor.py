@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from admin_api.cluster.assemble import Answer, Memory, assemble
+from admin_api.cluster.reader import Answer, Memory, assemble
 from admin_api.cluster.schemas import NamesrvView, NodeState
 from admin_api.dead_letters.queues import DlqView
-from admin_api.groups.schemas import ConsumerGroupItem, GroupPresence
-from admin_api.health_checks.addresses import is_loopback
-from admin_api.health_checks.facts import Facts, Finding, Severity, Vitals, words_of_ms
-from admin_api.health_checks.listeners import Listener
+from admin_api.groups.overview import ConsumerGroupItem, GroupPresence
+from admin_api.health_checks.checks import is_loopback
+from admin_api.health_checks.facts import Facts, Finding, Listener, Severity, Vitals, words_of_ms
 from admin_api.health_checks.service import examine
 from admin_api.sources.broker_admin import Runtime
 from admin_api.sources.brokers import Listed

@@ -10,13 +10,13 @@ from admin_api.cluster.reader import ClusterReader
 from admin_api.dead_letters.queues import DlqView
 from admin_api.errors import PageWanted
 from admin_api.gateway import AskError, Gateway
-from admin_api.groups.schemas import ConsumerGroupItem, GroupSort
+from admin_api.groups.overview import ConsumerGroupItem, GroupSort
 from admin_api.groups.service import GroupQuery
-from admin_api.health_checks.listeners import Listener
+from admin_api.health_checks.facts import Listener
 from admin_api.health_checks.service import HealthChecks
 from admin_api.schema import Page, TroubleView
 from admin_api.settings import Settings
-from admin_api.sources.brokers import Brokers
+from admin_api.sources.brokers import BrokerDirectory
 from broker.admin.types import NodeStatusMessage
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -74,7 +74,7 @@ def doctor_of(
     looks = iter(groups or [])
 
     reader = ClusterReader(gateway, settings, lambda: NOW_MS)
-    directory = Brokers(gateway, settings)
+    directory = BrokerDirectory(gateway, settings)
 
     async def listener_at(address: str, limit_s: float) -> Listener | None:
         return (listeners or {})[address]
@@ -160,7 +160,7 @@ async def test_everyone_is_asked_at_the_same_time() -> None:
     reader = ClusterReader(gateway, settings, lambda: NOW_MS)
     groups, dlqs = MeetingGroups(cluster), MeetingDlqs(cluster)
     lists = groups.find, groups.invalidate, dlqs.groups
-    doctor = HealthChecks(gateway, Brokers(gateway, settings), reader, *lists, lambda: NOW_MS)
+    doctor = HealthChecks(gateway, BrokerDirectory(gateway, settings), reader, *lists, lambda: NOW_MS)
     report = await doctor.examine()
     assert report.looked_at == {"groups": 1, "nodes": 3, "consumerGroups": 0, "deadLetterQueues": 0}
 

@@ -8,11 +8,11 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 
 from admin_api.app import create_app
-from admin_api.groups import examples
+from admin_api.groups import routes
 from admin_api.groups.details import ConsumerGroupView, MemberRunningView, MembersView
-from admin_api.groups.offset_plans import OffsetReset
+from admin_api.groups.offset_changes import OffsetReset
+from admin_api.groups.overview import ConsumerGroupItem
 from admin_api.groups.progress import ProgressView
-from admin_api.groups.schemas import ConsumerGroupItem
 from admin_api.schema import ChangeResult, Page, Schema
 from admin_api.settings import Settings
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS
@@ -111,12 +111,12 @@ async def test_every_change_answers(method: str, path: str, body: dict[str, Any]
 @pytest.mark.parametrize(
     ("schema", "example"),
     [
-        (Page[ConsumerGroupItem], examples.PAGE_EXAMPLE),
-        (ConsumerGroupView, examples.GROUP_EXAMPLE),
-        (MembersView, examples.MEMBERS_EXAMPLE),
-        (ProgressView, examples.PROGRESS_EXAMPLE),
-        (MemberRunningView, examples.RUNNING_EXAMPLE),
-        (ChangeResult, examples.RESET_RESULT_EXAMPLE),
+        (Page[ConsumerGroupItem], routes.PAGE_EXAMPLE),
+        (ConsumerGroupView, routes.GROUP_EXAMPLE),
+        (MembersView, routes.MEMBERS_EXAMPLE),
+        (ProgressView, routes.PROGRESS_EXAMPLE),
+        (MemberRunningView, routes.RUNNING_EXAMPLE),
+        (ChangeResult, routes.RESET_RESULT_EXAMPLE),
     ],
 )
 def test_examples_are_what_is_answered(schema: type[Schema], example: dict[str, Any]) -> None:
@@ -124,5 +124,5 @@ def test_examples_are_what_is_answered(schema: type[Schema], example: dict[str, 
 
 
 def test_examples_of_resets_are_whole() -> None:
-    for each in examples.RESET_EXAMPLES.values():
+    for each in routes.RESET_EXAMPLES.values():
         OffsetReset.model_validate(each["value"])

@@ -9,11 +9,8 @@ from fastapi import APIRouter, Body, Depends
 from httpx import ASGITransport, AsyncClient, Response
 
 from admin_api.app import create_app
-from admin_api.routing import MakeDep, changing
-from admin_api.security.access import costly, require
-from admin_api.security.actor import Role
-from admin_api.security.policy import Policy, policy_for
-from admin_api.security.tokens import ENVIRONMENT_KEY, Tokens, load_tokens
+from admin_api.routing import MakeDep, changing, costly, require
+from admin_api.security.policy import ENVIRONMENT_KEY, Policy, Role, Tokens, load_tokens, policy_for
 from admin_api.settings import Settings
 from tests.unit.admin_api.change_samples import SampleChange
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster

@@ -1,7 +1,7 @@
 """admin_api.cluster.history: samples of the cluster view and of one answer of each leader."""
 
-from admin_api.cluster.assemble import Answer, Memory, assemble
 from admin_api.cluster.history import History
+from admin_api.cluster.reader import Answer, Memory, assemble
 from admin_api.cluster.schemas import ClusterView, NamesrvView, NodeState
 from admin_api.gateway import AskError
 from admin_api.settings import Settings

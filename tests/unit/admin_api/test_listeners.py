@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from admin_api.health_checks.listeners import Listener, listener_at
+from admin_api.health_checks.facts import Listener, listener_at
 from tests.integration.waiting import wait_for
 from tests.support.self_dialled import SelfDialler, assert_can_be_listened_on, free_port
 

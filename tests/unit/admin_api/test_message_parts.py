@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from admin_api.errors import InvalidError
 from admin_api.gateway import AskError, Gateway
-from admin_api.messages.schemas import BodyFormat
 from admin_api.messages.tracks import spans_of
-from admin_api.messages.views import parse_offset_id, show_body, view
+from admin_api.messages.views import BodyFormat, parse_offset_id, show_body, view
 from admin_api.messages.window import LaneMark, Search, format_cursor, parse_cursor
 from admin_api.settings import Settings
 from admin_api.sources.messages import MessageSource

@@ -8,14 +8,15 @@ from pydantic import ValidationError
 
 from admin_api.changes import ChangeRefusedError, Outcome, Preview
 from admin_api.errors import NotFoundError, UnavailableError
-from admin_api.groups.offset_changes import Offsets, has_moved
-from admin_api.groups.offset_plans import (
+from admin_api.groups.offset_changes import (
     OffsetClone,
     OffsetReset,
+    Offsets,
     OffsetSkip,
     QueueOffset,
     QueuePlan,
     ResetTo,
+    has_moved,
 )
 from admin_api.services import Services
 from admin_api.settings import Settings

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from admin_api.app import create_app
-from admin_api.security.tokens import Tokens
+from admin_api.security.policy import Tokens
 from admin_api.settings import Settings
 from tests.unit.admin_api.fake_brokers import NAMESRV, FakeBrokers
 from tests.unit.admin_api.test_guard import calling, said

@@ -8,10 +8,10 @@ from pydantic import ValidationError
 from pydantic_core.core_schema import ErrorType
 
 from admin_api.app import create_app
+from admin_api.errors import OTHER, PATTERNS, words_of
 from admin_api.messages.sending import NewMessage
 from admin_api.settings import Settings
 from admin_api.topics.changes import TopicSpec
-from admin_api.validation_messages import OTHER, PATTERNS, words_of
 
 
 def patterns_in(part: Any) -> Iterator[str]:

@@ -5,11 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from admin_api.security.actor import Role
 from admin_api.security.masking import MASK, masked
-from admin_api.security.policy import PolicyError, host_name, policy_for
+from admin_api.security.policy import (
+    ENVIRONMENT_KEY,
+    PolicyError,
+    Role,
+    Tokens,
+    TokensError,
+    host_name,
+    load_tokens,
+    policy_for,
+)
 from admin_api.security.rates import RateLimit
-from admin_api.security.tokens import ENVIRONMENT_KEY, Tokens, TokensError, load_tokens
 
 PLAIN = "a-long-random-token-of-ours"
 HASHED = f"sha256:{hashlib.sha256(b'another-long-random-token').hexdigest()}"

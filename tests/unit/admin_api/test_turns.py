@@ -6,7 +6,7 @@ import pytest
 from fastapi import APIRouter, Depends
 
 from admin_api.app import create_app
-from admin_api.security.access import costly
+from admin_api.routing import costly
 from admin_api.security.rates import Turns
 from admin_api.settings import Settings
 from tests.unit.admin_api.fake_cluster import NAMESRV_ADDRESS, FakeCluster

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admin_api.messages.schemas import BodyFormat, BodyView, MessageView
+from admin_api.messages.views import BodyFormat, BodyView, MessageView
 from tests.unit.ledgermq.fake_admin import Asked, as_json, serving
 from tests.unit.ledgermq.running import CommandLine
 

@@ -31,28 +31,28 @@ def test_a_command_imports_its_own_service(command: list[str], service: str) -> 
 @pytest.mark.parametrize(
     ("command", "needed", "others"),
     [
-        (["group", "list"], "groups.schemas", {"groups.details", "groups.progress", "groups.changes"}),
+        (["group", "list"], "groups.overview", {"groups.details", "groups.progress", "groups.changes"}),
         (
             ["offset", "show", "g"],
-            "groups.schemas",
-            {"groups.details", "groups.changes", "groups.offset_plans"},
+            "groups.overview",
+            {"groups.details", "groups.changes", "groups.offset_changes"},
         ),
         (
             ["doctor"],
             "health_checks.facts",
-            {"groups.details", "groups.progress", "groups.changes", "messages.schemas"},
+            {"groups.details", "groups.progress", "groups.changes", "messages.views"},
         ),
-        (["topic", "list"], "topics.schemas", {"topics.traffic", "topics.changes"}),
-        (["topic", "show", "t"], "topics.schemas", {"topics.traffic", "topics.changes"}),
+        (["topic", "list"], "topics.service", {"topics.traffic", "topics.changes"}),
+        (["topic", "show", "t"], "topics.service", {"topics.traffic", "topics.changes"}),
         (
             ["message", "find", "t"],
-            "messages.schemas",
+            "messages.views",
             {"messages.tracks", "messages.sending", "groups.details"},
         ),
         (
             ["dlq", "list"],
             "dead_letters.queues",
-            {"dead_letters.service", "messages.schemas", "groups.details"},
+            {"dead_letters.service", "messages.views", "groups.details"},
         ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
