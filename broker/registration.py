@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Registration:
-    """What one node says to its name servers. `term` gives the node's current term."""
+    """Keeps one node registered at all its name servers. `term` returns the node's current term."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Registration:
         self.trigger()
 
     async def start(self) -> None:
-        period_s = self._config.register_name_server_period_ms / 1000
+        period_s = self._config.register_period_ms / 1000
         self._tasks = [
             asyncio.create_task(link.keep_registered(period_s), name=f"registration at {link.address}")
             for link in self._links

@@ -1,8 +1,4 @@
-"""Builds the answer to LEDGERMQ_NODE_STATUS: one node's view of itself and its group.
-
-The node itself for operators: 28 its figures, and our own LEDGERMQ_NODE_STATUS (65001) and
-LEDGERMQ_TRANSFER_LEADER (65002).
-"""
+"""The node itself for operators: its figures (28), LEDGERMQ_NODE_STATUS and LEDGERMQ_TRANSFER_LEADER."""
 
 import os
 from collections.abc import Callable

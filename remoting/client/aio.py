@@ -10,15 +10,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from remoting.client.protocol import split_address
-from remoting.client.retry import Retry, RetryableError, retry_of
 from remoting.client.routes import (
     DEFAULT_QUEUES_MAX,
     NameServers,
     Queue,
+    Retry,
+    RetryableError,
     RouteCache,
     name_server_addresses,
     publish_queues,
     read_route,
+    retry_of,
     route_request,
 )
 from remoting.codes import RequestCode, ResponseCode
@@ -87,17 +89,6 @@ class RemotingClient:
             if connection.last_received_s < sent_s:
                 connection.abort()
             raise
-
-    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_s: float = 3.0) -> None:
-        """Send a request that wants no answer; return when it is handed to the connection.
-
-        Raises:
-            ConnectFailedError: nothing was sent.
-        """
-        connection = await self.connect(address, timeout_s)
-        if self._signer is not None:
-            self._signer.sign(command)
-        connection.send_oneway(command)
 
     async def connect(self, address: str, timeout_s: float = 3.0) -> Connection:
         """Return the open connection to `host:port`, made now if there is none. Callers share one attempt.
