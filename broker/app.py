@@ -9,8 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from broker.admin.feature import admin_feature
-from broker.admin.unsupported import unsupported_handlers
+from broker.admin.feature import admin_feature, unsupported_handlers
 from broker.config import BrokerConfig
 from broker.consume.feature import (
     assignment_feature,

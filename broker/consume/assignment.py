@@ -18,7 +18,7 @@ from broker.consume.topic_routes import TopicRoutes
 from broker.leadership import Readiness
 from broker.responses import put_error
 from broker.state.changes import SetRequestMode
-from broker.state.request_modes import POP, PULL, RequestMode
+from broker.state.groups import POP, PULL, RequestMode
 from broker.state.state import ReplicatedState
 from broker.state.topics import RETRY_PREFIX, ConfigFormatError
 from commitlog.log import PutStatus

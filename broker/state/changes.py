@@ -11,8 +11,7 @@ from typing import Any
 
 import orjson
 
-from broker.state.groups import SubscriptionGroupConfig
-from broker.state.request_modes import RequestMode
+from broker.state.groups import RequestMode, SubscriptionGroupConfig
 from broker.state.topics import TopicConfig
 from commitlog.sequences import writer_error
 

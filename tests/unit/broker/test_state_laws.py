@@ -32,11 +32,9 @@ from broker.state.changes import (
     encode_change,
     join_changes,
 )
-from broker.state.groups import SubscriptionGroupConfig, static_groups
-from broker.state.request_modes import POP, PULL, RequestMode
-from broker.state.resets import HEARD_OF_MS, PENDING_RESETS_MAX, PendingResets
+from broker.state.groups import POP, PULL, RequestMode, SubscriptionGroupConfig, static_groups
 from broker.state.snapshot import Snapshot, decode_snapshot, encode_snapshot
-from broker.state.tables import StateTables
+from broker.state.tables import HEARD_OF_MS, PENDING_RESETS_MAX, PendingResets, StateTables
 from broker.state.topics import TopicConfig, static_topics
 from commitlog.sequences import SequenceRun, writer_key
 from tests.support.broker_parts import BrokerParts, make_parts
