@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from broker.state.groups import RequestMode, SubscriptionGroupConfig
-from broker.state.topics import TopicConfig
+from broker.state.topics import TopicConfig, check_topic_config
 from commitlog.sequences import writer_error
 
 CHANGES_VERSION = 1
@@ -158,7 +158,9 @@ def encode_change(change: Change) -> bytes:
     """
     try:
         row = _to_row(_checked(change))
-        if isinstance(change, PutTopic | PutGroup | SetRequestMode):
+        if isinstance(change, PutTopic):
+            check_topic_config(change.config)
+        elif isinstance(change, PutGroup | SetRequestMode):
             _from_row(row)
         return orjson.dumps(row)
     except (ValueError, TypeError) as error:

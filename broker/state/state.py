@@ -16,10 +16,9 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from broker.config import BrokerConfig, take_settings
 from broker.state.changes import (
@@ -371,18 +370,19 @@ class ReplicatedState(LogMachine):
                     raise InvalidChangeError(error)
             if any(self._is_of_deleted(change) for change in changes):
                 return _resolved(PutStatus.OS_PAGE_CACHE_BUSY)
-            whole = list(self._behind_deletions(changes))
-            deleted = [change.name for change in whole if self._empties(change)]
+            whole = self._behind_deletions(changes)
+            deleted = [
+                change.name
+                for change in whole
+                if isinstance(change, DeleteTopic)
+                and change.has_messages_gone
+                and change.name not in self._tables.static_topics
+            ]
             made = [change.config.name for change in whole if isinstance(change, PutTopic)]
             return self._proposals.add([encode_change(change) for change in whole], made, deleted)
         except InvalidChangeError as error:
             logger.warning("state change refused: %s", error)
             return _resolved(PutStatus.MESSAGE_ILLEGAL)
-
-    def _empties(self, change: Change) -> TypeGuard[DeleteTopic]:
-        if isinstance(change, DeleteTopic):
-            return change.has_messages_gone and change.name not in self._tables.static_topics
-        return False
 
     def _is_of_deleted(self, change: Change) -> bool:
         """Whether the change holds offsets of a topic that is being deleted. Its record would follow the
@@ -392,17 +392,19 @@ class ReplicatedState(LogMachine):
             return self._proposals.is_deleting(change.topic)
         return False
 
-    def _behind_deletions(self, changes: Sequence[Change]) -> Iterator[Change]:
+    def _behind_deletions(self, changes: Sequence[Change]) -> list[Change]:
         """When a deleted topic is created again, a second deletion is written before the creation: it removes
         offsets that were committed after the first deletion.
         """
+        whole: list[Change] = []
         for change in changes:
             if isinstance(change, PutTopic):
                 name = change.config.name
                 is_there = name in self._tables.topics or self._proposals.is_changing(name)
                 if not is_there and name in self._tables.deleted_at:
-                    yield DeleteTopic(name)
-            yield change
+                    whole.append(DeleteTopic(name))
+            whole.append(change)
+        return whole
 
     async def ensure_topic_config(self, config: TopicConfig) -> TopicConfig:
         """The topic of that name, created as `config` when it is missing. Raises StateChangeError."""
