@@ -13,7 +13,7 @@ from broker.admin.groups import GroupAdmin
 from broker.admin.lists import ListAdmin
 from broker.admin.node import BrokerAdmin, ConfigAdmin, NodeStatusBuilder, StatsAdmin
 from broker.admin.offsets import OffsetAdmin
-from broker.admin.progress import ProgressAdmin, QueueAdmin
+from broker.admin.progress import ProgressAdmin
 from broker.admin.replication import ReplicationAdmin
 from broker.admin.topics import TopicAdmin
 from broker.consume.consumers import Consumers
@@ -109,7 +109,6 @@ def admin_feature(
         ConfigAdmin(config, log, state, on_leader),
         OffsetAdmin(config, log, state, core.clock, core.now_ms, consumers, on_leader),
         ConsumerAdmin(config, log, state, clients, core.clock, core.now_ms),
-        QueueAdmin(config, log, state, clients, statistics),
         ProgressAdmin(config, log, state, clients, core.clock, statistics, popped_queues),
         ListAdmin(state, on_leader),
         ReplicationAdmin(config, engine, core.opened.end_position, core.opened.position_of),

@@ -36,6 +36,12 @@ ROWS_PER_TURN: Final = 200
 """Groups, and topics of groups, that are handled in one turn of the loop: about a millisecond."""
 NAMES_PER_TURN: Final = 5_000
 """Rows that are only sorted or added up."""
+UNITS_MAX: Final = 1_000
+"""In one answer, whatever is asked for: the tools page on."""
+ROWS_MAX: Final = 50_000
+"""Queues in one answer: about 10 MB, and a frame holds 16."""
+DISK_ROWS_PER_TURN: Final = 100
+"""Each may read a record from the disk."""
 Row = dict[str, Any]
 
 
@@ -79,6 +85,8 @@ class ProgressAdmin:
     def handlers(self) -> Handlers:
         return {
             RequestCode.LEDGERMQ_GROUP_PROGRESS: self.all_groups,
+            RequestCode.QUERY_CONSUME_QUEUE: self.units,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.all_progress,
         }
 
     async def all_groups(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
@@ -140,43 +148,6 @@ class ProgressAdmin:
             counts[group_queue.key.group] += group_queue.in_flight
             await turns.row()
         return counts
-
-
-def _row(lag: TopicLag) -> Row:
-    """As TopicProgress."""
-    return {"lag": lag.lag, "unknownQueues": lag.unknown_queues}
-
-
-UNITS_MAX: Final = 1_000
-"""In one answer, whatever is asked for: the tools page on."""
-ROWS_MAX: Final = 50_000
-"""Queues in one answer: about 10 MB, and a frame holds 16."""
-DISK_ROWS_PER_TURN: Final = 100
-"""Each may read a record from the disk."""
-
-
-class QueueAdmin:
-    """Reads consume queues and offsets."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        log: MessageLog,
-        state: ReplicatedState,
-        clients: ClientRegistry,
-        statistics: BrokerStatistics,
-    ) -> None:
-        self._config = config
-        self._clients = clients
-        self._statistics = statistics
-        self._log = log
-        self._state = state
-
-    def handlers(self) -> Handlers:
-        return {
-            RequestCode.QUERY_CONSUME_QUEUE: self.units,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.all_progress,
-        }
 
     def units(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
         """321 QUERY_CONSUME_QUEUE"""
@@ -251,3 +222,8 @@ class QueueAdmin:
         offset = self._state.offsets.get(group, topic, queue_id)
         key = message_queue(topic, self._config.broker_name, queue_id)
         return key, progress(self._log, topic, queue_id, offset)
+
+
+def _row(lag: TopicLag) -> Row:
+    """As TopicProgress."""
+    return {"lag": lag.lag, "unknownQueues": lag.unknown_queues}
