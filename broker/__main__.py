@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one node until it is stopped; the exit code."""
     assert __debug__, "the broker's assertions guard its data: start Python without -O"
     options = _parse_options(arguments)
+    os.umask(0o077)  # no other user of the machine reads what this process writes
     whereabouts = Whereabouts()
     log_to_stderr(options.log_format or "text", options.log_level, whereabouts)
     try:

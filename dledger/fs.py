@@ -102,10 +102,10 @@ class Fs(Protocol):
 
 
 class OsFs:
-    """The operating system's files."""
+    """The operating system's files. New ones are readable by the process's own user only."""
 
     def open(self, path: Path) -> int:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def open_direct(self, path: Path) -> int | None:
         """A second descriptor of an existing file, which writes whole blocks without the page cache; None
@@ -183,7 +183,7 @@ class OsFs:
         if path.is_dir():
             return
         self.make_directory(path.parent, is_durable)
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         if is_durable:
             self.fsync_directory(path.parent)
 

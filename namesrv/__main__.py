@@ -5,6 +5,7 @@ SIGINT.
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ _log = logging.getLogger("namesrv")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; return the exit status: 0 after a signal, 1 when it could not start."""
+    os.umask(0o077)  # no other user of the machine reads what this process writes
     options = _parse(arguments)
     log_to_stderr(options.log_format, options.log_level, Whereabouts("namesrv"))
     config = NameServerConfig(host=options.host, port=options.port, kv_config=options.kv_config)

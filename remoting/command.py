@@ -222,7 +222,11 @@ def _as_text_fields(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else _dumps(value).decode()
+    """Raises CommandError: what may be read as JSON may be nested too deep to be written."""
+    try:
+        return value if isinstance(value, str) else _dumps(value).decode()
+    except orjson.JSONEncodeError as error:
+        raise CommandError(f"a header field cannot be a text: {error}") from None
 
 
 def _as_int(value: Any) -> int:

@@ -23,7 +23,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.fastjson import FastjsonError, loads, object_key_map
+from remoting.fastjson import FastjsonError, loads_request, object_key_map
 from remoting.headers.admin import (
     ConsumeStatsRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
@@ -80,7 +80,7 @@ class GroupAdmin:
     def put_group(self, request: RemotingCommand, connection: Connection) -> HandlerResult:
         """200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP"""
         try:
-            data = loads(request.body)
+            data = loads_request(request.body)
             if not isinstance(data, dict):
                 raise invalid("the body is no subscription group")
             config = SubscriptionGroupConfig.from_json(data)

@@ -22,7 +22,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.fastjson import FastjsonError, loads
+from remoting.fastjson import FastjsonError, loads_request
 from remoting.router import Handlers
 
 LIST_MAX: Final = 20_000
@@ -103,7 +103,7 @@ class ListAdmin:
 
 def _rows(body: bytes, key: str) -> list[Mapping[str, Any]]:
     try:
-        data = loads(body)
+        data = loads_request(body)
     except FastjsonError as error:
         raise invalid(f"the body is not JSON: {error}") from error
     rows = data.get(key) if isinstance(data, dict) else None

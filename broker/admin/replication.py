@@ -23,7 +23,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.connection import Connection
 from remoting.errors import RequestError
-from remoting.fastjson import FastjsonError, loads
+from remoting.fastjson import FastjsonError, loads_request
 from remoting.headers.admin import ElectMasterRequestHeader
 from remoting.properties_text import format_properties_text
 from remoting.router import Handlers
@@ -273,7 +273,7 @@ def _is_in_sync(peer: PeerStatus, commit_index: int) -> bool:
 
 def _names(body: bytes) -> list[str]:
     try:
-        names = loads(body)
+        names = loads_request(body)
     except FastjsonError as error:
         raise invalid(f"the body is not JSON: {error}") from error
     if not isinstance(names, list) or len(names) > NAMES_MAX:

@@ -25,7 +25,7 @@ from commitlog.log import PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
-from remoting.fastjson import FastjsonError, loads
+from remoting.fastjson import FastjsonError, loads_request
 from remoting.router import Handlers
 
 
@@ -221,7 +221,7 @@ def _json_answer(request: RemotingCommand, body: Mapping[str, Any]) -> RemotingC
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        data = loads(body)
+        data = loads_request(body)
     except FastjsonError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from error
     if not isinstance(data, dict):

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-import orjson
-
 from broker.consume.filters import (
     EXPRESSION_TYPE_TAG,
     MATCH_ALL,
@@ -20,6 +18,7 @@ from broker.consume.filters import (
     is_tag_type,
     parse_tag_expression,
 )
+from remoting.fastjson import FastjsonError, loads_request
 
 CLIENT_ID_CHARS_MAX = 512
 GROUPS_PER_CLIENT_MAX = 4_096
@@ -182,8 +181,8 @@ def _consumer(data: Mapping[str, Any], without_sub: bool) -> ConsumerBeat:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        data = loads_request(body)
+    except FastjsonError as error:
         raise HeartbeatError(f"the body is not JSON: {error}") from None
     if not isinstance(data, dict):
         raise HeartbeatError("the body is not a JSON object")

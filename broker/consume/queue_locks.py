@@ -32,6 +32,7 @@ from commitlog.log import MessageLog, PutStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, success_response
 from remoting.errors import RequestError
+from remoting.fastjson import loads_request
 from remoting.router import HandlerResult, Handlers
 
 LOCK_EXPIRY_MS = 60_000
@@ -308,7 +309,7 @@ def _by_topic(queues: Iterable[QueueKey]) -> dict[str, list[int]]:
 def _parse(body: bytes) -> _LockRequest:
     """Raises RequestError."""
     try:
-        data = orjson.loads(body)
+        data = loads_request(body)
         group = data.get("consumerGroup") if isinstance(data, dict) else None
         if not isinstance(group, str) or not 0 < len(group) <= GROUP_CHARS_MAX:
             raise HeartbeatError(f"consumerGroup is no text of 1 to {GROUP_CHARS_MAX} characters")

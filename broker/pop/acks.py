@@ -25,7 +25,7 @@ from commitlog.log import MessageLog, PutStatus
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand, error_response, success_response
 from remoting.errors import RequestError
-from remoting.fastjson import FastjsonError, loads
+from remoting.fastjson import FastjsonError, loads_request
 from remoting.headers.pop import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
 from remoting.router import Router
 
@@ -201,7 +201,7 @@ class PopAcks:
     def _entries(self, body: bytes) -> Iterator[_Acked]:
         """Raises RequestError."""
         try:
-            data = loads(body)
+            data = loads_request(body)
             acks = data["acks"]
             if not isinstance(acks, list) or not acks:
                 raise RequestError(ResponseCode.NO_MESSAGE, "the batch holds no acknowledgements")

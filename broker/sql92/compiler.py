@@ -39,6 +39,9 @@ from broker.sql92.conditions import (
 
 TOKENS_MAX: Final = 4_096
 """Of one expression: it is read on the event loop, a dozen microseconds a token."""
+_COMMENT_CHARS_MAX: Final = 1_000_000
+"""Characters looked at for ends of comments that are not there: see `_check_open_comments`."""
+_MINUS_SIGNS: Final = re.compile("--+")
 _QUOTED_CHARS_MAX: Final = 40
 
 GRAMMAR: Final = r"""
@@ -115,6 +118,7 @@ class SqlParser:
             raise FilterError(
                 f"the expression has {len(text)} characters; {EXPRESSION_CHARS_MAX} are possible"
             )
+        _check_open_comments(text)
         state = self._lark.parse_interactive(text)
         read: Token | None = None
         token: Token | None = None
@@ -140,6 +144,18 @@ class SqlParser:
             shown = strange[:_QUOTED_CHARS_MAX]
             raise FilterError(f"{shown!r} cannot stand at character {strange.start_pos}") from None
         return result, 0 if last is None or last.end_pos is None else last.end_pos
+
+
+def _check_open_comments(text: str) -> None:
+    """Behind the end of the last line `--` is no comment but two minus signs. The lexer finds that out by
+    reading to the end of the text, again for each of them, so many of them in a long text are refused.
+
+    Raises FilterError.
+    """
+    line = text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
+    pairs = sum(len(signs) - 1 for signs in _MINUS_SIGNS.findall(line))
+    if pairs * len(line) > _COMMENT_CHARS_MAX:
+        raise FilterError(f"the expression has {pairs} times -- in its last line of {len(line)} characters")
 
 
 def text_of(literal: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def up(
 
     Raises: UserError.
     """
+    os.umask(0o077)  # messages and logs are not for other users of the machine; children inherit it
     data_dir = data_dir.absolute()
     settings = read_settings(config, overrides)
     if durability is not None:

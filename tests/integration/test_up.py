@@ -88,6 +88,8 @@ def test_up_sigterm_leaves_no_process_and_the_data_stays(own: Cluster) -> None:
     own.stop()
     assert [process for process in processes if process.is_running()] == []
     assert (own.folder / "up-0.err").read_text().endswith("Stopping ...\nStopped.\n")
+    open_to_others = [path for path in own.data.rglob("*") if path.lstat().st_mode & 0o077]
+    assert open_to_others == [], "messages and logs are not for other users of the machine"
 
     refused = run("up", "--data", str(own.data), "--nodes", "5")
     assert refused.returncode == 1

@@ -141,3 +141,8 @@ def test_client_config_with_an_empty_expression_of_tags_is_refused() -> None:
 def test_client_config_without_subscription_is_refused() -> None:
     with pytest.raises(HeartbeatError, match="subscriptionData"):
         parse_client_config(b'{"clientId":"c","group":"G"}')
+
+
+def test_a_body_of_millions_of_values_is_refused_before_it_is_read() -> None:
+    with pytest.raises(HeartbeatError, match="values; 65536 are possible"):
+        parse_heartbeat(b'{"clientID":"c","producerDataSet":[' + b"[]," * 1_000_000 + b"[]]}")

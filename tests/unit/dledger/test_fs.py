@@ -158,3 +158,12 @@ def test_entry_store_works_on_real_files(tmp_path: Path) -> None:
     assert read_all(again) == [Stored(1 + number // 20, body) for number, body in enumerate(bodies[:50])]
     assert again.log_state().commit_index == 40
     again.close()
+
+
+def test_new_files_and_folders_belong_to_their_user_only(fs: OsFs, tmp_path: Path) -> None:
+    fs.make_directory(tmp_path / "store" / "log")
+    fs.close(fs.open(tmp_path / "store" / "log" / "f"))
+    fs.close(fs.lock(tmp_path / "store" / "lock"))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "store").rglob("*")}
+    assert modes == {"log": 0o700, "f": 0o600, "lock": 0o600}
+    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700

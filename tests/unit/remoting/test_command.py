@@ -98,6 +98,7 @@ def test_json_header_with_quoted_numbers_and_nulls_is_read() -> None:
         b'{"code":"' + b"9" * 5000 + b'"}',
         b'{"extFields":[]}',
         b'{"extFields":"x"}',
+        b'{"extFields":{"a":' + b"[" * 900 + b"]" * 900 + b"}}",
         b'{"remark":7}',
         b'{"language":{}}',
         b'{"code":1}\xff',

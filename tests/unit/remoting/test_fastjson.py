@@ -3,7 +3,15 @@
 import orjson
 import pytest
 
-from remoting.fastjson import DEPTH_MAX, FastjsonError, loads, object_key_map
+from remoting.fastjson import (
+    DEPTH_MAX,
+    REQUEST_BYTES_MAX,
+    REQUEST_VALUES_MAX,
+    FastjsonError,
+    loads,
+    loads_request,
+    object_key_map,
+)
 
 _QUEUE = {"topic": "T", "queueId": 0, "brokerName": "b"}
 _QUEUE_TEXT = '{"brokerName":"b","queueId":0,"topic":"T"}'
@@ -88,3 +96,18 @@ def test_long_texts_are_read_alike() -> None:
 def test_long_texts_that_are_neither_raise(broken: str) -> None:
     with pytest.raises(FastjsonError):
         loads(f'["{"x" * 5000}",{broken}]')
+
+
+def test_a_request_body_is_bounded_before_it_is_read() -> None:
+    assert loads_request(b'{"a":[1,2],0:{"b":[]}}') == {"a": [1, 2], "0": {"b": []}}
+    most = b"[" + b",".join([b"1"] * (REQUEST_VALUES_MAX - 2)) + b"]"
+    assert len(loads_request(most)) == REQUEST_VALUES_MAX - 2
+    with pytest.raises(FastjsonError, match=r"values; 65536 are possible"):
+        loads_request(most[:-1] + b",1,1]")
+    with pytest.raises(FastjsonError, match=r"bytes; 4194304 are possible"):
+        loads_request(b'"' + b"x" * REQUEST_BYTES_MAX + b'"')
+
+
+def test_a_long_text_is_not_read_token_by_token() -> None:
+    with pytest.raises(FastjsonError, match="neither JSON nor"):
+        loads("[" + "[]," * 10_000 + "}")

@@ -81,6 +81,7 @@ def test_a_truth_value_on_the_left_of_a_property_has_no_answer(
         "a = '" + "x" * EXPRESSION_CHARS_MAX + "'",
         "(" * TOKENS_MAX + "a = 5",
         "a = 5" + " or a = 5" * TOKENS_MAX,
+        "a > " + "-" * 65_000,
         "'" + "x" * 10_000 + "'",
         "(a = 5 " + "b" * 10_000 + ")",
         "a = 1" + "0" * 10_000,
@@ -94,6 +95,12 @@ def test_what_is_too_long_is_refused_in_few_words(compiler: SqlCompiler, express
     with pytest.raises(FilterError) as refused:
         compiler.compile(expression)
     assert len(str(refused.value)) < 120
+
+
+def test_signs_of_a_comment_without_an_end_are_two_minus_signs(compiler: SqlCompiler) -> None:
+    assert answer_of(compiler, "a > --5", {"a": "6"}) == "true"
+    assert answer_of(compiler, "-- a comment\na > --5", {"a": "6"}) == "true"
+    assert answer_of(compiler, "-- a comment" + "-" * 20_000 + "\na > --5", {"a": "6"}) == "true"
 
 
 DEEP: tuple[Callable[[int], str], ...] = (
