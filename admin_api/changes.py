@@ -126,13 +126,13 @@ class Preview:
     """Whether it needs a confirmation: it loses, repeats or interrupts something."""
     basis: str | None = None
     """What must be the same at the confirmed call. None: all of the effects. A change whose numbers move all
-    the time (an offset of a group that consumes) says here what does matter."""
+    the time (an offset of a group that consumes) names here what does matter."""
     left_out: tuple[Trouble, ...] = ()
     """Who may belong to it and cannot be asked: each is a warning now, and a part that was not done then."""
 
     @cached_property
     def silent(self) -> list[Trouble]:
-        """Of those left out, what came first of each address: asked again, it says it in other words."""
+        """Of those left out the first trouble of each address: a second request words it differently."""
         return list({trouble.address: trouble for trouble in reversed(self.left_out)}.values())[::-1]
 
     @cached_property
@@ -235,7 +235,7 @@ class Changes:
         async with lock:
             try:
                 preview = await change.preview()
-            except Exception as error:  # without `dry_run` it may have been meant: only a preview would say
+            except Exception as error:  # without `dry_run` the change may have been meant
                 await self._auditor.append(self._failed_early(change, actor, error))
                 raise
             if dry_run is None and preview.is_destructive:
@@ -284,7 +284,8 @@ class Changes:
         self, preview: Preview, actor: Actor, outcome: AuditOutcome, problem: str | None = None
     ) -> AuditEntry:
         bare = self._auditor.entry(preview.action, preview.target, actor, outcome, problem)
-        if outcome is AuditOutcome.REFUSED:  # short: who asks again and again pushes nothing out of the log
+        # Refusals are short, so that a client that asks again and again pushes nothing out of the log.
+        if outcome is AuditOutcome.REFUSED:
             return bare.model_copy(update={"effects_total": len(preview.effects)})
         return bare.model_copy(update={"effects": preview.effect_views, "warnings": preview.all_warnings})
 
@@ -390,7 +391,7 @@ class FunctionChange:
 def settings_outcomes(
     wanted: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]
 ) -> list[Outcome]:
-    """One a key, by its value then and now: RocketMQ's own processes say yes to a value that they cannot use,
+    """One a key, by its value then and now: RocketMQ's own processes accept a value that they cannot use,
     and stay at the one they had. A value may be written in another way than it was given.
     """
     problem = "the broker accepted the request but kept the old value"

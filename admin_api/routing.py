@@ -123,10 +123,10 @@ def answer(view: Schema) -> Response:
     )
 
 
-def problems(**said: str) -> dict[int | str, dict[str, Any]]:
+def problems(**descriptions: str) -> dict[int | str, dict[str, Any]]:
     """`problems(e404="No such topic.")` for a route's `responses=`; 503 is in all of them."""
-    descriptions = {"e503": "The name server or the brokers that would know do not answer.", **said}
-    return {int(key[1:]): {"model": Problem, "description": text} for key, text in descriptions.items()}
+    texts = {"e503": "The name server or the brokers that would know do not answer.", **descriptions}
+    return {int(key[1:]): {"model": Problem, "description": text} for key, text in texts.items()}
 
 
 def shown(example: Schema) -> dict[int | str, dict[str, Any]]:
@@ -212,8 +212,8 @@ CHANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def changing(role: Role, responses: Responses | None = None, *, is_costly: bool = False) -> dict[str, Any]:
-    """What the decorator of a route that takes `MakeDep` says besides its path and summary; `is_costly` where
-    the preview makes brokers search, or asks them about every topic.
+    """Arguments of the decorator of a route that takes `MakeDep`, besides its path and summary; `is_costly`
+    where the preview makes brokers search, or asks them about every topic.
     """
     needed = [Depends(require(role)), *([Depends(costly)] if is_costly else [])]
     return {

@@ -67,7 +67,7 @@ class ConsumerGroupItem(Schema):
     pop_in_flight: int | None = Field(description="popped, and neither acknowledged nor given up")
 
 
-LOOK_S: Final = 10.0
+CACHE_S: Final = 10.0
 """How old settings and lag may be. Of 5,000 groups they cost a broker some 0.15 s: 2 % of a core."""
 STOCK_LAGS_S: Final = 15.0
 """The same for the lag on stock brokers, which read a record for each queue."""
@@ -91,7 +91,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the brokers that answered say, by broker name, then by group; `troubles` are the others."""
+    """What the brokers that answered report, by broker name, then by group; `troubles` are the others."""
 
     brokers: BrokerSet
     configs: Mapping[str, Mapping[str, GroupConfig]]
@@ -131,7 +131,7 @@ class GroupOverview:
         self._directory = directory
         self._groups = GroupSource(gateway)
         self._offsets = OffsetSource(gateway)
-        self._cached = Cached(self._read, LOOK_S, now_s)
+        self._cached = Cached(self._read, CACHE_S, now_s)
         self._stock_lags = Cached(self._read_stock_lags, STOCK_LAGS_S, now_s)
 
     async def current(self, *, with_stock_lags: bool = False) -> Overview:
@@ -201,8 +201,8 @@ def joined(*troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
 
 def sentence(troubles: Iterable[Trouble]) -> str:
     """Why there is no answer."""
-    said = "; ".join(trouble.problem for trouble in troubles)
-    return f"No broker gives an answer: {said}." if said else "The name server lists no broker."
+    reasons = "; ".join(trouble.problem for trouble in troubles)
+    return f"No broker gives an answer: {reasons}." if reasons else "The name server lists no broker."
 
 
 def is_system_group(name: str) -> bool:
@@ -210,7 +210,7 @@ def is_system_group(name: str) -> bool:
 
 
 Clients = Mapping[str, Connections | None]
-"""Broker name -> who of a group is connected there, of the brokers that said it."""
+"""Broker name -> which clients of a group are connected there, of the brokers that reported it."""
 _Known = Mapping[str, GroupProgress]
 
 
@@ -284,7 +284,7 @@ def _presence(members: int | None, *, have_all_told: bool) -> GroupPresence:
 
 
 def _have_all_told(overview: Overview, clients: Clients | None) -> bool:
-    """Whether every broker said who is connected."""
+    """Whether every broker reported which clients are connected."""
     silent = overview.brokers.masters.keys() - overview.progress.keys()
     if silent or overview.brokers.troubles:
         return False

@@ -61,7 +61,7 @@ class PreferredLeader(RequestSchema):
 TRANSFER_LAG_MAX: Final = 1_000
 """Entries; a leader refuses to hand over to a member farther behind (dledger.core.config)."""
 TRANSFER_LIMIT_S: Final = 3.0
-LOOK_INTERVAL_S: Final = 0.05
+POLL_INTERVAL_S: Final = 0.05
 
 
 class Replication:
@@ -121,9 +121,9 @@ class Replication:
         raise NotFoundError(f"There is no replication group {group}.")
 
     async def wait_for_leader(self, address: str) -> str | None:
-        """Looks until the node at `address` leads and takes writes. None: it does; else why not."""
+        """Polls until the node at `address` leads and takes writes. None: it does; else why not."""
         problem = "it did not answer"
-        for _ in range(int(TRANSFER_LIMIT_S / LOOK_INTERVAL_S)):
+        for _ in range(int(TRANSFER_LIMIT_S / POLL_INTERVAL_S)):
             try:
                 status = await read_node_status(self.gateway, address)
             except AskError as error:
@@ -133,7 +133,7 @@ class Replication:
                     self._directory.invalidate()
                     return None
                 problem = f"it is {status.role}, and {status.leader_id or 'no node'} leads"
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         return f"after {TRANSFER_LIMIT_S:g} s it does not lead: {problem}"
 
 

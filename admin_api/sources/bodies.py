@@ -50,7 +50,7 @@ def read_json(address: str, body: bytes, what: str, bytes_max: int = BODY_BYTES_
 
 
 def table_of(address: str, value: Mapping[str, Any], key: str, what: str, rows_max: int) -> dict[str, Any]:
-    """The table at `key`; an answer without it says nothing, not that there is nothing. Raises: AskError."""
+    """The table at `key`; an answer without it is no answer, not an empty table. Raises: AskError."""
     table = value.get(key)
     if not isinstance(table, dict) or len(table) > rows_max:
         raise AskError(address, f"{address}: its {what} is no table of at most {rows_max} rows")

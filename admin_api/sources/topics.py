@@ -147,11 +147,11 @@ class TopicSource:
         await self._gateway.ask(address, code, ext, timeout_ms=CHANGE_TIMEOUT_MS)
 
     async def delete(self, address: str, topic: str) -> None:
-        """215: the broker forgets its configuration and every group's offsets in it."""
+        """215: the broker drops its configuration and every group's offsets in it."""
         code = RequestCode.DELETE_TOPIC_IN_BROKER
         await self._gateway.ask(address, code, {"topic": topic}, timeout_ms=CHANGE_TIMEOUT_MS)
 
     async def delete_route(self, namesrv: str, topic: str) -> None:
-        """216: clients are sent nowhere from now on."""
+        """216: the name server drops the route, so that clients find no broker for the topic."""
         code = RequestCode.DELETE_TOPIC_IN_NAMESRV
         await self._gateway.ask(namesrv, code, {"topic": topic}, timeout_ms=CHANGE_TIMEOUT_MS)

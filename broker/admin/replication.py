@@ -31,7 +31,7 @@ from remoting.router import Handlers
 LEADER_ID: Final = 0
 TRANSFER_LIMIT_S: Final = 2.5
 """The tools wait for 3 s."""
-LOOK_INTERVAL_S: Final = 0.02
+POLL_INTERVAL_S: Final = 0.02
 NAMES_MAX: Final = 1_000
 
 
@@ -193,10 +193,10 @@ class ReplicationAdmin:
         code = engine.transfer_leadership(wanted[0])
         if code is not EngineCode.SUCCESS:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"the transfer was refused: {code.name}")
-        for _ in range(int(TRANSFER_LIMIT_S / LOOK_INTERVAL_S)):
+        for _ in range(int(TRANSFER_LIMIT_S / POLL_INTERVAL_S)):
             if engine.leader_id == wanted[0]:
                 return
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"{wanted[0]} does not lead after {TRANSFER_LIMIT_S} s")
 
     def _elected(self, request: RemotingCommand, engine: DLedgerServer) -> RemotingCommand:

@@ -70,7 +70,7 @@ class Base:
         if "base" not in data:
             return cls()
         covered_index, known_index, *more = map(index, data["base"])
-        known_position = more[0] if more else POSITION_MAX  # older snapshots did not say
+        known_position = more[0] if more else POSITION_MAX  # older snapshots do not have it
         return cls(covered_index, known_index, offset_rows(data["queues"]), known_position)
 
 
@@ -143,7 +143,7 @@ class Assembler:
         self._parts = 0
         self._places: list[tuple[int, int]] = []
 
-    def take(self, body: bytes, place: tuple[int, int]) -> WholeCheckpoint | None:
+    def add(self, body: bytes, place: tuple[int, int]) -> WholeCheckpoint | None:
         """The next record in log order; what it completes. Raises CheckpointRecordError."""
         covered_index, number, parts = _head_of(body)
         if number == 0:
@@ -204,7 +204,7 @@ class BaseKeeper:
         self.raise_due()
         if CHECKPOINT_TOPIC not in batch.topics:
             return False
-        whole = self.take(batch)
+        whole = self._complete_in(batch)
         if whole is None or whole.covered_index <= self.base.covered_index:
             return False
         end_position = batch[-1].position + batch[-1].size
@@ -230,7 +230,7 @@ class BaseKeeper:
         """The checkpoint that the batch completes, if the log still has every entry after it; else None.
         Raises DamagedRecordError, CorruptSnapshotError.
         """
-        whole = self.take(batch)
+        whole = self._complete_in(batch)
         if whole is None or whole.covered_index + 1 < self._log.begin_index:
             return None
         return self.read(whole)
@@ -255,14 +255,14 @@ class BaseKeeper:
                 return status
         return PutStatus.PUT_OK
 
-    def take(self, batch: DispatchBatch) -> WholeCheckpoint | None:
+    def _complete_in(self, batch: DispatchBatch) -> WholeCheckpoint | None:
         """The last checkpoint that the batch completes. Raises DamagedRecordError."""
         found = None
         for request in batch if CHECKPOINT_TOPIC in batch.topics else ():
             if request.topic == CHECKPOINT_TOPIC:
                 place = request.position, request.size
                 body = bytes(decode_record(self._log.read(*place)).body)
-                found = self._assembler.take(body, place) or found
+                found = self._assembler.add(body, place) or found
         return found
 
     def read(self, whole: WholeCheckpoint) -> Snapshot:

@@ -101,7 +101,7 @@ class ProposalQueue:
         """The same of its deletion."""
         return topic in self._queued_deleted or topic in self._deleted
 
-    def forget_topics(self) -> None:
+    def clear_topics(self) -> None:
         """What was put under another leadership is applied by now, or will never be."""
         self._made.clear()
         self._deleted.clear()
@@ -457,7 +457,7 @@ class ReplicatedState(LogMachine):
         self._change_role()
 
     def _change_role(self) -> None:
-        self._proposals.forget_topics()
+        self._proposals.clear_topics()
         # The log's last entries may hold no message, like the first of a new leader: no batch follows then.
         self._keeper.raise_due()
 
@@ -465,7 +465,7 @@ class ReplicatedState(LogMachine):
         """As LogMachine. Most batches hold nothing of the state: they only move `applied_index`."""
         follows = batch.last_index - len(batch) == self.applied_index
         if not follows and self._log.begin_index > self.applied_index + 1:
-            self._look_for_checkpoint(batch)
+            self._load_checkpoint(batch)
             return
         if batch.sequences or self._keeper.is_waiting or not batch.topics.isdisjoint(_OWN_TOPICS):
             self._apply_records(batch)
@@ -484,16 +484,16 @@ class ReplicatedState(LogMachine):
         ]
         runs = deque(batch.sequences)
         for request, record in records:
-            self._take_runs(runs, request.index)
+            self._apply_runs(runs, request.index)
             self._apply(request, record)
-        self._take_runs(runs, batch.last_index + 1)
+        self._apply_runs(runs, batch.last_index + 1)
         self.applied_index = max(self.applied_index, batch.last_index)
         self._is_changed |= self._keeper.follow(batch)
         if self._tables.topics_version != version:
             for callback in self._topic_callbacks:
                 callback()
 
-    def _look_for_checkpoint(self, batch: DispatchBatch) -> None:
+    def _load_checkpoint(self, batch: DispatchBatch) -> None:
         """The log begins after the last entry that this state covers: load the state from a checkpoint in the
         log, then apply the entries after it.
         """
@@ -510,7 +510,7 @@ class ReplicatedState(LogMachine):
             return
         self._log.give_again(self.apply, snapshot.applied_index + 1)
         self._tables.load_json(snapshot.tables)
-        self._take_settings(self._tables.settings)
+        self._apply_settings(self._tables.settings)
         self.on_replaced()
         self._keeper.begin_behind(snapshot)
         logger.info("the state is taken from the checkpoint of entry %d", snapshot.applied_index)
@@ -520,10 +520,10 @@ class ReplicatedState(LogMachine):
         for callback in self._topic_callbacks:
             callback()
 
-    def _take_runs(self, runs: deque[SequenceRun], end_index: int) -> None:
+    def _apply_runs(self, runs: deque[SequenceRun], end_index: int) -> None:
         """Those before that entry: a writer ends behind what it wrote, on every node."""
         while runs and runs[0][4] < end_index:
-            self._tables.writers.take(runs.popleft(), self.applied_index)
+            self._tables.writers.apply(runs.popleft(), self.applied_index)
             self._is_changed = True
 
     def _apply(self, request: DispatchRequest, record: Record) -> None:
@@ -533,12 +533,12 @@ class ReplicatedState(LogMachine):
                 for callback in self._deletion_callbacks:
                     callback(change.name)
             if isinstance(change, PutSettings):
-                self._take_settings(change.values)
+                self._apply_settings(change.values)
             self.on_applied(change, request.store_timestamp_ms)
         self._is_changed = True
         self._proposals.applied(request.queue_offset)
 
-    def _take_settings(self, settings: Mapping[str, str]) -> None:
+    def _apply_settings(self, settings: Mapping[str, str]) -> None:
         take_settings(self._config, settings)
         self._tables.set_static_topics(static_topics(self._config))
         for callback in self._settings_callbacks:
@@ -579,7 +579,7 @@ class ReplicatedState(LogMachine):
             self.applied_index = self._saved_index = snapshot.applied_index
             self.saved_covered_index = base.covered_index
             self._keeper.begin_with(base, snapshot.applied_index)
-            self._take_settings(self._tables.settings)
+            self._apply_settings(self._tables.settings)
 
     async def start(self) -> None:
         """Begin to write snapshots."""

@@ -115,7 +115,7 @@ async def test_replicas_are_in_sync_up_to_the_committed_index(operator: Operator
 async def test_an_election_is_a_transfer_to_the_named_node(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_replication, "LOOK_INTERVAL_S", 1e-5)
+    monkeypatch.setattr(admin_replication, "POLL_INTERVAL_S", 1e-5)
     assert operator.engine is not None
     engine = operator.engine
 

@@ -92,7 +92,7 @@ class Node:
         if isinstance(told, tuple):
             writer, partition, batch_id, first = told
             run: SequenceRun = (writer_key(writer, partition), batch_id, first, 1, index, self.now_ms, b"")
-            self.tables.writers.take(run, self.applied_index)
+            self.tables.writers.apply(run, self.applied_index)
         else:
             [change] = decode_changes(join_changes([encode_change(told)]))
             self.tables.apply(change, self.now_ms)
